@@ -1,0 +1,44 @@
+# One command per wish, the same here and in CI. `make` alone lists them.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.argosy-setup
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test check format bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# torch first and by this very version: the CPU build that is asked for, not whatever the newest is.
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on the PATH; Argosy needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+setup: $(STAMP) ## make .venv with torch and Argosy
+
+quickstart: $(STAMP) ## train the ResNet of the quick start on an embedded data set (a minute or two)
+	$(BIN)/python examples/resnet/train_static.py --layers 18 --image_size 32 --batch_size 32 --epochs 2 --class_dim 102
+
+test: $(STAMP) ## run all tests
+	$(BIN)/python -m pytest -n 2 tests
+
+check: $(STAMP) ## lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+format: $(STAMP) ## rewrite the files as ruff wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## measure against torch eager and write benchmarks/results/ (some 20 minutes)
+	$(BIN)/python benchmarks/resnet50_step.py
+	$(BIN)/python benchmarks/mlp_step.py
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -1,0 +1,6 @@
+"""Data sets as readers. They are read from the cache folder and never from the network."""
+
+# SPDX-License-Identifier: Apache-2.0
+from argosy.dataset import flowers, image, mnist
+
+__all__ = ["flowers", "image", "mnist"]

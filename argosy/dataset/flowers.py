@@ -1,0 +1,81 @@
+"""The 102 flowers: readers of (float32 image, flat, BGR, less the mean; label from 0 to 101).
+
+The three files are looked for in `<cache>/dataset/flowers`; where they are absent, drawn flowers stand
+in. As in Paddle, `train` is the split that the files call tstid, because it is the largest (6,149
+images, or 2,448 drawn ones), and `test` is trnid.
+
+Argosy's additions, by keyword: `image_size` (the side of the cropped square), `seed` (of crops and
+flips) and `epoch` (the number of the first pass, for a resumed run). The order is always the same;
+`argosy.reader.shuffle` changes it.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: PT028  (`test` is Paddle's name for a reader and no test)
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from argosy.engine.data import flowers
+
+__all__ = ["test", "train", "valid"]
+
+
+def train(
+    mapper: flowers.Mapper | None = None,
+    buffered_size: int = 1024,
+    use_xmap: bool = True,
+    cycle: bool = False,
+    *,
+    image_size: int = 224,
+    seed: int = 0,
+    epoch: int = 0,
+) -> Callable[[], Iterator[Any]]:
+    """To train: random crops and flips. A `mapper` gets (JPEG bytes, label) and replaces all of it."""
+    return flowers.reader(
+        "tstid",
+        is_train=True,
+        mapper=mapper,
+        buffered_size=buffered_size,
+        use_xmap=use_xmap,
+        cycle=cycle,
+        image_size=image_size,
+        seed=seed,
+        epoch=epoch,
+    )
+
+
+def test(
+    mapper: flowers.Mapper | None = None,
+    buffered_size: int = 1024,
+    use_xmap: bool = True,
+    cycle: bool = False,
+    *,
+    image_size: int = 224,
+) -> Callable[[], Iterator[Any]]:
+    """To test: the middle of each image."""
+    return flowers.reader(
+        "trnid",
+        is_train=False,
+        mapper=mapper,
+        buffered_size=buffered_size,
+        use_xmap=use_xmap,
+        cycle=cycle,
+        image_size=image_size,
+    )
+
+
+def valid(
+    mapper: flowers.Mapper | None = None,
+    buffered_size: int = 1024,
+    use_xmap: bool = True,
+    *,
+    image_size: int = 224,
+) -> Callable[[], Iterator[Any]]:
+    """To validate: the middle of each image."""
+    return flowers.reader(
+        "valid",
+        is_train=False,
+        mapper=mapper,
+        buffered_size=buffered_size,
+        use_xmap=use_xmap,
+        image_size=image_size,
+    )

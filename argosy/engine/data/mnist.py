@@ -1,0 +1,86 @@
+"""MNIST: four idx files in the cache folder, or the built-in drawn digits where they are absent."""
+
+# SPDX-License-Identifier: Apache-2.0
+import functools
+import gzip
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from argosy.engine import env
+from argosy.engine.data import checked_files, draw_digits
+from argosy.engine.errors import CorruptFileError, UnknownNameError
+from argosy.engine.log import logger
+
+MD5 = {
+    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+}
+
+
+def reader(
+    name: str, folder: Path | None = None, checksums: Mapping[str, str] = MD5
+) -> Callable[[], Iterator[tuple[npt.NDArray[np.float32], int]]]:
+    """A reader of (784 float32 values from -1 to 1, label) over `train` or `t10k`.
+
+    Nothing is ever downloaded. The images are kept in memory as bytes.
+    """
+    if name not in ("train", "t10k"):
+        raise UnknownNameError(f"no set {name!r} of MNIST; use train or t10k")
+    folder = folder or env.cache_dir() / "dataset" / "mnist"
+    if checked_files.present(folder, list(checksums)):
+        advice = "replace it with the original file, or remove all four to use the built-in drawn digits"
+        checked_files.check(folder, checksums, advice)
+    else:
+        drawn = folder.with_name("mnist-drawn")
+        _say_drawn(folder, drawn)
+        checked_files.make_once(drawn, draw_digits.VERSION, draw_digits.write_digits)
+        folder = drawn
+    images = read_idx(folder / f"{name}-images-idx3-ubyte.gz", 3)
+    labels = read_idx(folder / f"{name}-labels-idx1-ubyte.gz", 1)
+    if len(images) != len(labels):
+        raise CorruptFileError(
+            f"{folder} has {len(images)} {name} images and {len(labels)} labels; use files of one data set"
+        )
+
+    def samples() -> Iterator[tuple[npt.NDArray[np.float32], int]]:
+        for image, label in zip(images, labels, strict=True):
+            yield image.ravel().astype(np.float32) / np.float32(127.5) - np.float32(1), int(label)
+
+    return samples
+
+
+def read_idx(path: Path, ndim: int) -> npt.NDArray[np.uint8]:
+    """A gzipped idx file of bytes with `ndim` dimensions."""
+    try:
+        with gzip.open(path) as file:
+            data = file.read()
+        zero, kind, found = struct.unpack_from(">HBB", data)
+        shape = struct.unpack_from(f">{ndim}I", data, 4)
+    except (EOFError, gzip.BadGzipFile, zlib.error, struct.error) as e:
+        raise CorruptFileError(f"{path} is no whole idx file ({e}); replace it with the original") from e
+    if (zero, kind, found) != (0, 8, ndim) or len(data) != 4 + 4 * ndim + int(np.prod(shape)):
+        raise CorruptFileError(
+            f"{path} holds {len(data)} bytes that are no idx array of bytes with {ndim} dimensions; replace"
+            " it with the original"
+        )
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * ndim).reshape(shape)
+
+
+@functools.cache
+def _say_drawn(folder: Path, drawn: Path) -> None:
+    """Say once, on the first rank, that this is not the real set."""
+    say: Callable[..., Any] = logger.warning if env.rank_and_size()[0] == 0 else logger.debug
+    say(
+        "the files of MNIST (%s) are not in %s: using the built-in drawn digits of %s",
+        ", ".join(MD5),
+        folder,
+        drawn,
+    )

@@ -1,0 +1,50 @@
+"""Every exception that Argosy raises on purpose. `ConfigError` is the user's to fix."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+
+class ArgosyError(Exception):
+    """The base of them all: `except ArgosyError` catches whatever Argosy says."""
+
+
+class ConfigError(ArgosyError, ValueError):
+    """An argument, a setting or a file that makes no sense; the message says what would."""
+
+
+class UnknownNameError(ConfigError, AttributeError):
+    """A name that does not exist here; the message lists or suggests what does."""
+
+
+class ProgramError(ArgosyError, RuntimeError):
+    """A program that cannot be built, rewritten or run as it stands."""
+
+
+class FeedError(ConfigError):
+    """What was fed does not fit the program: missing, unknown, wrong shape or dtype."""
+
+
+class FetchError(ConfigError, KeyError):
+    """What was asked for is not in the program."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0])
+
+
+class ScopeError(ArgosyError, RuntimeError):
+    """A variable has no value yet, or one of another kind than the program wants."""
+
+
+class NanInfError(ArgosyError, FloatingPointError):
+    """A node made a NaN or an infinity while FLAGS_check_nan_inf was on."""
+
+
+class DataError(ArgosyError, ValueError):
+    """A reader or a data set gave something that cannot be used."""
+
+
+class CorruptFileError(ArgosyError, OSError):
+    """A file is truncated, altered, or of another format than its name says."""
+
+
+class EOFException(ArgosyError, EOFError):
+    """The reader of a started data loader has no more batches."""

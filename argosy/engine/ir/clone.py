@@ -1,0 +1,88 @@
+"""Copies of a program.
+
+for_test=True keeps the forward part and turns what trains into what infers:
+
+    native_batch_norm(x, training)   ──▶  native_batch_norm(x, running_mean, running_var)
+    update_running_stats(…)          ──▶  gone
+    native_dropout(x, p)             ──▶  x
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import copy
+
+import torch
+from torch import fx
+
+from argosy.engine.ir import names
+from argosy.engine.ir.effects import is_random
+from argosy.engine.ir.infer import infer
+from argosy.engine.ir.program import Program
+from argosy.engine.ir.variable import Variable
+from argosy.engine.log import logger
+from argosy.engine.ops.update_running_stats import update_running_stats
+
+aten = torch.ops.aten
+
+
+def clone(program: Program, for_test: bool) -> Program:
+    """A copy with variables of the same names; they share no node and no Variable, only the scope's values."""
+    kept = [n for n in program.graph.nodes if not for_test or n.meta["role"] == "forward"]
+    made = copy_nodes(program, kept, names.generate(f"{program.name}_{'test' if for_test else 'clone'}"))
+    if for_test:
+        _to_inference(made)
+        made.has_history = False
+        made.lr_schedulers = []
+    return made
+
+
+def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
+    """A program of these nodes alone, with the variables that they make or read."""
+    made = Program(name)
+    node_map: dict[fx.Node, fx.Node] = {}
+    for node in nodes:
+        node_map[node] = made.graph.node_copy(node, lambda n: node_map[n])
+    made.symbols = program.symbols
+    made.recorder = program.recorder.copy_to(made.graph, node_map)
+    made.random_seed = program.random_seed
+    made.lr_schedulers = list(program.lr_schedulers)
+    made.adopted = dict(program.adopted)
+    made.module_names = dict(program.module_names)
+    made.has_history = program.has_history
+    for variable in program.vars.values():
+        if variable.value in made.recorder.node_of:
+            made.vars[variable.name] = _copy_variable(variable, made)
+    return made
+
+
+def _copy_variable(variable: Variable, program: Program) -> Variable:
+    made = copy.copy(variable)
+    made.program = program
+    return made
+
+
+def _to_inference(program: Program) -> None:
+    graph = program.graph
+    for node in graph.find_nodes(op="call_function", target=update_running_stats):
+        mean, var, batch_mean = node.args[:3]
+        norm = batch_mean.args[0]  # batch_mean = norm[1]
+        graph.erase_node(node)
+        x, weight, bias, _, _, _, momentum, eps = norm.args
+        norm.args = (x, weight, bias, mean, var, False, momentum, eps)
+        norm.meta["val"] = infer(norm)
+    for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
+        for item in list(node.users):
+            program.recorder.rebind(item, node.args[0])
+            item.replace_all_uses_with(node.args[0])  # the mask has no reader left: backward is gone
+            graph.erase_node(item)
+        graph.erase_node(node)
+    for node in reversed(graph.nodes):
+        is_size = isinstance(node.meta.get("val"), torch.SymInt)  # read by backward alone
+        if (node.meta.get("train_only") or is_size) and not node.users:
+            graph.erase_node(node)
+    for node in graph.nodes:
+        if is_random(node):
+            logger.warning(
+                "%s (%s) still draws random numbers in the program for testing",
+                node.name,
+                node.meta.get("source"),
+            )

@@ -1,0 +1,42 @@
+"""dtypes by any name: 'float32', torch.float32, numpy.float32, Paddle's `paddle.float32`."""
+
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any
+
+import numpy as np
+import torch
+
+from argosy.engine.errors import ConfigError
+
+_BY_NAME = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
+}
+
+
+def to_dtype(dtype: Any) -> torch.dtype:
+    """The torch dtype that is meant, or a ConfigError with the names we know."""
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    name = dtype if isinstance(dtype, str) else None
+    if name is None:
+        try:
+            name = np.dtype(dtype).name
+        except TypeError:
+            name = str(dtype)
+    if name not in _BY_NAME:
+        raise ConfigError(f"dtype {dtype!r} is not known; use one of {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """float32, int64: torch's name without its prefix."""
+    return str(dtype).removeprefix("torch.")

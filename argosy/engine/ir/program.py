@@ -1,0 +1,318 @@
+"""A Program: the fx graph of everything that happens in a step, and the names of its values.
+
+    feeds ─┐
+           ├─▶ forward ─▶ backward ─▶ optimize          one graph, nodes in the order in which they run
+    scope ─┘                             │
+      ▲──────────────────────────────────┘              parameters are changed in place
+
+It is data: it holds no tensor but constants, and can be printed, copied, rewritten and saved. A run
+happens in `engine.runtime`.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch.utils._pytree import tree_map_only
+
+from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
+from argosy.engine.ir import names, show
+from argosy.engine.ir.dtypes import dtype_name, to_dtype
+from argosy.engine.ir.lowering import Lowering
+from argosy.engine.ir.recorder import Recorder, why
+from argosy.engine.ir.source import user_line
+from argosy.engine.ir.symbols import Symbols
+from argosy.engine.ir.variable import Parameter, Variable
+
+V = TypeVar("V", bound=Variable)
+
+
+class Program:
+    """A static program; layers called under `program_guard` add to it."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name or names.generate("program")
+        self.graph = fx.Graph()
+        self.symbols = Symbols()
+        self.recorder = Recorder(self.graph, self.symbols)
+        self.vars: dict[str, Variable] = {}
+        self.version = 0
+        """Grows with every change; what was compiled for an older version is compiled anew."""
+        self.random_seed = 0
+        """Not 0: the program draws its random numbers from a generator of its own with this seed."""
+        self.lr_schedulers: list[tuple[str, Any]] = []
+        """(variable, scheduler): the executor writes the scheduler's rate into the variable before a run."""
+        self.readers: list[Any] = []
+        """Data loaders that feed the program when it is run without feed."""
+        self.adopted: dict[int, tuple[torch.Tensor, str]] = {}
+        """Tensors of torch modules that became variables: id -> (tensor, name)."""
+        self.module_names: dict[int, tuple[torch.nn.Module, str]] = {}
+        """Torch modules that were called: id -> (module, prefix of their variables)."""
+        self.has_history = True
+        """False: loaded, or rewritten for testing; there is nothing to differentiate."""
+
+    # --- building -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def recording(self, role: str | None = None) -> Iterator[None]:
+        """Torch operators on the program's fake tensors become nodes inside."""
+        in_role = self.recorder.in_role(role or self.recorder.role)
+        # The python dispatcher takes torch's decompositions that keep sizes symbolic: recurrent layers, resizing.
+        with in_role, enable_python_dispatcher(), self.symbols.mode, self.recorder, Lowering():
+            yield
+        self.touch()
+
+    def touch(self) -> None:
+        """Say that the program has changed."""
+        self.version += 1
+
+    def call(
+        self,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        layer: str = "",
+        layer_name: str | None = None,
+    ) -> Any:
+        """Run a torch function on Variables: its operators become nodes, its tensors new Variables.
+
+        The results are called `layer_name`.tmp_0, by default relu_0.tmp_0 for layer "relu".
+        """
+        plain_args, plain_kwargs = self.unwrap((tuple(args), kwargs))
+        layer = layer or _plain_name(func)
+        try:
+            with self.recording():
+                out = func(*plain_args, **plain_kwargs)
+        except ArgosyError:
+            raise
+        except Exception as e:
+            given = ", ".join(_shown(a) for a in (*args, *kwargs.values()) if isinstance(a, Variable))
+            raise ProgramError(f"{layer}({given}) at {user_line()} cannot be built: {why(e)}") from e
+        return self.wrap(out, layer_name or names.generate(layer))
+
+    def unwrap(self, tree: Any) -> Any:
+        """Variables become their fake tensors; loose torch Parameters become parameters of the program."""
+
+        def one(value: Any) -> Any:
+            if isinstance(value, Variable):
+                return self.own(value).value
+            return self.adopt(value, names.generate("parameter")).value
+
+        return tree_map_only((Variable, torch.nn.Parameter), one, tree)
+
+    def own(self, variable: Variable) -> Variable:
+        """The variable itself if it is of this program; an error if it is of another."""
+        if variable.program is not self:
+            raise ProgramError(
+                f"Variable {variable.name!r} belongs to {variable.program.name!r} and was used in {self.name!r}; "
+                "build both under the same program_guard, or feed its value"
+            )
+        return variable
+
+    def wrap(self, tree: Any, layer: str) -> Any:
+        """Fake tensors become Variables named `layer`.tmp_0, .tmp_1, …"""
+        known = {id(v.value): v for v in self.vars.values()}
+
+        def one(value: torch.Tensor) -> Variable:
+            found = known.get(id(value))
+            return found if found is not None else self.add(Variable(self, self._free(f"{layer}.tmp"), value))
+
+        return tree_map_only(torch.Tensor, one, tree)
+
+    def _free(self, key: str) -> str:
+        while (name := names.generate(key)) in self.vars:
+            pass
+        return name
+
+    def add(self, variable: V) -> V:
+        """Enter a variable under its name."""
+        self.vars[variable.name] = variable
+        self.recorder.node(variable.value)  # one of several results becomes a node of its own
+        self.touch()
+        return variable
+
+    def data(
+        self, name: str, shape: Sequence[int | None], dtype: Any = "float32", lod_level: int = 0
+    ) -> Variable:
+        """A variable that is fed; None or -1 in the shape is a size that is known when it is fed."""
+        sizes = [_size(name, size) for size in shape]
+        wanted = to_dtype(dtype)
+        if name in self.vars:
+            old = self.vars[name]
+            if (
+                old.is_data
+                and old.dtype == wanted
+                and old.shape == tuple(-1 if s is None else s for s in sizes)
+            ):
+                return old
+            raise ProgramError(
+                f"there is a variable {name!r} ({old!r}) already; choose another name for the feed"
+            )
+        fake = self.symbols.fake(name, sizes, wanted)
+        self.recorder.placeholder(name, fake)
+        made = self.add(Variable(self, name, fake))
+        made.is_data, made.lod_level, made._stop_gradient = True, lod_level, True
+        return made
+
+    def state(
+        self, name: str, shape: Sequence[int], dtype: Any, trainable: bool | None = None, **attrs: Any
+    ) -> Variable:
+        """A variable of the scope: a Parameter if `trainable` is given, else optimizer state or a statistic."""
+        wanted = to_dtype(dtype)
+        if (old := self.vars.get(name)) is not None:
+            if not old.persistable or old.shape != tuple(shape) or old.dtype != wanted:
+                raise ProgramError(
+                    f"variable {name!r} is there already as {dtype_name(old.dtype)}{list(old.shape)} and cannot be "
+                    f"{dtype_name(wanted)}{list(shape)} too; give one of them another name"
+                )
+            return old
+        with self.symbols.mode:
+            fake = torch.empty(
+                list(shape), dtype=wanted, requires_grad=bool(trainable) and wanted.is_floating_point
+            )
+        self.recorder.placeholder(name, fake)
+        if trainable is None:
+            made = self.add(Variable(self, name, fake))
+            made.persistable = made._stop_gradient = True
+            return made
+        return self.add(Parameter(self, name, fake, trainable=trainable, **attrs))
+
+    def adopt(self, tensor: torch.Tensor, name: str) -> Variable:
+        """Make a torch Parameter or buffer a variable; the startup program gives it the tensor's value."""
+        if id(tensor) in self.adopted:
+            return self.vars[self.adopted[id(tensor)][1]]
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        made = self.state(
+            name, tuple(tensor.shape), tensor.dtype, tensor.requires_grad if is_parameter else None
+        )
+        self.adopted[id(tensor)] = (tensor, name)
+        default_startup_program().define(name, lambda: tensor.detach().clone())
+        return made
+
+    def define(self, name: str, make: Callable[[], torch.Tensor]) -> Variable:
+        """In a startup program: the variable of the scope gets the value that `make` computes."""
+        if name in self.vars:
+            return self.vars[name]  # the first initialiser counts, as for shared parameters in Paddle
+        with self.recording(), torch.no_grad():
+            made = self.add(Variable(self, name, make()))
+        made.persistable = made._stop_gradient = True
+        return made
+
+    def attach_reader(self, reader: Any) -> None:
+        """Let a started data loader feed the program."""
+        self.readers.append(reader)
+
+    # --- asking ---------------------------------------------------------------------------------------
+
+    def var(self, name: str) -> Variable:
+        """The variable of this name."""
+        if name not in self.vars:
+            raise ConfigError(f"{self.name} has no variable {name!r}{show.nearest(name, self.vars)}")
+        return self.vars[name]
+
+    def global_block(self) -> Program:
+        """Paddle's programs have blocks; ours have one, which is the program."""
+        return self
+
+    def all_parameters(self) -> list[Parameter]:
+        return [v for v in self.vars.values() if isinstance(v, Parameter)]
+
+    def list_vars(self) -> list[Variable]:
+        return list(self.vars.values())
+
+    def feeds(self) -> dict[str, Variable]:
+        return {name: v for name, v in self.vars.items() if v.is_data}
+
+    def persistables(self) -> dict[str, Variable]:
+        return {name: v for name, v in self.vars.items() if v.persistable}
+
+    def names_of_nodes(self) -> dict[fx.Node, str]:
+        """What each node is called: the name of its variable, else fx's."""
+        named = {node: node.name for node in self.graph.nodes}
+        for variable in self.vars.values():
+            entry = self.recorder.node_of.get(variable.value)
+            if isinstance(entry, fx.Node):
+                named[entry] = variable.name
+        for variable in self.vars.values():
+            if (node := self.recorder.placeholder_of.get(variable.value)) is not None:
+                named[node] = variable.name
+        return named
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    def to_string(
+        self, throw_on_error: bool = False, with_details: bool = False, *, source: bool = False
+    ) -> str:
+        """One line a node; `source=True` (or Paddle's `with_details`) adds the user's lines."""
+        return show.text(self, source=source or with_details)
+
+    def to_dot(self) -> str:
+        """The graph in graphviz's language, coloured by role."""
+        return show.dot(self)
+
+    def to_svg(self, path: str | None = None) -> str:
+        """The graph as SVG; needs graphviz's `dot`."""
+        return show.svg(self, path)
+
+    # --- copying --------------------------------------------------------------------------------------
+
+    def clone(self, for_test: bool = False) -> Program:
+        """A copy; for testing without backward and updates, and with batch_norm and dropout at inference."""
+        from argosy.engine.ir.clone import clone
+
+        return clone(self, for_test)
+
+
+def _size(name: str, size: int | None) -> int | None:
+    if size is None or size == -1:
+        return None
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise ConfigError(
+            f"data {name!r}: {size!r} is no size; use a positive number, or None for what is fed"
+        )
+    return size
+
+
+def _shown(variable: Variable) -> str:
+    return f"{variable.name}: {dtype_name(variable.dtype)}{list(variable.shape)}"
+
+
+def _plain_name(func: Callable[..., Any]) -> str:
+    return getattr(func, "__name__", type(func).__name__).strip("_")
+
+
+_main = Program("main_program")
+_startup = Program("startup_program")
+
+
+def default_main_program() -> Program:
+    """The program that layers add to."""
+    return _main
+
+
+def default_startup_program() -> Program:
+    """The program whose run gives the variables of the scope their first values."""
+    return _startup
+
+
+@contextmanager
+def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
+    """Layers inside add to these programs."""
+    global _main, _startup  # noqa: PLW0603  (Paddle's interface: default programs are of the process)
+    for program, what in ((main_program, "main_program"), (startup_program, "startup_program")):
+        if program is not None and not isinstance(program, Program):
+            raise ConfigError(f"program_guard: {what} is a {type(program).__name__}; give a static.Program")
+    old = _main, _startup
+    _main = main_program
+    _startup = startup_program or _startup
+    try:
+        yield
+    finally:
+        _main, _startup = old

@@ -1,0 +1,135 @@
+"""A program as text, as a graphviz graph, and as SVG."""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import difflib
+import operator
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.dtypes import dtype_name
+from argosy.engine.ir.symbols import Symbols
+from argosy.engine.ir.variable import Parameter
+
+if TYPE_CHECKING:
+    from argosy.engine.ir.program import Program
+
+_COLOURS = {"forward": "#cfe8fc", "backward": "#fde2c8", "optimize": "#d9f2d0", "communicate": "#e8d5f5"}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """' (did you mean …?)' for a name with a typo, else a short list of what is there."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=3)
+    if close:
+        return f" (did you mean {' or '.join(map(repr, close))}?)"
+    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    return f" (there are: {shown})" if names else ""
+
+
+def op_name(node: fx.Node) -> str:
+    """convolution, getitem, feed: the op without torch's decoration."""
+    if node.op == "placeholder":
+        return "placeholder"
+    if node.op == "get_attr":
+        return "constant"
+    target: Any = node.target
+    return str(getattr(target, "_opname", None) or getattr(target, "__name__", target))
+
+
+def type_text(value: Any, symbols: Symbols) -> str:
+    """float32[N, 3, 224, 224]"""
+    if isinstance(value, torch.Tensor):
+        sizes = ", ".join(symbols.label(s) for s in value.shape)
+        return f"{dtype_name(value.dtype)}[{sizes}]"
+    if isinstance(value, tuple | list):
+        return "(" + ", ".join(type_text(v, symbols) for v in value) + ")"
+    return "" if value is None else type(value).__name__.lower()
+
+
+def text(program: Program, source: bool = False) -> str:
+    """The program, one line a node: role, name = op(inputs), type, and the user's line if asked."""
+    named = program.names_of_nodes()
+    rows = [_row(program, node, named) for node in program.graph.nodes]
+    width = min(max((len(left) for left, _ in rows), default=0), 100)
+    lines = [_head(program)]
+    for (left, kind), node in zip(rows, program.graph.nodes, strict=True):
+        where = f"  # {node.meta['source']}" if source and node.meta.get("source") else ""
+        lines.append(f"{left:{width}}  {kind}{where}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _head(program: Program) -> str:
+    nodes = list(program.graph.nodes)
+    by_role = {
+        role: sum(n.meta["role"] == role for n in nodes if n.op == "call_function") for role in _COLOURS
+    }
+    counts = ", ".join(f"{count} {role}" for role, count in by_role.items() if count)
+    kinds = f"{len(program.feeds())} feeds, {len(program.all_parameters())} parameters"
+    return f"{program.name}: {kinds}, {len(nodes)} nodes ({counts or 'empty'})"
+
+
+def _row(program: Program, node: fx.Node, named: dict[fx.Node, str]) -> tuple[str, str]:
+    kind = type_text(node.meta.get("val"), program.symbols)
+    if node.op == "placeholder":
+        variable = program.vars.get(named[node])
+        what = "param" if isinstance(variable, Parameter) else "feed"
+        what = "state" if what == "feed" and variable is not None and variable.persistable else what
+        return f"{what:<11} {named[node]}", kind
+    role = node.meta.get("role", "")
+    if node.target is operator.getitem:
+        return f"{role:<11} {named[node]} = {_argument(node.args[0], named)}[{node.args[1]}]", kind
+    inputs = [_argument(a, named) for a in node.args]
+    inputs += [f"{key}={_argument(a, named)}" for key, a in node.kwargs.items()]
+    return f"{role:<11} {named[node]} = {op_name(node)}({', '.join(inputs)})", kind
+
+
+def _argument(value: Any, named: dict[fx.Node, str]) -> str:
+    if isinstance(value, fx.Node):
+        return named[value]
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_argument(v, named) for v in value) + "]"
+    return str(value).removeprefix("torch.")
+
+
+def dot(program: Program) -> str:
+    """The graph in graphviz's language: boxes by role, edges with what flows along them."""
+    named = program.names_of_nodes()
+    lines = [
+        "digraph program {",
+        '  rankdir=TB; node [shape=box, style="filled,rounded", fontname="Helvetica"];',
+    ]
+    for node in program.graph.nodes:
+        colour = "#ffffff" if node.op == "placeholder" else _COLOURS.get(node.meta.get("role", ""), "#eeeeee")
+        kind = type_text(node.meta.get("val"), program.symbols)
+        label = "\\n".join(_quoted(part) for part in (op_name(node), named[node], kind) if part)
+        lines.append(f'  "{node.name}" [label="{label}", fillcolor="{colour}"];')
+        lines += [f'  "{source.name}" -> "{node.name}";' for source in node.all_input_nodes]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _quoted(part: str) -> str:
+    return part.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def svg(program: Program, path: str | None = None) -> str:
+    """The graph drawn by graphviz; written to `path` if one is given."""
+    tool = shutil.which("dot")
+    if tool is None:
+        raise ConfigError(
+            "to_svg needs graphviz's `dot`, which is not on the PATH; install graphviz or use to_dot"
+        )
+    drawn = subprocess.run(
+        [tool, "-Tsvg"], input=dot(program), capture_output=True, text=True, check=True
+    ).stdout
+    if path is not None:
+        Path(path).write_text(drawn)
+    return drawn

@@ -1,0 +1,281 @@
+"""A Variable is a name for a value of a program: no data, but a shape, a dtype and a node that makes it.
+
+It takes part in Python arithmetic and in every torch function: `torch.relu(x)`, `x.view(-1, 3)`, `x + 1`
+all add nodes to its program and give new Variables. It has no value to look at while the program is built.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import fx
+
+from argosy.engine.errors import ProgramError, UnknownNameError
+from argosy.engine.ir.dtypes import dtype_name
+
+if TYPE_CHECKING:
+    from argosy.engine.ir.program import Program
+
+
+def _binary(
+    function: Callable[[Any, Any], Any], name: str, swapped: bool = False
+) -> Callable[["Variable", Any], Any]:
+    """A method for a Python operator of two operands; `name` is Paddle's word for it."""
+
+    def method(self: "Variable", other: Any) -> Any:
+        pair = (other, self) if swapped else (self, other)
+        return self.program.call(function, pair, {}, name)
+
+    return method
+
+
+def _unary(function: Callable[[Any], Any], name: str) -> Callable[["Variable"], Any]:
+    return lambda self: self.program.call(function, (self,), {}, name)
+
+
+class Block:
+    """Paddle's programs have blocks; ours have one. Kept for `variable.block.program`."""
+
+    def __init__(self, program: "Program") -> None:
+        self.program = program
+
+    def var(self, name: str) -> "Variable":
+        return self.program.var(name)
+
+
+class Variable:
+    """A value of a program; made by `static.data`, by layers and by torch functions."""
+
+    persistable = False
+    """True: lives in the scope from run to run (parameters, optimizer state, statistics)."""
+    is_data = False
+    """True: the user feeds it."""
+
+    def __init__(self, program: "Program", name: str, value: torch.Tensor) -> None:
+        self.program = program
+        self.name = name
+        self.value = value
+        """The fake tensor that stands for it; its autograd history is what `append_backward` follows."""
+        self.lod_level = 0
+        self._stop_gradient = False
+
+    @property
+    def block(self) -> Block:
+        return Block(self.program)
+
+    @property
+    def node(self) -> fx.Node:
+        return self.program.recorder.node(self.value)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes, with -1 for a dimension that is known only when data is fed. `size()` gives symbols."""
+        return tuple(s if isinstance(s, int) else -1 for s in self.value.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.value.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.value.ndim
+
+    @property
+    def device(self) -> torch.device:
+        return self.value.device
+
+    @property
+    def stop_gradient(self) -> bool:
+        """True: gradients do not flow through this variable, whenever that was said before `minimize`."""
+        return self._stop_gradient
+
+    @stop_gradient.setter
+    def stop_gradient(self, stop: bool) -> None:
+        self._stop_gradient = bool(stop)
+        if self.value.is_leaf and self.dtype.is_floating_point:
+            self.value.requires_grad_(not stop)
+        self.program.touch()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {dtype_name(self.dtype)}{list(self.shape)})"
+
+    # --- torch functions and methods ------------------------------------------------------------------
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        variable = first_variable((args, kwargs or {}))
+        assert variable is not None, f"torch dispatched {func} to Variable without a Variable"
+        return variable.program.call(func, args, kwargs or {})
+
+    def __getattr__(self, name: str) -> Any:
+        """Methods of torch.Tensor: `x.mean(1)`, `x.transpose(0, 1)`."""
+        if name.startswith("_") or "name" not in self.__dict__:  # Python asks for these on its own account
+            raise AttributeError(name)
+        method = getattr(torch.Tensor, name, None)
+        if callable(method):
+            return lambda *args, **kwargs: self.program.call(method, (self, *args), kwargs, name)
+        raise UnknownNameError(
+            f"Variable {self.name!r} has no attribute {name!r}: neither Paddle's Variable nor torch.Tensor has a "
+            "method of that name"
+        )
+
+    def size(self, dim: int | None = None) -> Any:
+        """torch's size: symbols where the size is not known yet, usable as sizes of further tensors."""
+        return self.value.size() if dim is None else self.value.size(dim)
+
+    def dim(self) -> int:
+        return self.value.dim()
+
+    def astype(self, dtype: Any) -> Any:
+        from argosy.engine.ir.dtypes import to_dtype
+
+        return self.program.call(torch.Tensor.to, (self, to_dtype(dtype)), {}, "cast")
+
+    @property
+    def T(self) -> Any:
+        return self.program.call(lambda x: x.permute(*reversed(range(x.ndim))), (self,), {}, "transpose")
+
+    # --- there is no value yet ------------------------------------------------------------------------
+
+    def _no_value(self, wanted: str) -> NoReturn:
+        raise ProgramError(
+            f"Variable {self.name!r} ({dtype_name(self.dtype)}{list(self.shape)}) was used as {wanted}, but it has "
+            f"no value while the program is built; run the program and fetch {self.name!r}, or keep the "
+            "computation inside the program (torch.where, masks, arithmetic on Variables)"
+        )
+
+    def __bool__(self) -> bool:  # noqa: PLE0304  (it raises)
+        self._no_value("a truth value")
+
+    def __float__(self) -> float:
+        self._no_value("a number")
+
+    def __int__(self) -> int:
+        self._no_value("a number")
+
+    def __index__(self) -> int:  # noqa: PLE0305  (it raises)
+        self._no_value("an index")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._no_value("a NumPy array")
+
+    def item(self) -> NoReturn:
+        self._no_value("a number")
+
+    def numpy(self) -> NoReturn:
+        self._no_value("a NumPy array")
+
+    def tolist(self) -> NoReturn:
+        self._no_value("a list")
+
+    def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise ProgramError(
+            f"Variable {self.name!r}.backward() is eager style; a static program gets its gradients from "
+            "optimizer.minimize(loss) or static.append_backward(loss)"
+        )
+
+    def __len__(self) -> int:
+        if self.ndim == 0 or self.shape[0] < 0:
+            raise ProgramError(f"Variable {self.name!r} of shape {list(self.shape)} has no known length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator["Variable"]:
+        return (self[i] for i in range(len(self)))
+
+    # --- arithmetic -----------------------------------------------------------------------------------
+
+    __hash__ = object.__hash__
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.program.call(operator.getitem, (self, index), {}, "slice")
+
+    __add__ = _binary(operator.add, "elementwise_add")
+    __radd__ = _binary(operator.add, "elementwise_add", swapped=True)
+    __sub__ = _binary(operator.sub, "elementwise_sub")
+    __rsub__ = _binary(operator.sub, "elementwise_sub", swapped=True)
+    __mul__ = _binary(operator.mul, "elementwise_mul")
+    __rmul__ = _binary(operator.mul, "elementwise_mul", swapped=True)
+    __truediv__ = _binary(operator.truediv, "elementwise_div")
+    __rtruediv__ = _binary(operator.truediv, "elementwise_div", swapped=True)
+    __floordiv__ = _binary(operator.floordiv, "elementwise_floordiv")
+    __rfloordiv__ = _binary(operator.floordiv, "elementwise_floordiv", swapped=True)
+    __mod__ = _binary(operator.mod, "elementwise_mod")
+    __rmod__ = _binary(operator.mod, "elementwise_mod", swapped=True)
+    __pow__ = _binary(operator.pow, "elementwise_pow")
+    __rpow__ = _binary(operator.pow, "elementwise_pow", swapped=True)
+    __matmul__ = _binary(operator.matmul, "matmul")
+    __rmatmul__ = _binary(operator.matmul, "matmul", swapped=True)
+    __and__ = _binary(operator.and_, "bitwise_and")
+    __rand__ = _binary(operator.and_, "bitwise_and", swapped=True)
+    __or__ = _binary(operator.or_, "bitwise_or")
+    __ror__ = _binary(operator.or_, "bitwise_or", swapped=True)
+    __lt__ = _binary(operator.lt, "less_than")
+    __le__ = _binary(operator.le, "less_equal")
+    __gt__ = _binary(operator.gt, "greater_than")
+    __ge__ = _binary(operator.ge, "greater_equal")
+    __eq__ = _binary(operator.eq, "equal")
+    __ne__ = _binary(operator.ne, "not_equal")
+    __neg__ = _unary(operator.neg, "scale")
+    __abs__ = _unary(operator.abs, "abs")
+    __invert__ = _unary(operator.invert, "bitwise_not")
+
+
+class Parameter(Variable):
+    """A trainable variable of the scope."""
+
+    persistable = True
+
+    def __init__(
+        self,
+        program: "Program",
+        name: str,
+        value: torch.Tensor,
+        *,
+        trainable: bool = True,
+        learning_rate: float = 1.0,
+        regularizer: Any = None,
+        need_clip: bool = True,
+    ) -> None:
+        super().__init__(program, name, value)
+        if not math.isfinite(learning_rate):
+            raise ProgramError(
+                f"parameter {name!r} has learning rate factor {learning_rate}; use a finite number"
+            )
+        self.learning_rate = learning_rate
+        """A factor on the optimizer's rate, for this parameter alone."""
+        self.regularizer = regularizer
+        self.need_clip = need_clip
+        self.is_distributed = False
+        self._stop_gradient = not trainable
+
+    @property
+    def trainable(self) -> bool:
+        return not self._stop_gradient
+
+    @trainable.setter
+    def trainable(self, on: bool) -> None:
+        self.stop_gradient = not on
+
+    @property
+    def optimize_attr(self) -> dict[str, float]:
+        return {"learning_rate": self.learning_rate}
+
+
+def first_variable(tree: Any) -> Variable | None:
+    """The first Variable in nested lists, tuples and dicts."""
+    if isinstance(tree, Variable):
+        return tree
+    if isinstance(tree, dict):
+        tree = tuple(tree.values())
+    if isinstance(tree, list | tuple):
+        return next((found for part in tree if (found := first_variable(part)) is not None), None)
+    return None

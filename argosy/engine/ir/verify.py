@@ -1,0 +1,80 @@
+"""Is this still a program? Every pass is followed by this."""
+
+# SPDX-License-Identifier: Apache-2.0
+import operator
+from typing import Any
+
+from torch import fx
+from torch._ops import OpOverload
+
+from argosy.engine.errors import ProgramError
+from argosy.engine.ir.recorder import ROLES
+
+_PLAIN = frozenset(
+    getattr(operator, name)
+    for name in (
+        "getitem",
+        "add",
+        "sub",
+        "mul",
+        "floordiv",
+        "truediv",
+        "mod",
+        "pow",
+        "neg",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+    )
+)
+
+
+def verify(graph: fx.Graph, constants: dict[str, Any] | None = None) -> None:
+    """Raise ProgramError, naming the node and the user's line, unless the graph can be run in order."""
+    seen: set[fx.Node] = set()
+    names: set[str] = set()
+    for node in graph.nodes:
+        for source in node.all_input_nodes:
+            if source not in seen:
+                raise ProgramError(f"{describe(node)} reads {source.name!r} before it is written")
+        if node.name in names:
+            raise ProgramError(f"{describe(node)}: two nodes have this name")
+        if node.op not in ("placeholder", "get_attr", "call_function"):
+            raise ProgramError(
+                f"{describe(node)} is a {node.op}; a program has placeholders, constants and calls"
+            )
+        if node.op == "call_function" and not _is_known(node.target):
+            raise ProgramError(
+                f"{describe(node)} calls {node.target!r}, which is no operator; record it as ATen ops"
+            )
+        if node.op == "get_attr" and constants is not None and node.target not in constants:
+            raise ProgramError(f"{describe(node)}: there is no constant {node.target!r}")
+        if node.meta.get("role") not in ROLES:
+            raise ProgramError(
+                f"{describe(node)} has role {node.meta.get('role')!r}; use one of {', '.join(ROLES)}"
+            )
+        if "val" not in node.meta and _gives_value(node):
+            raise ProgramError(f"{describe(node)} has no shape; a pass must give its nodes their meta")
+        seen.add(node)
+        names.add(node.name)
+
+
+def describe(node: fx.Node) -> str:
+    """'relu_3 (train.py:41 in net)': for messages."""
+    line = node.meta.get("source")
+    return f"{node.name} ({line})" if line else node.name
+
+
+def _is_known(target: Any) -> bool:
+    return (
+        isinstance(target, OpOverload)
+        or target in _PLAIN
+        or getattr(target, "__module__", "") in ("math", "torch")
+    )
+
+
+def _gives_value(node: fx.Node) -> bool:
+    return not isinstance(node.target, OpOverload) or bool(node.target._schema.returns)

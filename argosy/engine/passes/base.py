@@ -1,0 +1,60 @@
+"""What a pass is, and how a list of them is run."""
+
+# SPDX-License-Identifier: Apache-2.0
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import fx
+
+from argosy.engine.errors import ArgosyError, ProgramError
+from argosy.engine.ir.verify import verify
+from argosy.engine.log import logger
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a pass did: how many rewrites, and in words what it found, changed and left alone."""
+
+    changed: int
+    text: str
+
+
+class Pass(ABC):
+    """One rewrite of a graph; a frozen dataclass whose fields are its options."""
+
+    name: ClassVar[str]
+    keeps_numerics: ClassVar[bool] = True
+    """False: results may differ from those of the plain program by more than rounding."""
+
+    @abstractmethod
+    def run(self, graph: fx.Graph) -> Report:
+        """Rewrite the graph in place. New nodes carry `val`, `role` and `source` in their meta."""
+
+
+def run_passes(graph: fx.Graph, passes: Sequence[Pass]) -> list[Report]:
+    """Run the passes in order; each is timed, verified and reported in one line of the log."""
+    reports = []
+    for one in passes:
+        began, before = time.perf_counter(), len(graph.nodes)
+        try:
+            report = one.run(graph)
+            verify(graph)
+        except ArgosyError as e:
+            raise type(e)(f"pass {one.name}: {e}") from e
+        except Exception as e:
+            raise ProgramError(f"pass {one.name} failed: {type(e).__name__}: {e}") from e
+        spent = 1000 * (time.perf_counter() - began)
+        logger.info(
+            "pass %s: %d rewrites, %d -> %d nodes, %.1f ms. %s",
+            one.name,
+            report.changed,
+            before,
+            len(graph.nodes),
+            spent,
+            report.text,
+        )
+        reports.append(report)
+    return reports

@@ -1,0 +1,112 @@
+"""Run the convolutions of an NCHW program in channels_last memory.
+
+    before    y = convolution(x, w)                     x: feed, w: parameter, both contiguous
+    after     x' = clone(x, memory_format=channels_last)
+              y = convolution(x', w)                    w lies in channels_last in the scope
+
+The numbers and the shapes stay; only the order in memory changes. oneDNN's convolutions and the batch norm
+kernels are faster that way, and what follows a convolution keeps its order. A `view` that the new order
+does not allow becomes a `reshape`.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from argosy.engine.ir.effects import changed_inputs, storage
+from argosy.engine.ir.infer import infer
+from argosy.engine.passes.base import Pass, Report
+
+aten = torch.ops.aten
+_VIEWS = (aten.view.default, aten._unsafe_view.default)
+
+
+@dataclass(frozen=True)
+class ChannelsLast(Pass):
+    """See the module's picture."""
+
+    name: ClassVar[str] = "channels_last"
+
+    def run(self, graph: fx.Graph) -> Report:
+        convolutions = [
+            n for n in graph.nodes if n.target is aten.convolution.default and n.meta["val"].ndim == 4
+        ]
+        if not convolutions:
+            return Report(0, "no 2-D convolution")
+        if reason := _obstacle(graph):
+            return Report(0, f"{len(convolutions)} convolutions left alone: {reason}")
+        states = _states(graph, convolutions)
+        for node in states:
+            node.meta["memory_format"] = torch.channels_last
+            with node.meta["val"].fake_mode:
+                node.meta["val"] = torch.empty_like(node.meta["val"], memory_format=torch.channels_last)
+        converted, reshaped = _propagate(graph, set(convolutions))
+        return Report(
+            len(convolutions),
+            f"{len(convolutions)} convolutions, {converted} inputs converted, {len(states)} variables of the scope, "
+            f"{reshaped} views became reshapes",
+        )
+
+
+def _obstacle(graph: fx.Graph) -> str | None:
+    """What makes the order in memory visible to the program."""
+    for node in graph.nodes:
+        if node.target is aten.as_strided.default:
+            return f"{node.name} reads memory by its strides"
+    viewed = {storage(n) for n in graph.nodes if n.target in _VIEWS}
+    for node in graph.nodes:
+        if any(storage(n) in viewed and n.op != "placeholder" for n in changed_inputs(node)):
+            return f"{node.name} changes memory that a view shares"
+    return None
+
+
+def _states(graph: fx.Graph, convolutions: list[fx.Node]) -> list[fx.Node]:
+    """The convolutions' weights, and the optimizer state that is updated together with them."""
+    weights = {n.args[1] for n in convolutions if n.args[1].op == "placeholder"}  # type: ignore[union-attr]
+    found = dict.fromkeys(n for n in graph.nodes if n in weights)
+    for node in graph.nodes:
+        changed = list(changed_inputs(node))
+        for weight in [c for c in changed if c in weights]:
+            found.update(dict.fromkeys(c for c in changed if c.meta["val"].shape == weight.meta["val"].shape))
+    return list(found)
+
+
+def _propagate(graph: fx.Graph, convolutions: set[fx.Node]) -> tuple[int, int]:
+    """Recompute every node's strides; convert what enters a convolution in the other order."""
+    converted: dict[fx.Node, fx.Node] = {}
+    reshaped = 0
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node in convolutions:
+            source: Any = node.args[0]
+            if source not in converted and not source.meta["val"].is_contiguous(
+                memory_format=torch.channels_last
+            ):
+                converted[source] = _convert(graph, source, node)
+            if source in converted:
+                node.update_arg(0, converted[source])
+        if isinstance(node.target, OpOverload) and not node.target._schema.returns:
+            continue
+        try:
+            node.meta["val"] = infer(node)
+        except (RuntimeError, ValueError):
+            if node.target not in _VIEWS:
+                raise
+            node.target = aten.reshape.default
+            node.meta["val"] = infer(node)
+            reshaped += 1
+    return len(converted), reshaped
+
+
+def _convert(graph: fx.Graph, source: fx.Node, user: fx.Node) -> fx.Node:
+    with graph.inserting_before(user):
+        made = graph.call_function(aten.clone.default, (source,), {"memory_format": torch.channels_last})
+    made.meta = {**source.meta, "role": user.meta["role"], "source": user.meta["source"]}
+    made.meta.pop("memory_format", None)
+    made.meta["val"] = infer(made)
+    return made

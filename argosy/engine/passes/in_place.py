@@ -1,0 +1,126 @@
+"""Write a result over an input that nobody reads again.
+
+    before    y = relu(x)                     x is dead after this
+    after     y = relu_(x)
+
+    before    s = add(a, b)                   the gradients of a fork in the network; a is dead after this
+    after     s = add_(a, b)
+
+Saves the memory of the result and a pass over it. Paddle's names for it are `enable_inplace` and
+`enable_addto`. The numbers are the same.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from argosy.engine.ir.effects import storage
+from argosy.engine.passes.base import Pass, Report
+
+aten = torch.ops.aten
+
+# op -> (op that writes over an input, the inputs it may write over)
+_OVER: dict[OpOverload, tuple[OpOverload, tuple[int, ...]]] = {
+    aten.relu.default: (aten.relu_.default, (0,)),
+    aten.add.Tensor: (aten.add_.Tensor, (0, 1)),
+    aten.sub.Tensor: (aten.sub_.Tensor, (0,)),
+    aten.mul.Tensor: (aten.mul_.Tensor, (0, 1)),
+    aten.mul.Scalar: (aten.mul_.Scalar, (0,)),
+    aten.div.Tensor: (aten.div_.Tensor, (0,)),
+    aten.div.Scalar: (aten.div_.Scalar, (0,)),
+    aten.sigmoid.default: (aten.sigmoid_.default, (0,)),
+    aten.tanh.default: (aten.tanh_.default, (0,)),
+    aten.threshold_backward.default: (aten.threshold_backward.grad_input, (0,)),
+}
+
+
+@dataclass(frozen=True)
+class InPlace(Pass):
+    """See the module's picture. `kept` are nodes whose values are read after the step: fetches, the scope."""
+
+    name: ClassVar[str] = "in_place"
+
+    kept: frozenset[fx.Node] = frozenset()
+
+    def run(self, graph: fx.Graph) -> Report:
+        last_use = _last_uses(graph)
+        fixed = {storage(n) for n in graph.nodes if n.op != "call_function" or n in self.kept}
+        found = Counter[str]()
+        for place, node in enumerate(graph.nodes):
+            if node.target not in _OVER:
+                continue
+            target, inputs = _OVER[node.target]
+            for index in inputs:
+                if _may_take(node, index, place, last_use, fixed):
+                    found[node.target._opname] += 1
+                    _take(node, index, target, last_use, fixed)
+                    break
+        text = ", ".join(f"{count} {name}" for name, count in found.most_common())
+        return Report(found.total(), text or "no value dies where it could be reused")
+
+
+def _last_uses(graph: fx.Graph) -> dict[int | None, int]:
+    """The place in the graph where each memory is read or made for the last time, through whatever view."""
+    last: dict[int | None, int] = {}
+    for place, node in enumerate(graph.nodes):
+        for one in (node, *node.all_input_nodes):
+            value = one.meta.get("val")
+            for part in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(part, torch.Tensor):
+                    last[part.untyped_storage()._cdata] = place
+    return last
+
+
+def _may_take(
+    node: fx.Node, index: int, place: int, last_use: dict[int | None, int], fixed: set[int | None]
+) -> bool:
+    source = node.args[index]
+    if not isinstance(source, fx.Node) or not isinstance(source.meta.get("val"), torch.Tensor):
+        return False
+    memory, old, new = storage(source), source.meta["val"], node.meta["val"]
+    others = [a for i, a in enumerate(node.args) if i != index and isinstance(a, fx.Node)]
+    return (
+        memory not in fixed
+        and last_use[memory] == place
+        and all(storage(o) != memory for o in others)
+        and old.dtype == new.dtype
+        and _same(old.shape, new.shape)
+        and _same(old.stride(), new.stride())
+        and _has_whole_storage(old)
+        and not (index == 1 and (len(node.args) > 2 or node.kwargs))  # a + 2 b is not b + 2 a
+    )
+
+
+def _has_whole_storage(value: torch.Tensor) -> bool:
+    """False for an expanded tensor or a part of a larger one."""
+    return _same([value.untyped_storage().nbytes()], [value.numel() * value.element_size()])
+
+
+def _same(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt]) -> bool:
+    """Equal whatever is fed: asking a symbolic size directly would bind it to its hint."""
+    return len(a) == len(b) and all(statically_known_true(x == y) for x, y in zip(a, b, strict=True))
+
+
+def _take(
+    node: fx.Node, index: int, target: OpOverload, last_use: dict[int | None, int], fixed: set[int | None]
+) -> None:
+    source = node.args[index]
+    assert isinstance(source, fx.Node), f"{node.name} takes over {source!r}"
+    if index == 1:
+        node.args = (source, node.args[0])
+    node.target = target
+    if target is aten.threshold_backward.grad_input:
+        node.kwargs = {"grad_input": source}
+    # From here on the result lies in the input's memory, which lives as long as the result did.
+    memory = storage(node)
+    node.meta["val"] = source.meta["val"]
+    last_use[storage(source)] = last_use[memory]
+    if memory in fixed:
+        fixed.add(storage(source))

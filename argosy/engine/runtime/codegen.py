@@ -1,0 +1,127 @@
+"""A list of nodes becomes one plain Python function, which runs them in order.
+
+    def step(x, y, w):
+        relu = aten_relu(x)
+        mm = aten_mm(relu, w); del relu
+        return (mm,)
+
+One line a node, so that a line number in a traceback names the node. A value is deleted on the line of its
+last reader, so that its memory is free for what follows.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from argosy.engine.ops.spec import OpSpec
+
+_FILE = "<argosy step>"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A compiled list of nodes."""
+
+    function: Callable[..., tuple[Any, ...]]
+    code: str
+    nodes: tuple[fx.Node, ...]
+    """The nodes that have a line of their own, in the order of the lines."""
+
+    def node_of(self, error: BaseException) -> fx.Node | None:
+        """The node that was running when the error was raised."""
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == _FILE:
+                line = trace.tb_lineno - 2  # line 1 is the def
+                return self.nodes[line] if 0 <= line < len(self.nodes) else None
+            trace = trace.tb_next
+        return None
+
+
+def generate(
+    inputs: Sequence[fx.Node],
+    nodes: Sequence[fx.Node],
+    outputs: Sequence[fx.Node],
+    constants: dict[str, torch.Tensor],
+    check: Callable[[int, Any], None] | None = None,
+) -> Step:
+    """Write the function. `check(i, value)`, if given, is called with the value of every node i."""
+    writer = _Writer(constants)
+    names = {node: f"v{i}" for i, node in enumerate((*inputs, *nodes))}
+    last_reader = _last_readers(nodes, outputs)
+    lines = []
+    for i, node in enumerate(nodes):
+        line = f"    {names[node]} = {writer.expression(node, names)}"
+        if check is not None:
+            line += f"; check({i}, {names[node]})"
+        dead = [names[n] for n in last_reader.get(node, ())]
+        lines.append(line + (f"; del {', '.join(dead)}" if dead else ""))
+    head = f"def step({', '.join(names[n] for n in inputs)}):"
+    tail = f"    return ({''.join(names[n] + ', ' for n in outputs)})"
+    code = "\n".join([head, *lines, tail])
+    space: dict[str, Any] = {**writer.bound, "check": check}
+    exec(compile(code, _FILE, "exec"), space)
+    return Step(space["step"], code, tuple(nodes))
+
+
+def _last_readers(nodes: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
+    """For each node the values that nobody reads after it, itself included if nobody reads it at all."""
+    seen: set[fx.Node] = set(outputs)
+    dead: dict[fx.Node, list[fx.Node]] = {}
+    for node in reversed(nodes):
+        values = [n for n in dict.fromkeys((*node.all_input_nodes, node)) if n not in seen]
+        seen.update(values)
+        if values:
+            dead[node] = values
+    return dead
+
+
+class _Writer:
+    """Turns nodes into expressions; whatever has no literal is bound to a name."""
+
+    def __init__(self, constants: dict[str, torch.Tensor]) -> None:
+        self.constants = constants
+        self.bound: dict[str, Any] = {}
+        self._names: dict[int, str] = {}
+
+    def expression(self, node: fx.Node, names: dict[fx.Node, str]) -> str:
+        if node.op == "get_attr":
+            return self._bind(self.constants[str(node.target)])
+        if node.target is operator.getitem:
+            return f"{names[node.args[0]]}[{node.args[1]!r}]"  # type: ignore[index]  # an item of a node
+        arguments = [self._literal(a, names) for a in node.args]
+        arguments += [f"{key}={self._literal(a, names)}" for key, a in node.kwargs.items()]
+        return f"{self._bind(kernel(node.target))}({', '.join(arguments)})"
+
+    def _literal(self, value: Any, names: dict[fx.Node, str]) -> str:
+        if isinstance(value, fx.Node):
+            return names[value]
+        if isinstance(value, list | tuple):
+            inside = ", ".join(self._literal(v, names) for v in value)
+            return f"[{inside}]"
+        if value is None or isinstance(value, bool | int | str):
+            return repr(value)
+        return self._bind(value)
+
+    def _bind(self, value: Any) -> str:
+        if id(value) not in self._names:
+            name = getattr(value, "__name__", "") or type(value).__name__
+            name = f"{''.join(c if c.isalnum() else '_' for c in name)}_{len(self.bound)}"
+            self._names[id(value)] = name
+            self.bound[name] = value
+        return self._names[id(value)]
+
+
+def kernel(target: Any) -> Callable[..., Any]:
+    """What to call for an op: our own kernels directly, ATen's without the Python wrapper around them."""
+    if isinstance(target, OpOverload):
+        spec = OpSpec.known.get(target)
+        made: Callable[..., Any] = spec.kernel if spec is not None else target._op
+        return made
+    return target  # type: ignore[no-any-return]  # operator.mul and the like

@@ -1,0 +1,177 @@
+"""From a program and what is asked of it to a function: prune, rewrite, order, write code."""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+
+from argosy.engine.errors import ScopeError
+from argosy.engine.ir.effects import changed_inputs, is_random, needed, storage
+from argosy.engine.ir.program import Program
+from argosy.engine.ir.variable import Variable
+from argosy.engine.log import logger
+from argosy.engine.passes import default_passes
+from argosy.engine.passes.base import run_passes
+from argosy.engine.runtime.codegen import Step, generate
+from argosy.engine.runtime.scope import Scope
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A feed as the step wants it."""
+
+    name: str
+    dtype: torch.dtype
+    sizes: tuple[int | sympy.Symbol, ...]
+    """A symbol stands for a size that may be anything."""
+
+
+@dataclass
+class Compiled:
+    """A step that can be called: what goes in, what comes out."""
+
+    step: Step
+    feeds: tuple[Feed, ...]
+    states: tuple[str, ...]
+    memory_formats: tuple[torch.memory_format, ...]
+    fetched: tuple[str, ...]
+    copied: tuple[bool, ...]
+    """Which fetches lie in memory of the scope and must be copied before the next run changes them."""
+    made: tuple[str, ...]
+    """Variables of the scope that the step creates: the initialisers of a startup program."""
+    draws: bool
+    """True: the step draws random numbers."""
+    checked_sizes: set[tuple[int, ...]] = field(default_factory=set)
+    _bound: tuple[Scope, int, list[torch.Tensor]] | None = None
+
+    def state_values(self, scope: Scope) -> list[torch.Tensor]:
+        """The scope's tensors in the order of the step's arguments, in the memory format that it wants."""
+        if self._bound is None or self._bound[0] is not scope or self._bound[1] != scope.version:
+            found = [_state(scope, n, f) for n, f in zip(self.states, self.memory_formats, strict=True)]
+            self._bound = (scope, scope.version, found)
+        return self._bound[2]
+
+
+def compile_program(
+    program: Program,
+    fetches: Sequence[Variable],
+    check: Callable[[fx.Node, Any], None] | None = None,
+    device: torch.device = CPU,
+) -> Compiled:
+    """Compile for these fetches. `check(node, value)` is called after every node, if given."""
+    began = time.perf_counter()
+    fetch_nodes = [v.node for v in fetches]
+    made = {name: v.node for name, v in program.persistables().items() if _is_made(program, v)}
+    kept = needed(program.graph, {*fetch_nodes, *made.values()})
+    graph, copy_of = _copy(kept)
+    outputs = [copy_of[n] for n in (*fetch_nodes, *made.values())]
+    run_passes(graph, default_passes(frozenset(outputs)))
+    _place_on(device, graph)
+    constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
+    named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
+    inputs, calls = _split(graph)
+    ordered = _changes_last(calls)
+    feeds = [n for n in inputs if program.vars[named[n]].is_data]
+    states = [n for n in inputs if not program.vars[named[n]].is_data]
+    step = generate([*feeds, *states], ordered, outputs, constants, _by_node(check, ordered))
+    state_memory = {storage(n) for n in graph.nodes if n.op in ("placeholder", "get_attr")}
+    logger.debug(
+        "compiled %s version %d for %s: %d of %d nodes in %.2f s",
+        program.name,
+        program.version,
+        [v.name for v in fetches] or "no fetch",
+        len(ordered),
+        len(program.graph.nodes),
+        time.perf_counter() - began,
+    )
+    return Compiled(
+        step=step,
+        feeds=tuple(feed_of(program, named[n]) for n in feeds),
+        states=tuple(named[n] for n in states),
+        memory_formats=tuple(n.meta.get("memory_format", torch.preserve_format) for n in states),
+        fetched=tuple(v.name for v in fetches),
+        copied=tuple(storage(n) in state_memory for n in fetch_nodes),
+        made=tuple(made),
+        draws=any(is_random(n) for n in ordered),
+    )
+
+
+def _place_on(device: torch.device, graph: fx.Graph) -> None:
+    """Programs are built for the CPU; what makes tensors makes them on the executor's device."""
+    for node in graph.nodes:
+        if node.kwargs.get("device") not in (None, device):
+            node.update_kwarg("device", device)
+
+
+def _is_made(program: Program, variable: Variable) -> bool:
+    """True if the program makes this variable of the scope rather than reading or changing one that is there."""
+    return program.recorder.placeholder_of.get(variable.value) is None
+
+
+def _copy(nodes: Sequence[fx.Node]) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
+    graph = fx.Graph()
+    copy_of: dict[fx.Node, fx.Node] = {}
+    for node in nodes:
+        copy_of[node] = graph.node_copy(node, lambda n: copy_of[n])
+    return graph, copy_of
+
+
+def _split(graph: fx.Graph) -> tuple[list[fx.Node], list[fx.Node]]:
+    inputs = [n for n in graph.nodes if n.op == "placeholder"]
+    return inputs, [n for n in graph.nodes if n.op != "placeholder"]
+
+
+def _changes_last(nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    """Move what forward changes in the scope (statistics) behind everything that may still fail.
+
+    A change stays before the first node that reads the changed memory.
+    """
+    held: dict[fx.Node, set[int | None]] = {}
+    ordered: list[fx.Node] = []
+    for node in nodes:
+        read = {storage(n) for n in node.all_input_nodes}
+        if any(read & memory for memory in held.values()):
+            ordered += held
+            held = {}
+        changed = {storage(n) for n in changed_inputs(node) if n.op == "placeholder"}
+        if changed and node.meta["role"] == "forward" and not node.users:
+            held[node] = changed
+        else:
+            ordered.append(node)
+    first_update = next((i for i, n in enumerate(ordered) if n.meta["role"] == "optimize"), len(ordered))
+    return [*ordered[:first_update], *held, *ordered[first_update:]]
+
+
+def _by_node(
+    check: Callable[[fx.Node, Any], None] | None, nodes: Sequence[fx.Node]
+) -> Callable[[int, Any], None] | None:
+    return None if check is None else lambda i, value: check(nodes[i], value)
+
+
+def feed_of(program: Program, name: str) -> Feed:
+    """What the program wants to be fed under this name."""
+    variable = program.vars[name]
+    sizes = tuple(s if isinstance(s, int) else s.node._expr for s in variable.value.shape)
+    return Feed(name, variable.dtype, sizes)
+
+
+def _state(scope: Scope, name: str, memory_format: torch.memory_format) -> torch.Tensor:
+    value = scope.values_of().get(name)
+    if value is None:
+        raise ScopeError(
+            f"variable {name!r} has no value in the scope; run the startup program first: "
+            "exe.run(static.default_startup_program())"
+        )
+    if memory_format is not torch.preserve_format and not value.is_contiguous(memory_format=memory_format):
+        value = value.contiguous(memory_format=memory_format)
+        scope.values_of()[name] = value
+    return value

@@ -1,0 +1,272 @@
+"""Executor.run: check what is fed, run the step, give back what was asked for."""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from argosy.engine.errors import ArgosyError, ConfigError, FeedError, FetchError, NanInfError, ProgramError
+from argosy.engine.ir.dtypes import dtype_name
+from argosy.engine.ir.program import Program, default_main_program
+from argosy.engine.ir.show import nearest
+from argosy.engine.ir.variable import Variable
+from argosy.engine.ir.verify import describe
+from argosy.engine.runtime.compile import CPU, Compiled, Feed, compile_program, feed_of
+from argosy.engine.runtime.flags import flag
+from argosy.engine.runtime.memory import keep_freed_memory
+from argosy.engine.runtime.scope import Scope, global_scope
+
+FeedLike = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+
+
+class OneElement(np.ndarray[Any, Any]):
+    """A fetched array with one element, which also formats as a number: `"%.5f" % loss`.
+
+    Paddle's losses have shape [1] and its scripts print them so; plain NumPy refuses that since 2.4.
+    """
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+
+class Executor:
+    """Runs programs; compiles a program once for each version and list of fetches."""
+
+    def __init__(self, place: Any = None) -> None:
+        keep_freed_memory()
+        self.place = place
+        self.device = CPU if place is None else place.device()
+        self._compiled: weakref.WeakKeyDictionary[Program, dict[Any, Compiled]] = weakref.WeakKeyDictionary()
+        self._generators: weakref.WeakKeyDictionary[Program, torch.Tensor] = weakref.WeakKeyDictionary()
+
+    def run(
+        self,
+        program: Program | None = None,
+        feed: FeedLike = None,
+        fetch_list: Sequence[Variable | str] | Variable | str | None = None,
+        feed_var_name: str = "feed",
+        fetch_var_name: str = "fetch",
+        scope: Scope | None = None,
+        return_numpy: bool = True,
+        use_program_cache: bool = True,
+        return_merged: bool = True,
+        use_prune: bool = True,
+    ) -> list[Any]:
+        """Run once. Returns the fetched values, as NumPy arrays or (`return_numpy=False`) torch tensors.
+
+        `feed`: a dict by name, or a list of such dicts, which are put together along the first dimension.
+        `fetch_list`: Variables or names. Nodes that neither a fetch nor an update needs are not run.
+        The arguments after `scope` exist for Paddle's scripts; caching and pruning are always on.
+        """
+        program = _program(program)
+        scope = scope or global_scope()
+        fetches = _fetches(program, fetch_list)
+        compiled = self._compile(program, fetches)
+        values = _feed_values(program, compiled, feed)
+        if self.device != CPU:
+            values = [v.to(self.device, non_blocking=True) for v in values]
+        states = compiled.state_values(scope)
+        _write_rates(program, scope)
+        out = self._call(program, compiled, [*values, *states])
+        for name, value in zip(compiled.made, out[len(fetches) :], strict=True):
+            scope.put(name, value)
+        for _, scheduler in program.lr_schedulers:
+            if getattr(scheduler, "steps_by_itself", False):
+                scheduler.step()
+        found = [v.clone() if c else v for v, c in zip(out, compiled.copied, strict=False)]
+        return [_to_numpy(v) for v in found] if return_numpy else found
+
+    def close(self) -> None:
+        """Forget what was compiled."""
+        self._compiled.clear()
+
+    def _compile(self, program: Program, fetches: list[Variable]) -> Compiled:
+        checked = flag("FLAGS_check_nan_inf")
+        key = (program.version, checked, *(v.name for v in fetches))
+        cache = self._compiled.setdefault(program, {})
+        if key not in cache:
+            made = compile_program(program, fetches, _check_finite if checked else None, self.device)
+            cache = {
+                k: c for k, c in cache.items() if k[0] == program.version
+            }  # older versions never come back
+            cache[(program.version, *key[1:])] = made
+            self._compiled[program] = cache
+            return made
+        return cache[key]
+
+    def _call(self, program: Program, compiled: Compiled, arguments: list[torch.Tensor]) -> tuple[Any, ...]:
+        try:
+            if program.random_seed and compiled.draws:
+                return self._seeded(program, compiled, arguments)
+            with torch._C._AutoDispatchBelowAutograd():
+                return compiled.step.function(*arguments)
+        except ArgosyError:
+            raise
+        except Exception as e:
+            node = compiled.step.node_of(e)
+            if node is None:
+                raise
+            raise ProgramError(f"{describe(node)} failed in {node.meta['role']}: {e}") from e
+
+    def _seeded(self, program: Program, compiled: Compiled, arguments: list[torch.Tensor]) -> tuple[Any, ...]:
+        """A program with a seed draws from its own stream; a startup program starts it anew every time."""
+        with torch.random.fork_rng(devices=[]):
+            if program in self._generators and not compiled.made:
+                torch.set_rng_state(self._generators[program])
+            else:
+                torch.manual_seed(program.random_seed)
+            with torch._C._AutoDispatchBelowAutograd():
+                out = compiled.step.function(*arguments)
+            self._generators[program] = torch.get_rng_state()
+            return out
+
+
+def _program(program: Any) -> Program:
+    if program is None:
+        return default_main_program()
+    program = getattr(program, "program", program) if not isinstance(program, Program) else program
+    if not isinstance(program, Program):
+        raise ConfigError(f"Executor.run was given a {type(program).__name__}; give a static.Program")
+    return program
+
+
+def _fetches(program: Program, wanted: Any) -> list[Variable]:
+    listed = [] if wanted is None else list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+    return [_fetch(program, one) for one in listed]
+
+
+def _fetch(program: Program, wanted: Any) -> Variable:
+    if not isinstance(wanted, Variable | str):
+        raise FetchError(f"fetch_list holds {wanted!r}; give Variables or their names")
+    name = wanted.name if isinstance(wanted, Variable) else wanted
+    found = program.vars.get(name)
+    if found is None and isinstance(wanted, Variable):
+        raise FetchError(
+            f"fetch {name!r} belongs to {wanted.program.name!r}, not to {program.name!r}, which was run; "
+            "fetch it from its own program, or clone that program"
+        )
+    if found is None:
+        raise FetchError(f"fetch {name!r} is not in {program.name!r}{nearest(name, program.vars)}")
+    return found
+
+
+def _feed_values(program: Program, compiled: Compiled, feed: FeedLike) -> list[torch.Tensor]:
+    given = _merged(feed) if feed is not None else _from_readers(program)
+    values = []
+    sizes: dict[Any, int] = {}
+    for want in compiled.feeds:
+        if want.name not in given:
+            raise FeedError(_missing(program, want, given))
+        values.append(_tensor(want, given[want.name], sizes))
+    if len(given) != len(compiled.feeds):
+        _note_unused(program, compiled, given, sizes)
+    key = tuple(sizes.values())
+    if key not in compiled.checked_sizes:
+        program.symbols.check(sizes)
+        compiled.checked_sizes.add(key)
+    return values
+
+
+def _note_unused(
+    program: Program, compiled: Compiled, given: Mapping[str, Any], sizes: dict[Any, int]
+) -> None:
+    """What is fed and not needed must still be a feed, and its sizes count: code may have looked at them."""
+    known, used = program.feeds(), {want.name for want in compiled.feeds}
+    for name, value in given.items():
+        if name not in known:
+            raise FeedError(f"feed {name!r} is no feed of {program.name!r}{nearest(name, known)}")
+        if name not in used:
+            _tensor(feed_of(program, name), value, sizes)
+
+
+def _from_readers(program: Program) -> Mapping[str, Any]:
+    given: dict[str, Any] = {}
+    for reader in program.readers:
+        given.update(reader.next_feed())
+    return given
+
+
+def _merged(feed: FeedLike) -> Mapping[str, Any]:
+    if isinstance(feed, Mapping):
+        return feed
+    if not isinstance(feed, list | tuple) or not all(isinstance(f, Mapping) for f in feed):
+        raise FeedError(
+            f"feed is a {type(feed).__name__}; give a dict {{name: array}} or a list of such dicts"
+        )
+    if len(feed) == 1:
+        return feed[0]
+    names = {name: None for one in feed for name in one}
+    return {name: torch.cat([torch.as_tensor(one[name]) for one in feed]) for name in names}
+
+
+def _missing(program: Program, want: Feed, given: Mapping[str, Any]) -> str:
+    shape = list(program.vars[want.name].shape)
+    hint = nearest(want.name, given) if given else " (nothing was fed)"
+    return f"feed {want.name!r} ({dtype_name(want.dtype)}{shape}) is missing{hint}; pass feed={{{want.name!r}: …}}"
+
+
+def _tensor(want: Feed, value: Any, sizes: dict[Any, int]) -> torch.Tensor:
+    """The fed value as a tensor of the right dtype and shape; unknown sizes are noted in `sizes`."""
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(value if value.flags.writeable else value.copy())
+    elif not isinstance(value, torch.Tensor):
+        value = torch.as_tensor(
+            value.numpy() if hasattr(value, "numpy") else np.asarray(value, _numpy_dtype(want))
+        )
+    if value.dtype != want.dtype:
+        raise FeedError(
+            f"feed {want.name!r} is {dtype_name(value.dtype)} and must be {dtype_name(want.dtype)}; "
+            f"convert it: array.astype({dtype_name(want.dtype)!r})"
+        )
+    shape = value.shape
+    if len(shape) != len(want.sizes):
+        raise FeedError(_wrong_shape(want, shape))
+    for size, wanted in zip(shape, want.sizes, strict=True):
+        if isinstance(wanted, int):
+            if size != wanted:
+                raise FeedError(_wrong_shape(want, shape))
+        elif sizes.setdefault(wanted, size) != size:
+            raise FeedError(_wrong_shape(want, shape))
+    tensor: torch.Tensor = value.detach() if value.requires_grad else value
+    return tensor
+
+
+def _wrong_shape(want: Feed, shape: Sequence[int]) -> str:
+    wanted = ", ".join(str(s) if isinstance(s, int) else "any" for s in want.sizes)
+    return f"feed {want.name!r} has shape {list(shape)} and must have [{wanted}]; reshape it, or change static.data"
+
+
+def _numpy_dtype(want: Feed) -> Any:
+    return None if want.dtype is torch.bfloat16 else dtype_name(want.dtype)
+
+
+def _to_numpy(value: torch.Tensor) -> np.ndarray[Any, Any]:
+    value = value.float() if value.dtype is torch.bfloat16 else value
+    array = value.numpy(force=True)
+    return array.view(OneElement) if array.ndim and array.size == 1 else array
+
+
+def _write_rates(program: Program, scope: Scope) -> None:
+    for name, scheduler in program.lr_schedulers:
+        rate = scope.get(name)
+        rate.fill_(float(scheduler()))
+
+
+def _check_finite(node: fx.Node, value: Any) -> None:
+    """Raise at the first node whose result holds a NaN or an infinity."""
+    for one in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(one, torch.Tensor) and one.is_floating_point() and not bool(torch.isfinite(one).all()):
+            bad = "NaN" if bool(torch.isnan(one).any()) else "infinity"
+            raise NanInfError(
+                f"{describe(node)} made {int((~torch.isfinite(one)).sum())} values of {bad} in "
+                f"{dtype_name(one.dtype)}{list(one.shape)} ({node.meta['role']}); it is the first node that did"
+            )

@@ -1,0 +1,139 @@
+"""The scope: where the values of persistable variables live between runs."""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from argosy.engine.errors import ConfigError, ScopeError
+from argosy.engine.ir.dtypes import dtype_name
+from argosy.engine.ir.show import nearest
+
+
+class ScopeTensor:
+    """What `find_var(name).get_tensor()` gives: the variable's value, to read and to set."""
+
+    def __init__(self, scope: Scope, name: str) -> None:
+        self._scope = scope
+        self._name = name
+
+    def tensor(self) -> torch.Tensor:
+        """The tensor itself: changing it changes the variable."""
+        return self._scope.get(self._name)
+
+    def set(self, value: Any, place: Any = None) -> None:
+        """Give the variable a value of the same shape and dtype; a variable without a value takes any."""
+        new = torch.as_tensor(np.asarray(value) if not isinstance(value, torch.Tensor) else value)
+        if self._name not in self._scope or self._scope.values_of()[self._name] is None:
+            self._scope.put(self._name, new.detach().clone())
+            return
+        old = self.tensor()
+        if old.shape != new.shape or old.dtype != new.dtype:
+            raise ScopeError(
+                f"variable {self._name!r} is {dtype_name(old.dtype)}{list(old.shape)} and cannot be set to "
+                f"{dtype_name(new.dtype)}{list(new.shape)}; give an array of its shape and dtype"
+            )
+        with torch.no_grad():
+            old.copy_(new)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        return self.tensor().detach().cpu().numpy().copy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return self.numpy().astype(dtype) if dtype is not None else self.numpy()
+
+    def shape(self) -> list[int]:
+        return list(self.tensor().shape)
+
+    _get_dims = shape  # Paddle's name
+
+    def _dtype(self) -> torch.dtype:
+        return self.tensor().dtype
+
+    def __repr__(self) -> str:
+        return f"ScopeTensor({self._name!r}, {self.tensor()!r})"
+
+
+class ScopeVariable:
+    """A variable of a scope, by name."""
+
+    def __init__(self, scope: Scope, name: str) -> None:
+        self.name = name
+        self._scope = scope
+
+    def get_tensor(self) -> ScopeTensor:
+        return ScopeTensor(self._scope, self.name)
+
+    def is_initialized(self) -> bool:
+        return self._scope.values_of().get(self.name) is not None
+
+
+class Scope:
+    """Values by name. A name may be known without a value yet (`var`)."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, torch.Tensor | None] = {}
+        self.version = 0
+        """Grows whenever a tensor is put in place of another; what holds on to tensors looks at it."""
+
+    def values_of(self) -> dict[str, torch.Tensor | None]:
+        return self._values
+
+    def get(self, name: str) -> torch.Tensor:
+        """The value; ScopeError if there is none."""
+        value = self._values.get(name)
+        if value is None:
+            raise ScopeError(f"variable {name!r} has no value in this scope{nearest(name, self._values)}")
+        return value
+
+    def put(self, name: str, value: torch.Tensor) -> None:
+        self._values[name] = value
+        self.version += 1
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def names(self) -> list[str]:
+        return [name for name, value in self._values.items() if value is not None]
+
+    local_var_names = names  # Paddle's name
+
+    def var(self, name: str) -> ScopeVariable:
+        """The variable of this name, made without a value if it is not there."""
+        self._values.setdefault(name, None)
+        return ScopeVariable(self, name)
+
+    def find_var(self, name: str) -> ScopeVariable | None:
+        """The variable of this name, or None."""
+        return ScopeVariable(self, name) if name in self._values else None
+
+    def erase(self, names: list[str]) -> None:
+        for name in names:
+            self._values.pop(name, None)
+        self.version += 1
+
+
+_global = Scope()
+
+
+def global_scope() -> Scope:
+    """The scope that `Executor.run` uses by default."""
+    return _global
+
+
+@contextmanager
+def scope_guard(scope: Scope) -> Iterator[None]:
+    """Inside, this scope is the global one."""
+    global _global  # noqa: PLW0603  (Paddle's interface: one scope is current in the process)
+    if not isinstance(scope, Scope):
+        raise ConfigError(f"scope_guard was given a {type(scope).__name__}; give a static.Scope")
+    old, _global = _global, scope
+    try:
+        yield
+    finally:
+        _global = old

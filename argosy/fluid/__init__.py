@@ -1,0 +1,55 @@
+"""The 1.x API: `import argosy.fluid as fluid`."""
+
+# SPDX-License-Identifier: Apache-2.0
+from argosy import core
+from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
+from argosy.engine.runtime.executor import Executor
+from argosy.engine.runtime.flags import get_flags, set_flags
+from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
+from argosy.fluid import backward, clip, initializer, io, layers, nets, optimizer, param_attr, regularizer
+from argosy.fluid.backward import gradients
+from argosy.fluid.data_feeder import DataFeeder
+from argosy.fluid.param_attr import ParamAttr
+from argosy.framework.missing import missing
+from argosy.framework.place import CPUPlace, CUDAPlace, cpu_places, cuda_places, is_compiled_with_cuda
+from argosy.nn.functional import one_hot
+from argosy.static.input import data, name_scope
+from argosy.static.nn import embedding
+from argosy.utils import unique_name
+
+__all__ = [
+    "CPUPlace",
+    "CUDAPlace",
+    "DataFeeder",
+    "Executor",
+    "ParamAttr",
+    "Program",
+    "Scope",
+    "backward",
+    "clip",
+    "core",
+    "cpu_places",
+    "cuda_places",
+    "data",
+    "default_main_program",
+    "default_startup_program",
+    "embedding",
+    "get_flags",
+    "global_scope",
+    "gradients",
+    "initializer",
+    "io",
+    "is_compiled_with_cuda",
+    "layers",
+    "name_scope",
+    "nets",
+    "one_hot",
+    "optimizer",
+    "param_attr",
+    "program_guard",
+    "regularizer",
+    "scope_guard",
+    "set_flags",
+    "unique_name",
+]
+__getattr__ = missing(__name__, globals())

@@ -1,0 +1,112 @@
+"""fluid.io: saving and loading with the arguments of Paddle 1.x; the work is done in `argosy.static.io`.
+
+The files are safetensors and JSON, one file where Paddle 1.x writes one for each variable.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+from typing import Any
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.program import Program, default_main_program
+from argosy.engine.ir.variable import Parameter, Variable
+from argosy.static.io import (
+    Chosen,
+    load,
+    load_program_state,
+    load_vars,
+    names_of,
+    normalize_program,
+    read_inference,
+    save,
+    save_vars,
+    set_program_state,
+    write_inference,
+)
+
+__all__ = [
+    "load",
+    "load_inference_model",
+    "load_params",
+    "load_persistables",
+    "load_program_state",
+    "load_vars",
+    "save",
+    "save_inference_model",
+    "save_params",
+    "save_persistables",
+    "save_vars",
+    "set_program_state",
+]
+
+
+def save_inference_model(
+    dirname: str,
+    feeded_var_names: list[str],
+    target_vars: Chosen,
+    executor: Any = None,
+    main_program: Program | None = None,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    export_for_deployment: bool = True,
+    program_only: bool = False,
+) -> list[str]:
+    """Write `dirname`/__model__ and __params__ for inference; returns the names of the targets."""
+    if not export_for_deployment:
+        raise ConfigError(
+            "export_for_deployment=False is not supported; fluid.io.save keeps the whole program"
+        )
+    program = main_program or default_main_program()
+    made = normalize_program(program, feeded_var_names, target_vars)
+    model, params = _files(dirname, model_filename, params_filename)
+    write_inference(made, feeded_var_names, target_vars, model, None if program_only else params)
+    return names_of(target_vars)
+
+
+def load_inference_model(
+    dirname: str,
+    executor: Any = None,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    pserver_endpoints: Any = None,
+) -> list[Any]:
+    """[program, names of the feeds, variables to fetch]; the values are put into the global scope."""
+    if pserver_endpoints is not None:
+        raise ConfigError("pserver_endpoints is not supported here; load the model without them")
+    return read_inference(*_files(dirname, model_filename, params_filename))
+
+
+def save_params(
+    executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
+) -> None:
+    """Write the parameters alone; a batch_norm's statistics, parameters in Paddle, are persistables here."""
+    save_vars(executor, dirname, main_program, predicate=_is_parameter, filename=filename)
+
+
+def load_params(
+    executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
+) -> None:
+    """Read the parameters, from `save_params` or `save_persistables`."""
+    load_vars(executor, dirname, main_program, predicate=_is_parameter, filename=filename)
+
+
+def save_persistables(
+    executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
+) -> None:
+    """Write all that the scope keeps for the program: parameters, statistics, optimizer state."""
+    save_vars(executor, dirname, main_program, filename=filename)
+
+
+def load_persistables(
+    executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
+) -> None:
+    """Read all that the program needs in the scope."""
+    load_vars(executor, dirname, main_program, filename=filename)
+
+
+def _files(dirname: str, model: str | None, params: str | None) -> tuple[Path, Path]:
+    return Path(dirname, model or "__model__"), Path(dirname, params or "__params__")
+
+
+def _is_parameter(variable: Variable) -> bool:
+    return isinstance(variable, Parameter)

@@ -1,0 +1,174 @@
+"""Pooling and resizing of images."""
+
+# SPDX-License-Identifier: Apache-2.0
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir import names
+from argosy.engine.ir.variable import Variable
+from argosy.framework.layer import apply
+from argosy.nn.functional import common, pooling
+from argosy.nn.functional.layout import channels_back, channels_first, is_channels_last, per_axis
+
+
+def pool2d(
+    input: Variable,
+    pool_size: Any = -1,
+    pool_type: str = "max",
+    pool_stride: Any = 1,
+    pool_padding: Any = 0,
+    global_pooling: bool = False,
+    use_cudnn: bool = True,
+    ceil_mode: bool = False,
+    name: str | None = None,
+    exclusive: bool = True,
+    data_format: str = "NCHW",
+) -> Any:
+    """The "max" or "avg" of each window, or of everything; `exclusive` leaves the padding out of the avg."""
+    own = name or names.generate("pool2d")
+    last = is_channels_last("pool2d", data_format, 2)
+    if global_pooling:
+        over = [1, 2] if last else [2, 3]
+        function = _one_of("pool2d", pool_type, {"max": torch.amax, "avg": torch.mean})
+        return apply("pool2d", lambda x: function(x, over, keepdim=True), input, name=own)
+    if pool_size == -1:
+        raise ConfigError("pool2d: pool_size is missing; give the size of a window, or global_pooling=True")
+    pool = _one_of("pool2d", pool_type, {"max": pooling.max_pool2d, "avg": pooling.avg_pool2d})
+    more = {"exclusive": exclusive} if pool_type == "avg" else {}
+    return pool(
+        input,
+        pool_size,
+        pool_stride,
+        pool_padding,
+        ceil_mode=ceil_mode,
+        data_format=data_format,
+        name=own,
+        **more,
+    )
+
+
+def adaptive_pool2d(
+    input: Variable,
+    pool_size: Any,
+    pool_type: str = "max",
+    require_index: bool = False,
+    name: str | None = None,
+) -> Any:
+    """The "max" or "avg" of windows that cover the image; with require_index also where each max was."""
+    pools = {"max": pooling.adaptive_max_pool2d, "avg": pooling.adaptive_avg_pool2d}
+    pool = _one_of("adaptive_pool2d", pool_type, pools)
+    if require_index and pool_type == "avg":
+        raise ConfigError("adaptive_pool2d: require_index=True with 'avg', which has no index; use 'max'")
+    more = {"return_mask": require_index} if pool_type == "max" else {}
+    return pool(input, pool_size, name=name or names.generate("adaptive_pool2d"), **more)
+
+
+def image_resize(
+    input: Variable,
+    out_shape: Any = None,
+    scale: Any = None,
+    name: str | None = None,
+    resample: str = "BILINEAR",
+    actual_shape: Any = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+) -> Any:
+    """Images resized to out_shape (first) or by `scale`: BILINEAR, BICUBIC or NEAREST.
+
+                                           place in the input of pixel i
+    align_corners                          i · (in - 1) / (out - 1)
+    not align_corners, align_mode=0        (i + 0.5) · in / out - 0.5
+    not align_corners, align_mode=1        i · in / out                      NEAREST always, if not aligned
+    """
+    mode = _one_of(
+        "image_resize", resample.upper(), {m: m.lower() for m in ("BILINEAR", "BICUBIC", "NEAREST")}
+    )
+    if actual_shape is not None:
+        raise ConfigError("image_resize: actual_shape is known only in a run; use out_shape or scale")
+    if out_shape is None and scale is None:
+        raise ConfigError("image_resize: neither out_shape nor scale is given; give one of them")
+    size = None if out_shape is None else per_axis("image_resize: out_shape", out_shape, 2)
+    factor = scale if size is None else None
+    own = name or names.generate({"nearest": "nearest_interp"}.get(mode, f"{mode}_interp"))
+    if mode == "nearest" and align_corners:
+        return _by_place(input, size, factor, data_format, own, _nearest)
+    if mode == "bilinear" and align_mode == 1 and not align_corners:
+        return _by_place(input, size, factor, data_format, own, _linear)
+    corners = align_corners and mode != "nearest"
+    return common.interpolate(input, size, factor, mode, corners, 0, data_format, own)
+
+
+def resize_bilinear(
+    input: Variable,
+    out_shape: Any = None,
+    scale: Any = None,
+    name: str | None = None,
+    actual_shape: Any = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+) -> Any:
+    """image_resize, BILINEAR."""
+    return image_resize(
+        input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode, data_format
+    )
+
+
+def resize_nearest(
+    input: Variable,
+    out_shape: Any = None,
+    scale: Any = None,
+    name: str | None = None,
+    actual_shape: Any = None,
+    align_corners: bool = True,
+    data_format: str = "NCHW",
+) -> Any:
+    """image_resize, NEAREST; torch's own nearest is align_corners=False."""
+    return image_resize(input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format)
+
+
+def _by_place(
+    x: Variable,
+    size: list[int] | None,
+    scale: Any,
+    data_format: str,
+    name: str,
+    pick: Callable[[Tensor, int, Any], Tensor],
+) -> Any:
+    """For the places that torch does not have: one axis after the other."""
+    last = is_channels_last("image_resize", data_format, 2)
+
+    def resized(images: Tensor) -> Tensor:
+        images = channels_first(images, last)
+        for dim in (2, 3):
+            images = pick(images, dim, size[dim - 2] if size else math.floor(images.shape[dim] * scale))
+        return channels_back(images, last)
+
+    return apply("image_resize", resized, x, name=name)
+
+
+def _nearest(x: Tensor, dim: int, size: Any) -> Tensor:
+    """Rows at round(i · (in - 1) / (out - 1)), halves up."""
+    ratio = (x.shape[dim] - 1) / (size - 1) if size > 1 else 0.0
+    return x.index_select(dim, (torch.arange(size) * ratio + 0.5).long())
+
+
+def _linear(x: Tensor, dim: int, size: Any) -> Tensor:
+    """Between the rows around i · in / out."""
+    place = torch.arange(size, dtype=x.dtype) * (x.shape[dim] / size)
+    low = place.long()
+    high = (low + 1).clamp(max=x.shape[dim] - 1)
+    share = (place - low).reshape(-1, *[1] * (x.ndim - dim - 1))
+    return torch.lerp(x.index_select(dim, low), x.index_select(dim, high), share)
+
+
+def _one_of(kind: str, wanted: str, known: dict[str, Any]) -> Any:
+    if wanted not in known:
+        raise ConfigError(f"{kind}: {wanted!r} is not known; use {' or '.join(known)}")
+    return known[wanted]

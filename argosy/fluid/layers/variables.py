@@ -1,0 +1,172 @@
+"""New variables: feeds, parameters, constants, random numbers; sums; writing to a variable."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir import names
+from argosy.engine.ir.dtypes import to_dtype
+from argosy.engine.ir.program import default_main_program
+from argosy.engine.ir.variable import Variable
+from argosy.framework.initializer import Constant
+from argosy.framework.layer import LayerBuilder, apply, create_state
+from argosy.framework.param_attr import to_param_attr
+from argosy.tensor import creation, math
+
+
+def data(
+    name: str,
+    shape: Sequence[int | None],
+    append_batch_size: bool = True,
+    dtype: Any = "float32",
+    lod_level: int = 0,
+    type: Any = None,
+    stop_gradient: bool = True,
+) -> Variable:
+    """A variable that is fed. The batch is put in front of the shape, unless one of its sizes is None or -1.
+
+    (`static.data` and `fluid.data` put nothing in front.)
+    """
+    whole = all(size is not None and size >= 0 for size in shape)
+    sizes = [None, *shape] if append_batch_size and whole else list(shape)
+    made = default_main_program().data(name, sizes, dtype, lod_level)
+    if not stop_gradient:
+        made.stop_gradient = False
+    return made
+
+
+def create_parameter(
+    shape: Sequence[int],
+    dtype: Any,
+    name: str | None = None,
+    attr: Any = None,
+    is_bias: bool = False,
+    default_initializer: Any = None,
+) -> Any:
+    """A parameter; Xavier by default, zeros for a bias."""
+    described = to_param_attr(attr)
+    if described is None:
+        raise ConfigError("create_parameter: attr=False means no parameter; give a ParamAttr, a name or None")
+    named = replace(described, name=described.name or name)
+    return LayerBuilder("create_parameter", name).parameter(named, shape, dtype, is_bias, default_initializer)
+
+
+def create_global_var(
+    shape: Sequence[int],
+    value: float,
+    dtype: Any,
+    persistable: bool = False,
+    force_cpu: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """A variable of the scope with this first value; it lives from run to run, persistable or not."""
+    return create_state(name or names.generate("global_var"), shape, dtype, Constant(value))
+
+
+def fill_constant(
+    shape: Any,
+    dtype: Any,
+    value: Any,
+    force_cpu: bool = False,
+    out: Variable | None = None,
+    name: str | None = None,
+) -> Any:
+    """All elements `value`, a number or a variable with one element; written to `out`, if given."""
+    made = creation.full(shape, value, dtype, name or names.generate("fill_constant"))
+    return made if out is None else creation.assign(made, out)
+
+
+def fill_constant_batch_size_like(
+    input: Variable,
+    shape: Sequence[int],
+    dtype: Any,
+    value: float,
+    input_dim_idx: int = 0,
+    output_dim_idx: int = 0,
+    force_cpu: bool = False,
+) -> Any:
+    """All elements `value`; the size of dimension output_dim_idx is that of the input's input_dim_idx."""
+    sizes = list(shape)
+    sizes[output_dim_idx] = input.size(input_dim_idx)
+    return creation.full(sizes, value, dtype, names.generate("fill_constant_batch_size_like"))
+
+
+def zeros(shape: Any, dtype: Any, force_cpu: bool = False, name: str | None = None) -> Any:
+    """All elements 0."""
+    return fill_constant(shape, dtype, 0, name=name)
+
+
+def ones(shape: Any, dtype: Any, force_cpu: bool = False, name: str | None = None) -> Any:
+    """All elements 1."""
+    return fill_constant(shape, dtype, 1, name=name)
+
+
+def zeros_like(x: Variable, out: Variable | None = None) -> Any:
+    """All elements 0, in the shape and dtype of x; written to `out`, if given."""
+    made = creation.zeros_like(x)
+    return made if out is None else creation.assign(made, out)
+
+
+def ones_like(x: Variable, out: Variable | None = None) -> Any:
+    """All elements 1, in the shape and dtype of x; written to `out`, if given."""
+    made = creation.ones_like(x)
+    return made if out is None else creation.assign(made, out)
+
+
+def range(start: Any, end: Any, step: Any, dtype: Any, name: str | None = None) -> Any:
+    """start, start + step, … below end."""
+    return creation.arange(start, end, step, dtype, name)
+
+
+def uniform_random(
+    shape: Any,
+    dtype: Any = "float32",
+    min: float = -1.0,
+    max: float = 1.0,
+    seed: int = 0,
+    name: str | None = None,
+) -> Any:
+    """Random numbers evenly from [min, max); only the program has a seed."""
+    return creation.uniform(shape, dtype, min, max, seed, name or names.generate("uniform_random"))
+
+
+def gaussian_random(
+    shape: Any,
+    mean: float = 0.0,
+    std: float = 1.0,
+    seed: int = 0,
+    dtype: Any = "float32",
+    name: str | None = None,
+) -> Any:
+    """Gaussian random numbers; only the program has a seed."""
+    if seed:
+        raise ConfigError(
+            f"gaussian_random: seed={seed} of one layer is not supported; set Program.random_seed"
+        )
+    wanted, sizes = to_dtype(dtype), list(shape)
+    return apply("gaussian_random", lambda s: torch.randn(s, dtype=wanted) * std + mean, sizes, name=name)
+
+
+def assign(input: Any, output: Variable | None = None) -> Any:
+    """A copy of a variable, an array or numbers; written to `output`, if given."""
+    return creation.assign(input, output)
+
+
+def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Any:
+    """x + value, written to x itself if in_place: a counter, if x is of the scope."""
+    return math.increment(x, value) if in_place else apply("increment", torch.add, x, value)
+
+
+def sums(input: Sequence[Variable], out: Variable | None = None) -> Any:
+    """The sum of several variables of one shape; written to `out`, if given."""
+    made = math.add_n(input)
+    return made if out is None else creation.assign(made, out)
+
+
+def sum(x: Variable | Sequence[Variable]) -> Any:
+    """The sum of several variables of one shape."""
+    return math.add_n(x)

@@ -1,0 +1,97 @@
+"""fluid.nets: small groups of layers."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+from typing import Any
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.variable import Variable
+from argosy.fluid.layers import batch_norm, conv2d, dropout, pool2d
+
+__all__ = ["img_conv_group", "simple_img_conv_pool"]
+
+
+def simple_img_conv_pool(
+    input: Variable,
+    num_filters: int,
+    filter_size: Any,
+    pool_size: Any,
+    pool_stride: Any,
+    pool_padding: Any = 0,
+    pool_type: str = "max",
+    global_pooling: bool = False,
+    conv_stride: Any = 1,
+    conv_padding: Any = 0,
+    conv_dilation: Any = 1,
+    conv_groups: int = 1,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    act: str | None = None,
+    use_cudnn: bool = True,
+) -> Any:
+    """conv2d, then pool2d."""
+    out = conv2d(
+        input,
+        num_filters,
+        filter_size,
+        conv_stride,
+        conv_padding,
+        conv_dilation,
+        conv_groups,
+        param_attr,
+        bias_attr,
+        use_cudnn,
+        act,
+    )
+    return pool2d(out, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn)
+
+
+def img_conv_group(
+    input: Variable,
+    conv_num_filter: Sequence[int],
+    pool_size: Any,
+    conv_padding: Any = 1,
+    conv_filter_size: Any = 3,
+    conv_act: str | None = None,
+    param_attr: Any = None,
+    conv_with_batchnorm: Any = False,
+    conv_batchnorm_drop_rate: Any = 0.0,
+    pool_stride: Any = 1,
+    pool_type: str = "max",
+    use_cudnn: bool = True,
+) -> Any:
+    """Several conv2d, with batch_norm and dropout behind those that have them, then pool2d, as in VGG.
+
+    An argument of the convolutions is one value for all, or a list with one for each.
+    """
+    count = len(conv_num_filter)
+    paddings, sizes, attrs, norms, rates = (
+        _each(value, count)
+        for value in (
+            conv_padding,
+            conv_filter_size,
+            param_attr,
+            conv_with_batchnorm,
+            conv_batchnorm_drop_rate,
+        )
+    )
+    out = input
+    for i, filters in enumerate(conv_num_filter):
+        act = None if norms[i] else conv_act
+        out = conv2d(
+            out, filters, sizes[i], padding=paddings[i], param_attr=attrs[i], act=act, use_cudnn=use_cudnn
+        )
+        if norms[i]:
+            out = batch_norm(out, conv_act)
+            out = dropout(out, rates[i]) if rates[i] else out
+    return pool2d(out, pool_size, pool_type, pool_stride, use_cudnn=use_cudnn)
+
+
+def _each(value: Any, count: int) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        return [value] * count
+    if len(value) != count:
+        raise ConfigError(
+            f"img_conv_group: {list(value)} for {count} convolutions; give one value, or {count}"
+        )
+    return list(value)

@@ -1,0 +1,312 @@
+"""Optimizers under the names and with the arguments of Paddle 1.x."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import fx
+
+from argosy import optimizer
+from argosy.engine.ir.program import Program
+from argosy.engine.ir.variable import Parameter, Variable
+from argosy.nn.clip import ClipGradBase
+from argosy.optimizer.optimizer import Decay, Names, Optimizer, ParamsGrads, Rate
+from argosy.regularizer import to_regularizer
+
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "AdadeltaOptimizer",
+    "Adagrad",
+    "AdagradOptimizer",
+    "Adam",
+    "AdamOptimizer",
+    "Adamax",
+    "AdamaxOptimizer",
+    "Ftrl",
+    "FtrlOptimizer",
+    "Lamb",
+    "LambOptimizer",
+    "LarsMomentum",
+    "LarsMomentumOptimizer",
+    "Momentum",
+    "MomentumOptimizer",
+    "RMSProp",
+    "RMSPropOptimizer",
+    "SGDOptimizer",
+]
+
+Clip = ClipGradBase | None
+
+
+class _Fluid(Optimizer):
+    """What 1.x calls otherwise: `parameter_list`, `current_step_lr`."""
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Names = None,
+        no_grad_set: Names = None,
+    ) -> tuple[list[fx.Node], ParamsGrads]:
+        """Add backward and updates to the program; returns update nodes and (parameter, gradient) pairs."""
+        return super().minimize(loss, startup_program, parameter_list, no_grad_set)
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Names = None,
+        no_grad_set: Names = None,
+        callbacks: Any = None,
+    ) -> ParamsGrads:
+        """Add the nodes that compute the gradients of `loss`; returns (parameter, gradient) pairs."""
+        return super().backward(loss, startup_program, parameter_list, no_grad_set, callbacks)
+
+    def current_step_lr(self) -> float:
+        return self.get_lr()
+
+
+class SGDOptimizer(_Fluid, optimizer.SGD):
+    """optimizer.SGD."""
+
+    def __init__(
+        self,
+        learning_rate: Rate,
+        parameter_list: Names = None,
+        regularization: Decay = None,
+        grad_clip: Clip = None,
+        name: str | None = None,
+    ) -> None:
+        optimizer.SGD.__init__(self, learning_rate, parameter_list, regularization, grad_clip, name)
+
+
+class MomentumOptimizer(_Fluid, optimizer.Momentum):
+    """optimizer.Momentum."""
+
+    def __init__(  # Paddle's list
+        self,
+        learning_rate: Rate,
+        momentum: float,
+        parameter_list: Names = None,
+        use_nesterov: bool = False,
+        regularization: Decay = None,
+        grad_clip: Clip = None,
+        name: str | None = None,
+    ) -> None:
+        optimizer.Momentum.__init__(
+            self, learning_rate, momentum, parameter_list, use_nesterov, regularization, grad_clip, name
+        )
+
+
+class LarsMomentumOptimizer(_Fluid, optimizer.LarsMomentum):
+    """optimizer.LarsMomentum."""
+
+    def __init__(  # Paddle's list
+        self,
+        learning_rate: Rate,
+        momentum: float,
+        lars_coeff: float = 0.001,
+        lars_weight_decay: float = 0.0005,
+        parameter_list: Names = None,
+        regularization: Decay = None,
+        grad_clip: Clip = None,
+        name: str | None = None,
+        exclude_from_weight_decay: Sequence[str] | None = None,
+        epsilon: float = 0,
+    ) -> None:
+        optimizer.LarsMomentum.__init__(
+            self,
+            learning_rate,
+            momentum,
+            lars_coeff,
+            lars_weight_decay,
+            parameter_list,
+            regularization,
+            grad_clip,
+            name,
+            exclude_from_weight_decay,
+            epsilon,
+        )
+
+
+class AdagradOptimizer(_Fluid, optimizer.Adagrad):
+    """optimizer.Adagrad."""
+
+    def __init__(  # Paddle's list
+        self,
+        learning_rate: Rate,
+        epsilon: float = 1e-6,
+        parameter_list: Names = None,
+        regularization: Decay = None,
+        grad_clip: Clip = None,
+        name: str | None = None,
+        initial_accumulator_value: float = 0.0,
+    ) -> None:
+        optimizer.Adagrad.__init__(
+            self,
+            learning_rate,
+            epsilon,
+            parameter_list,
+            regularization,
+            grad_clip,
+            name,
+            initial_accumulator_value,
+        )
+
+
+class AdamOptimizer(_Fluid, optimizer.Adam):
+    """optimizer.Adam."""
+
+    def __init__(  # Paddle's list
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        parameter_list: Names = None,
+        regularization: Decay = None,
+        grad_clip: Clip = None,
+        name: str | None = None,
+        lazy_mode: bool = False,
+    ) -> None:
+        optimizer.Adam.__init__(
+            self,
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            parameter_list,
+            regularization,
+            grad_clip,
+            name,
+            lazy_mode,
+        )
+
+
+class AdamaxOptimizer(_Fluid, optimizer.Adamax):
+    """optimizer.Adamax."""
+
+    def __init__(  # Paddle's list
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        parameter_list: Names = None,
+        regularization: Decay = None,
+        grad_clip: Clip = None,
+        name: str | None = None,
+    ) -> None:
+        optimizer.Adamax.__init__(
+            self, learning_rate, beta1, beta2, epsilon, parameter_list, regularization, grad_clip, name
+        )
+
+
+class AdadeltaOptimizer(_Fluid, optimizer.Adadelta):
+    """optimizer.Adadelta."""
+
+    def __init__(  # Paddle's list
+        self,
+        learning_rate: Rate,
+        epsilon: float = 1e-6,
+        rho: float = 0.95,
+        parameter_list: Names = None,
+        regularization: Decay = None,
+        grad_clip: Clip = None,
+        name: str | None = None,
+    ) -> None:
+        optimizer.Adadelta.__init__(
+            self, learning_rate, epsilon, rho, parameter_list, regularization, grad_clip, name
+        )
+
+
+class RMSPropOptimizer(_Fluid, optimizer.RMSProp):
+    """optimizer.RMSProp."""
+
+    def __init__(  # Paddle's list
+        self,
+        learning_rate: Rate,
+        rho: float = 0.95,
+        epsilon: float = 1e-6,
+        momentum: float = 0.0,
+        centered: bool = False,
+        parameter_list: Names = None,
+        regularization: Decay = None,
+        grad_clip: Clip = None,
+        name: str | None = None,
+    ) -> None:
+        optimizer.RMSProp.__init__(
+            self,
+            learning_rate,
+            rho,
+            epsilon,
+            momentum,
+            centered,
+            parameter_list,
+            regularization,
+            grad_clip,
+            name,
+        )
+
+
+class FtrlOptimizer(_Fluid, optimizer.Ftrl):
+    """optimizer.Ftrl."""
+
+    def __init__(  # Paddle's list
+        self,
+        learning_rate: Rate,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        lr_power: float = -0.5,
+        parameter_list: Names = None,
+        regularization: Decay = None,
+        grad_clip: Clip = None,
+        name: str | None = None,
+    ) -> None:
+        optimizer.Ftrl.__init__(
+            self, learning_rate, l1, l2, lr_power, parameter_list, regularization, grad_clip, name
+        )
+
+
+class LambOptimizer(_Fluid, optimizer.Lamb):
+    """optimizer.Lamb."""
+
+    def __init__(  # Paddle's list
+        self,
+        learning_rate: Rate = 0.001,
+        lamb_weight_decay: float = 0.01,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-6,
+        parameter_list: Names = None,
+        regularization: Decay = None,
+        grad_clip: Clip = None,
+        exclude_from_weight_decay_fn: Callable[[Parameter], bool] | None = None,
+        name: str | None = None,
+    ) -> None:
+        optimizer.Lamb.__init__(
+            self,
+            learning_rate,
+            lamb_weight_decay,
+            beta1,
+            beta2,
+            epsilon,
+            parameter_list,
+            grad_clip,
+            exclude_from_weight_decay_fn,
+            name,
+        )
+        self.regularization = to_regularizer(regularization, "LambOptimizer regularization")
+
+
+SGD = SGDOptimizer
+Momentum = MomentumOptimizer
+LarsMomentum = LarsMomentumOptimizer
+Adagrad = AdagradOptimizer
+Adam = AdamOptimizer
+Adamax = AdamaxOptimizer
+Adadelta = AdadeltaOptimizer
+RMSProp = RMSPropOptimizer
+Ftrl = FtrlOptimizer
+Lamb = LambOptimizer

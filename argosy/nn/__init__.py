@@ -1,0 +1,20 @@
+"""Layers as classes, `nn.functional`, `nn.initializer`, gradient clipping."""
+
+# SPDX-License-Identifier: Apache-2.0
+from argosy.framework.missing import missing
+from argosy.framework.param_attr import ParamAttr
+from argosy.nn import functional, initializer
+from argosy.nn import layer as _layer
+from argosy.nn.clip import ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue
+from argosy.nn.layer import *  # noqa: F403  (the classes)
+
+__all__ = [  # noqa: PLE0604  (names of another list)
+    "ClipGradByGlobalNorm",
+    "ClipGradByNorm",
+    "ClipGradByValue",
+    "ParamAttr",
+    "functional",
+    "initializer",
+    *_layer.__all__,
+]
+__getattr__ = missing(__name__, globals())

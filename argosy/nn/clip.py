@@ -1,0 +1,103 @@
+"""Gradient clipping, for an optimizer's `grad_clip`."""
+
+# SPDX-License-Identifier: Apache-2.0
+import math
+import numbers
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir import names
+from argosy.engine.ir.variable import Parameter, Variable
+
+__all__ = ["ClipGradBase", "ClipGradByGlobalNorm", "ClipGradByNorm", "ClipGradByValue"]
+
+
+class ClipGradBase:
+    """The base; a subclass defines `clip`. Parameters with need_clip=False are left alone."""
+
+    def clip(self, grads: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The clipped gradients in order, each made when it is asked for."""
+        raise NotImplementedError(f"{type(self).__name__} has no clip(grads); define it")
+
+    def applies_to(self, parameter: Parameter) -> bool:
+        return parameter.need_clip
+
+    def clipped(self, params_grads: Sequence[tuple[Parameter, Variable]]) -> Iterator[Tensor]:
+        """The gradients as tensors of the program, clipped where wanted; to be called while it is recording.
+
+        One at a time, so that an optimizer can use up each before the next is made.
+        """
+        made = iter(self.clip([g.value for p, g in params_grads if self.applies_to(p)]))
+        for parameter, grad in params_grads:
+            yield next(made) if self.applies_to(parameter) else grad.value
+
+    def __call__(
+        self, params_grads: Iterable[tuple[Parameter, Variable]]
+    ) -> list[tuple[Parameter, Variable]]:
+        """Add the nodes that clip to the program; returns the parameters with their clipped gradients."""
+        pairs = [(p, g) for p, g in params_grads if g is not None]
+        if not pairs:
+            return []
+        program = pairs[0][0].program
+        with program.recording("optimize"), torch.no_grad():
+            grads = list(self.clipped(pairs))
+        layer = names.generate("clip")
+        return [(p, program.wrap(grad, layer)) for (p, _), grad in zip(pairs, grads, strict=True)]
+
+
+class ClipGradByValue(ClipGradBase):
+    """Each element between min and max; min is -max by default."""
+
+    def __init__(self, max: float, min: float | None = None) -> None:
+        name = type(self).__name__
+        self.max = _number(f"{name}: max", max, above=0.0 if min is None else -math.inf)
+        self.min = -self.max if min is None else _number(f"{name}: min", min)
+        if self.min > self.max:
+            raise ConfigError(f"{name}: min is {min!r}, above max {max!r}; swap them")
+
+    def clip(self, grads: Sequence[Tensor]) -> Iterator[Tensor]:
+        for grad in grads:
+            yield grad.clamp(self.min, self.max)
+
+
+class ClipGradByNorm(ClipGradBase):
+    """Each gradient scaled so that its own 2-norm is at most clip_norm."""
+
+    def __init__(self, clip_norm: float) -> None:
+        self.clip_norm = _number(f"{type(self).__name__}: clip_norm", clip_norm, above=0.0)
+
+    def clip(self, grads: Sequence[Tensor]) -> Iterator[Tensor]:
+        for grad in grads:
+            yield grad * _scale(torch.linalg.vector_norm(grad), self.clip_norm)
+
+
+class ClipGradByGlobalNorm(ClipGradBase):
+    """All gradients scaled alike so that the 2-norm of all together is at most clip_norm.
+
+    The gradients of one optimizer are one group, whatever `group_name` says, as in Paddle 2.0.
+    """
+
+    def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
+        self.clip_norm = _number(f"{type(self).__name__}: clip_norm", clip_norm, above=0.0)
+        self.group_name = group_name
+
+    def clip(self, grads: Sequence[Tensor]) -> Iterator[Tensor]:
+        if not grads:
+            return
+        norms = torch.stack([torch.linalg.vector_norm(grad) for grad in grads])
+        scale = _scale(torch.linalg.vector_norm(norms), self.clip_norm)
+        for grad in grads:
+            yield grad * scale
+
+
+def _scale(norm: Tensor, limit: float) -> Tensor:
+    return limit / norm.clamp(min=limit)
+
+
+def _number(what: str, value: float, above: float = -math.inf) -> float:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not above < value < math.inf:
+        raise ConfigError(f"{what} is {value!r}; use a finite number{' above 0' if above == 0 else ''}")
+    return float(value)

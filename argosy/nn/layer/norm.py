@@ -1,0 +1,285 @@
+"""Normalisation with its parameters and statistics."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+from typing import Any
+
+from argosy.framework.initializer import Constant
+from argosy.framework.layer import LayerBuilder
+from argosy.nn import functional
+from argosy.nn.layer.layers import Layer
+
+
+class _BatchNorm(Layer):
+    """Parameters .w_0, .b_0; statistics .w_1 (mean) and .w_2 (variance) are the buffers _mean and _variance.
+
+    (In Paddle the statistics are parameters that are not trained; here `parameters()` leaves them out.)
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        momentum: float,
+        epsilon: float,
+        weight_attr: Any,
+        bias_attr: Any,
+        data_format: str,
+        use_global_stats: bool | None,
+        name: str | None = None,
+        *,
+        statistics: tuple[str | None, str | None] = (None, None),
+        dtype: Any = "float32",
+    ) -> None:
+        super().__init__(dtype=dtype)
+        self.weight = self.create_parameter([num_features], weight_attr, default_initializer=Constant(1.0))
+        self.bias = self.create_parameter([num_features], bias_attr, is_bias=True)
+        self.register_buffer("_mean", self.create_statistic(statistics[0], [num_features], 0.0))
+        self.register_buffer("_variance", self.create_statistic(statistics[1], [num_features], 1.0))
+        self._momentum, self._epsilon = momentum, epsilon
+        self._data_format, self._use_global_stats, self._name = data_format, use_global_stats, name
+
+    def _of_batch(self) -> bool:
+        """True: normalise by the batch."""
+        return self.training
+
+    def forward(self, input: Any) -> Any:
+        return functional.batch_norm(
+            input,
+            self._mean,
+            self._variance,
+            self.weight,
+            self.bias,
+            self._of_batch(),
+            self._momentum,
+            self._epsilon,
+            self._data_format,
+            self._use_global_stats,
+            self._name,
+        )
+
+    def extra_repr(self) -> str:
+        return f"num_features={self._mean.shape[0]}, momentum={self._momentum}, epsilon={self._epsilon}"
+
+
+class BatchNorm(_BatchNorm):
+    """1.x's BatchNorm: any number of axes, and an activation by name."""
+
+    def __init__(
+        self,
+        num_channels: int,
+        act: str | None = None,
+        is_test: bool = False,
+        momentum: float = 0.9,
+        epsilon: float = 1e-05,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        dtype: Any = "float32",
+        data_layout: str = "NCHW",
+        in_place: bool = False,
+        moving_mean_name: str | None = None,
+        moving_variance_name: str | None = None,
+        do_model_average_for_mean_and_var: bool = True,
+        use_global_stats: bool = False,
+        trainable_statistics: bool = False,
+    ) -> None:
+        super().__init__(
+            num_channels,
+            momentum,
+            epsilon,
+            param_attr,
+            bias_attr,
+            data_layout,
+            use_global_stats or is_test or None,
+            statistics=(moving_mean_name, moving_variance_name),
+            dtype=dtype,
+        )
+        self._act, self._always_batch = act, trainable_statistics
+
+    def _of_batch(self) -> bool:
+        return self.training or self._always_batch
+
+    def forward(self, input: Any) -> Any:
+        out = super().forward(input)
+        return LayerBuilder("batch_norm").activate(out, self._act) if self._act else out
+
+
+class BatchNorm1D(_BatchNorm):
+    """Batch normalisation of [N, C] or [N, C, L]."""
+
+    def __init__(
+        self,
+        num_features: int,
+        momentum: float = 0.9,
+        epsilon: float = 1e-05,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCL",
+        use_global_stats: bool | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            num_features, momentum, epsilon, weight_attr, bias_attr, data_format, use_global_stats, name
+        )
+
+
+class BatchNorm2D(_BatchNorm):
+    """Batch normalisation of [N, C, H, W]."""
+
+    def __init__(
+        self,
+        num_features: int,
+        momentum: float = 0.9,
+        epsilon: float = 1e-05,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCHW",
+        use_global_stats: bool | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            num_features, momentum, epsilon, weight_attr, bias_attr, data_format, use_global_stats, name
+        )
+
+
+class BatchNorm3D(_BatchNorm):
+    """Batch normalisation of [N, C, D, H, W]."""
+
+    def __init__(
+        self,
+        num_features: int,
+        momentum: float = 0.9,
+        epsilon: float = 1e-05,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCDHW",
+        use_global_stats: bool | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            num_features, momentum, epsilon, weight_attr, bias_attr, data_format, use_global_stats, name
+        )
+
+
+class LayerNorm(Layer):
+    """Normalise over the last dimensions, whose sizes are normalized_shape."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        epsilon: float = 1e-05,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
+        self.weight = self.create_parameter(shape, weight_attr, default_initializer=Constant(1.0))
+        self.bias = self.create_parameter(shape, bias_attr, is_bias=True)
+        self._normalized_shape, self._epsilon, self._name = shape, epsilon, name
+
+    def forward(self, input: Any) -> Any:
+        return functional.layer_norm(
+            input, self._normalized_shape, self.weight, self.bias, self._epsilon, name=self._name
+        )
+
+    def extra_repr(self) -> str:
+        return f"normalized_shape={self._normalized_shape}, epsilon={self._epsilon}"
+
+
+class GroupNorm(Layer):
+    """Normalise each sample over each of num_groups groups of channels."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        epsilon: float = 1e-05,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCHW",
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.weight = self.create_parameter([num_channels], weight_attr, default_initializer=Constant(1.0))
+        self.bias = self.create_parameter([num_channels], bias_attr, is_bias=True)
+        self._num_groups, self._epsilon = num_groups, epsilon
+        self._data_format, self._name = data_format, name
+
+    def forward(self, input: Any) -> Any:
+        return functional.group_norm(
+            input, self._num_groups, self._epsilon, self.weight, self.bias, self._data_format, name=self._name
+        )
+
+
+class _InstanceNorm(Layer):
+    def __init__(
+        self,
+        num_features: int,
+        epsilon: float,
+        weight_attr: Any,
+        bias_attr: Any,
+        data_format: str,
+        name: str | None,
+    ) -> None:
+        super().__init__()
+        self.scale = self.create_parameter([num_features], weight_attr, default_initializer=Constant(1.0))
+        self.bias = self.create_parameter([num_features], bias_attr, is_bias=True)
+        self._epsilon, self._data_format, self._name = epsilon, data_format, name
+
+    def forward(self, input: Any) -> Any:
+        return functional.instance_norm(
+            input,
+            weight=self.scale,
+            bias=self.bias,
+            eps=self._epsilon,
+            data_format=self._data_format,
+            name=self._name,
+        )
+
+
+class InstanceNorm1D(_InstanceNorm):
+    """Normalise each channel of each sample of [N, C, L]; momentum has no statistics to move."""
+
+    def __init__(
+        self,
+        num_features: int,
+        epsilon: float = 1e-05,
+        momentum: float = 0.9,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCL",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(num_features, epsilon, weight_attr, bias_attr, data_format, name)
+
+
+class InstanceNorm2D(_InstanceNorm):
+    """Normalise each channel of each sample of [N, C, H, W]; momentum has no statistics to move."""
+
+    def __init__(
+        self,
+        num_features: int,
+        epsilon: float = 1e-05,
+        momentum: float = 0.9,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCHW",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(num_features, epsilon, weight_attr, bias_attr, data_format, name)
+
+
+class InstanceNorm3D(_InstanceNorm):
+    """Normalise each channel of each sample of [N, C, D, H, W]; momentum has no statistics to move."""
+
+    def __init__(
+        self,
+        num_features: int,
+        epsilon: float = 1e-05,
+        momentum: float = 0.9,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCDHW",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(num_features, epsilon, weight_attr, bias_attr, data_format, name)

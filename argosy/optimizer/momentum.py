@@ -1,0 +1,41 @@
+"""Momentum."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from argosy.engine.ir.variable import Parameter
+from argosy.engine.ops.momentum import momentum as update_momentum
+from argosy.nn.clip import ClipGradBase
+from argosy.optimizer.lr import number
+from argosy.optimizer.optimizer import Decay, Names, Optimizer, Rate, Slot
+
+
+class Momentum(Optimizer):
+    """v = momentum · v + g, p -= lr · v; with use_nesterov p -= lr · (g + momentum · v)."""
+
+    folds_l2 = True
+
+    def __init__(  # Paddle's list
+        self,
+        learning_rate: Rate = 0.001,
+        momentum: float = 0.9,
+        parameters: Names = None,
+        use_nesterov: bool = False,
+        weight_decay: Decay = None,
+        grad_clip: ClipGradBase | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(learning_rate, parameters, weight_decay, grad_clip, name)
+        self.momentum = number(f"{type(self).__name__} momentum", momentum, least=0)
+        self.use_nesterov = bool(use_nesterov)
+
+    def slots(self) -> Sequence[Slot]:
+        return (Slot("velocity"),)
+
+    def _update(
+        self, parameter: Parameter, grad: Tensor, states: Sequence[Tensor], rate: Tensor, l2: float
+    ) -> None:
+        factor = parameter.learning_rate
+        update_momentum(parameter.value, grad, *states, rate, factor, self.momentum, self.use_nesterov, l2)

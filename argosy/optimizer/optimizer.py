@@ -1,0 +1,278 @@
+"""Optimizer: what follows the backward part of a program.
+
+    w@GRAD ──▶ clip ──▶ + weight decay ──▶ update(w, grad, w_velocity_0, learning_rate_0)      role optimize
+
+The update is one node for each parameter, which changes it and its state in place. The rate is a variable
+of the scope, so that a new rate recompiles nothing.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, fx
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir import names
+from argosy.engine.ir.backward import append_backward
+from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.runtime.scope import global_scope
+from argosy.framework.initializer import Constant
+from argosy.framework.layer import create_state
+from argosy.nn.clip import ClipGradBase
+from argosy.optimizer.lr import LRScheduler, number
+from argosy.regularizer import L2Decay, WeightDecay, to_regularizer
+
+ParamsGrads = list[tuple[Parameter, Variable]]
+Rate = float | LRScheduler
+Decay = float | WeightDecay | None
+Names = Iterable[Variable | str] | None
+F = TypeVar("F", bound=Callable[..., bool])
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A variable that the optimizer keeps for each parameter: w gets w_velocity_0."""
+
+    name: str
+    value: float = 0.0
+    is_count: bool = False
+    """True: one float32 number. False: the parameter's shape and dtype."""
+
+
+class Optimizer:
+    """The base: rate, state, clipping and weight decay. A subclass has its formula in `_update`.
+
+    `parameters`: which to train, as Parameters or names (default: all that are trainable).
+    `weight_decay`: a number is L2Decay; a parameter's own regularizer goes first. It is added after clipping.
+    """
+
+    folds_l2 = False
+    """True: `_update` adds L2 decay itself, which saves a node and a pass over memory."""
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        parameters: Names = None,
+        weight_decay: Decay = None,
+        grad_clip: ClipGradBase | None = None,
+        name: str | None = None,
+    ) -> None:
+        what = type(self).__name__
+        if not isinstance(learning_rate, LRScheduler):
+            learning_rate = number(f"{what} learning_rate", learning_rate, least=0)
+        if grad_clip is not None and not isinstance(grad_clip, ClipGradBase):
+            raise ConfigError(f"{what}: grad_clip is {grad_clip!r}; use nn.ClipGradByGlobalNorm or its kin")
+        self.learning_rate: Rate = learning_rate
+        self.parameters = _listed(f"{what} parameters", parameters)
+        self.regularization = to_regularizer(weight_decay, f"{what} weight_decay")
+        self.grad_clip = grad_clip
+        self.name = name
+        # names rather than Variables, which would keep their program alive
+        self._rates: weakref.WeakKeyDictionary[Program, str] = weakref.WeakKeyDictionary()
+        self._states: weakref.WeakKeyDictionary[Program, dict[tuple[str, str], str]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    # --- for subclasses -------------------------------------------------------------------------------
+
+    def slots(self) -> Sequence[Slot]:
+        """The state of each parameter, in the order in which `_update` gets it."""
+        return ()
+
+    def _update(
+        self, parameter: Parameter, grad: Tensor, states: Sequence[Tensor], rate: Tensor, l2: float
+    ) -> None:
+        """Record the update of one parameter; `l2` is 0 unless `folds_l2`."""
+        raise NotImplementedError(f"{type(self).__name__} has no _update; define it")
+
+    # --- building -------------------------------------------------------------------------------------
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameters: Names = None,
+        no_grad_set: Names = None,
+    ) -> tuple[list[fx.Node], ParamsGrads]:
+        """Add backward and updates to the program; returns update nodes and (parameter, gradient) pairs."""
+        params_grads = self.backward(loss, startup_program, parameters, no_grad_set)
+        return self.apply_optimize(loss, startup_program, params_grads), params_grads
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameters: Names = None,
+        no_grad_set: Names = None,
+        callbacks: Any = None,
+    ) -> ParamsGrads:
+        """Add the nodes that compute the gradients of `loss`; returns (parameter, gradient) pairs."""
+        wanted = _listed("parameters", parameters)
+        return append_backward(
+            loss, wanted if wanted is not None else self.parameters, no_grad_set, callbacks
+        )
+
+    def apply_optimize(
+        self, loss: Variable, startup_program: Program | None, params_grads: ParamsGrads
+    ) -> list[fx.Node]:
+        """`apply_gradients`, with the first values of what it makes in `startup_program`."""
+        with program_guard(loss.program, startup_program):
+            return self.apply_gradients(params_grads)
+
+    def apply_gradients(self, params_grads: Sequence[tuple[Parameter, Variable | None]]) -> list[fx.Node]:
+        """Add clipping, weight decay and updates for these pairs; returns the update nodes."""
+        pairs = [(p, g) for p, g in params_grads if g is not None and p.trainable]
+        _check_pairs(pairs)
+        program = pairs[0][0].program
+        with program_guard(program):
+            rate = self._rate(program).value
+            states = [[self._state(p, slot).value for slot in self.slots()] for p, _ in pairs]
+        updates = []
+        with program.recording("optimize"), torch.no_grad():
+            grads = self.grad_clip.clipped(pairs) if self.grad_clip else (g.value for _, g in pairs)
+            for (parameter, _), grad, state in zip(pairs, grads, states, strict=True):
+                decayed, l2 = self._decayed(parameter, grad)
+                self._update(parameter, decayed, state, rate, l2)
+                updates.append(next(reversed(program.graph.nodes)))
+        return updates
+
+    def _decayed(self, parameter: Parameter, grad: Tensor) -> tuple[Tensor, float]:
+        """The gradient with weight decay, and the coefficient of L2 decay that is left to the update."""
+        own = to_regularizer(parameter.regularizer, f"regularizer of parameter {parameter.name!r}")
+        decay = self.regularization if own is None else own
+        if decay is None or decay.coeff == 0:
+            return grad, 0.0
+        if self.folds_l2 and isinstance(decay, L2Decay):
+            return grad, decay.coeff
+        return decay(parameter.value, grad), 0.0
+
+    def _rate(self, program: Program) -> Variable:
+        if program not in self._rates:
+            self._rates[program] = self._new_rate(program)
+        return program.var(self._rates[program])
+
+    def _new_rate(self, program: Program) -> str:
+        scheduler = self.learning_rate if isinstance(self.learning_rate, LRScheduler) else None
+        for name, other in program.lr_schedulers:
+            if other is scheduler:
+                return name  # two optimizers with one schedule: it must not step twice in a run
+        name = _free(program, "learning_rate")
+        create_state(name, [1], "float32", Constant(self.get_lr()))
+        if scheduler is not None:
+            program.lr_schedulers.append((name, scheduler))
+        return name
+
+    def _state(self, parameter: Parameter, slot: Slot) -> Variable:
+        program = parameter.program
+        known = self._states.setdefault(program, {})
+        key = parameter.name, slot.name
+        if key not in known:
+            known[key] = _free(program, "_".join(filter(None, (parameter.name, self.name, slot.name))))
+            shape, dtype = ([1], torch.float32) if slot.is_count else (parameter.shape, parameter.dtype)
+            create_state(known[key], shape, dtype, Constant(slot.value))
+        return program.var(known[key])
+
+    # --- while training -------------------------------------------------------------------------------
+
+    def get_lr(self) -> float:
+        """The current rate: the scheduler's, or the one in the global scope, or the one given."""
+        if isinstance(self.learning_rate, LRScheduler):
+            return self.learning_rate()
+        found = [global_scope().values_of().get(name) for name in self._rates.values()]
+        values = [value.item() for value in found if value is not None]
+        given = torch.tensor(self.learning_rate, dtype=torch.float32).item()  # rounded, like the variable
+        return self.learning_rate if not values or values[0] == given else values[0]
+
+    def set_lr(self, value: float) -> None:
+        """Use another rate from the next run on; it is written into the global scope."""
+        new = number(f"{type(self).__name__} learning rate", value, least=0)
+        if isinstance(self.learning_rate, LRScheduler):
+            raise ConfigError(
+                f"set_lr({value}): the rate comes from {type(self.learning_rate).__name__}; "
+                "step the scheduler, or give the optimizer a number"
+            )
+        scope = global_scope()
+        for name in self._rates.values():
+            if scope.values_of().get(name) is None:
+                raise ConfigError(
+                    f"set_lr({value}): {name!r} has no value in the global scope yet; "
+                    "run the startup program first, it would overwrite the rate"
+                )
+        for name in self._rates.values():
+            scope.get(name).fill_(new)
+        self.learning_rate = new
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of the optimizer's variables in the global scope, by name, and the scheduler's state."""
+        state: dict[str, Any] = {name: global_scope().get(name).clone() for name in self._state_names()}
+        if isinstance(self.learning_rate, LRScheduler):
+            state["LR_Scheduler"] = self.learning_rate.state_dict()
+        return state
+
+    def set_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Write what `state_dict` gave back into the global scope; nothing may be missing."""
+        wanted = [
+            *self._state_names(),
+            *(["LR_Scheduler"] if isinstance(self.learning_rate, LRScheduler) else []),
+        ]
+        missing = [name for name in wanted if name not in state_dict]
+        if missing:
+            raise ConfigError(
+                f"the state has no {missing[0]!r}; load one that {type(self).__name__} saved for this model"
+            )
+        for name in self._state_names():
+            global_scope().var(name).get_tensor().set(state_dict[name])
+        if isinstance(self.learning_rate, LRScheduler):
+            self.learning_rate.set_state_dict(state_dict["LR_Scheduler"])
+
+    def _state_names(self) -> list[str]:
+        return list(dict.fromkeys(name for states in self._states.values() for name in states.values()))
+
+
+def _check_pairs(pairs: ParamsGrads) -> None:
+    if not pairs:
+        raise ConfigError(
+            "there is no gradient to apply: no trainable parameter has one; check stop_gradient"
+        )
+    program, seen = pairs[0][0].program, set()
+    for parameter, grad in pairs:
+        program.own(parameter)
+        program.own(grad)
+        if parameter.name in seen:
+            raise ConfigError(
+                f"parameter {parameter.name!r} comes twice and would be updated twice; list it once"
+            )
+        seen.add(parameter.name)
+
+
+def _listed(what: str, parameters: Any) -> list[Variable | str] | None:
+    """The parameters as a list; groups of them (dicts) are not supported."""
+    if parameters is None:
+        return None
+    if isinstance(parameters, str | Variable | dict) or not isinstance(parameters, Iterable):
+        raise ConfigError(f"{what} is {parameters!r}; use a list of parameters or their names")
+    listed = list(parameters)
+    for one in listed:
+        if not isinstance(one, Variable | str):
+            raise ConfigError(
+                f"{what} holds {one!r}; use parameters or their names (groups are not supported)"
+            )
+    return listed
+
+
+def optional_function(what: str, given: F | None) -> F | None:
+    """`given`, if it is None or can be called."""
+    if given is not None and not callable(given):
+        raise ConfigError(f"{what} is {given!r}; use a function or None")
+    return given
+
+
+def _free(program: Program, key: str) -> str:
+    while (name := names.generate(key)) in program.vars:
+        pass
+    return name

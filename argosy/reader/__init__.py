@@ -1,0 +1,26 @@
+"""Reader decorators: shuffle, batch, map, read ahead. See `argosy.engine.data.readers`."""
+
+# SPDX-License-Identifier: Apache-2.0
+from argosy.engine.data.readers import (
+    ComposeNotAligned,
+    buffered,
+    cache,
+    chain,
+    compose,
+    firstn,
+    map_readers,
+    shuffle,
+    xmap_readers,
+)
+
+__all__ = [
+    "ComposeNotAligned",
+    "buffered",
+    "cache",
+    "chain",
+    "compose",
+    "firstn",
+    "map_readers",
+    "shuffle",
+    "xmap_readers",
+]

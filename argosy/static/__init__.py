@@ -1,0 +1,69 @@
+"""paddle.static: programs, the executor, saving."""
+
+# SPDX-License-Identifier: Apache-2.0
+from argosy.engine.ir.backward import append_backward, gradients
+from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
+from argosy.engine.ir.torch_module import accept_variables
+from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.runtime.executor import Executor
+from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
+from argosy.fluid.layers.variables import create_global_var, create_parameter
+from argosy.framework.missing import missing
+from argosy.framework.place import cpu_places, cuda_places
+from argosy.metric import accuracy, auc
+from argosy.static import nn
+from argosy.static.input import InputSpec, data, name_scope
+from argosy.static.io import (
+    deserialize_program,
+    load,
+    load_inference_model,
+    load_program_state,
+    load_vars,
+    normalize_program,
+    save,
+    save_inference_model,
+    save_vars,
+    serialize_program,
+    set_program_state,
+)
+from argosy.static.module import write_back
+
+accept_variables()  # torch modules take Variables from here on
+
+__all__ = [
+    "Executor",
+    "InputSpec",
+    "Parameter",
+    "Program",
+    "Scope",
+    "Variable",
+    "accuracy",
+    "append_backward",
+    "auc",
+    "cpu_places",
+    "create_global_var",
+    "create_parameter",
+    "cuda_places",
+    "data",
+    "default_main_program",
+    "default_startup_program",
+    "deserialize_program",
+    "global_scope",
+    "gradients",
+    "load",
+    "load_inference_model",
+    "load_program_state",
+    "load_vars",
+    "name_scope",
+    "nn",
+    "normalize_program",
+    "program_guard",
+    "save",
+    "save_inference_model",
+    "save_vars",
+    "scope_guard",
+    "serialize_program",
+    "set_program_state",
+    "write_back",
+]
+__getattr__ = missing(__name__, globals())

@@ -1,0 +1,37 @@
+"""Feeds, and prefixes of names."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir import names
+from argosy.engine.ir.program import default_main_program
+from argosy.engine.ir.variable import Variable
+
+
+def data(name: str, shape: Sequence[int | None], dtype: Any = None, lod_level: int = 0) -> Variable:
+    """A variable that is fed; None or -1 in the shape is a size that may differ from run to run."""
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"data: name is {name!r}; give a non-empty string")
+    if isinstance(shape, int) or shape is None:
+        raise ConfigError(f"data {name!r}: shape is {shape!r}; give a list such as [None, 3, 224, 224]")
+    return default_main_program().data(name, shape, dtype or "float32", lod_level)
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """The shape, dtype and name of a feed, without the feed."""
+
+    shape: Sequence[int | None]
+    dtype: Any = "float32"
+    name: str | None = None
+
+
+@contextmanager
+def name_scope(prefix: str | None = None) -> Iterator[None]:
+    """Names made inside start with the prefix."""
+    with names.guard(f"{prefix}/" if prefix else None):
+        yield

@@ -1,0 +1,21 @@
+"""Torch modules inside a program: getting the trained values back."""
+
+# SPDX-License-Identifier: Apache-2.0
+import torch
+
+from argosy.engine.ir.program import Program, default_main_program
+from argosy.engine.ir.torch_module import values_for
+from argosy.engine.runtime.scope import Scope, global_scope
+
+
+def write_back(
+    module: torch.nn.Module, program: Program | None = None, scope: Scope | None = None
+) -> torch.nn.Module:
+    """Copy the scope's values into a torch module that was called in the program; returns the module."""
+    found = values_for(program or default_main_program(), module)
+    state = module.state_dict(keep_vars=True)
+    with torch.no_grad():
+        for key, variable in found.items():
+            if key in state:
+                state[key].copy_((scope or global_scope()).get(variable.name))
+    return module

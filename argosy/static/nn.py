@@ -1,0 +1,62 @@
+"""static.nn: layers with parameters, as functions with 2.0's arguments; the work is that of fluid.layers."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.variable import Variable
+from argosy.fluid.layers import linear
+from argosy.fluid.layers.conv import conv2d, conv2d_transpose, conv3d
+from argosy.fluid.layers.linear import embedding_of_any_shape as embedding
+from argosy.fluid.layers.linear import prelu
+from argosy.fluid.layers.norm import batch_norm, group_norm, instance_norm, layer_norm
+from argosy.fluid.layers.variables import create_parameter
+from argosy.framework.missing import missing
+
+__all__ = [
+    "batch_norm",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "create_parameter",
+    "embedding",
+    "fc",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "prelu",
+    "sparse_embedding",
+]
+
+
+def fc(
+    x: Variable | Sequence[Variable],
+    size: int,
+    num_flatten_dims: int = 1,
+    weight_attr: Any = None,
+    bias_attr: Any = None,
+    activation: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """activation(x · W + b); see fluid.layers.fc."""
+    return linear.fc(x, size, num_flatten_dims, weight_attr, bias_attr, activation, name)
+
+
+def sparse_embedding(
+    input: Variable,
+    size: Sequence[int],
+    padding_idx: int | None = None,
+    is_test: bool = False,
+    entry: Any = None,
+    param_attr: Any = None,
+    dtype: Any = "float32",
+) -> NoReturn:
+    """Raises: the table lives on parameter servers, which are not there yet."""
+    raise ConfigError(
+        f"static.nn.sparse_embedding(size={list(size)}) needs a parameter server, which is not there yet; "
+        "use static.nn.embedding(is_sparse=True): the table is then a parameter like any other"
+    )
+
+
+__getattr__ = missing(__name__, globals())

@@ -1,0 +1,68 @@
+"""What the arguments that many functions share mean: sizes, axes, dtypes."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.dtypes import to_dtype
+from argosy.engine.ir.variable import Variable
+
+Size = int | torch.SymInt
+Axes = int | Sequence[int] | None
+
+
+def sizes(what: str, shape: Any) -> list[Size]:
+    """A shape as a list of numbers and symbols; a ConfigError if a size is the value of a Variable."""
+    listed = list(shape) if isinstance(shape, list | tuple | np.ndarray) else [shape]
+    return [number(what, size) for size in listed]
+
+
+def number(what: str, value: Any) -> Size:
+    """A whole number, or a symbol such as `x.size(0)`."""
+    if isinstance(value, Variable):
+        raise ConfigError(
+            f"{what} holds Variable {value.name!r}, whose value is not known while the program is built; "
+            "use a number, -1, or the size of a dimension of another Variable: x.size(0)"
+        )
+    if isinstance(value, torch.SymInt):
+        return value
+    try:
+        return value.__index__()  # type: ignore[no-any-return]  # int, bool and NumPy's integers
+    except (AttributeError, TypeError):
+        raise ConfigError(f"{what} holds {value!r}; use whole numbers") from None
+
+
+def axes(what: str, axis: Any, ndim: int) -> list[int]:
+    """The axes that are meant, counted from 0: None means all of them."""
+    if axis is None:
+        return list(range(ndim))
+    return [one_axis(what, a, ndim) for a in sizes(what, axis)]
+
+
+def one_axis(what: str, axis: Any, ndim: int) -> int:
+    """The axis counted from 0; a ConfigError if there is none of that number."""
+    found = number(what, axis)
+    if not isinstance(found, int) or not -ndim <= found < ndim:
+        raise ConfigError(
+            f"{what}: axis {found} of a variable with {ndim} dimensions; use {-ndim} to {ndim - 1}"
+        )
+    return found % ndim
+
+
+def chosen_dtype(dtype: Any, default: torch.dtype | None = None) -> torch.dtype:
+    """The dtype that is meant; None means the default, float32 unless torch was told otherwise."""
+    return (default or torch.get_default_dtype()) if dtype is None else to_dtype(dtype)
+
+
+def no_scalar(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The function with a result of shape [1] where torch's has shape []: Paddle 2.0 has no 0-d tensors."""
+
+    def run(*args: Any, **kwargs: Any) -> torch.Tensor:
+        out = function(*args, **kwargs)
+        return out.reshape(1) if out.ndim == 0 else out
+
+    return run

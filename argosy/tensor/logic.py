@@ -1,0 +1,84 @@
+"""Comparisons and truth values."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.variable import Variable
+from argosy.framework.layer import apply
+from argosy.tensor.tabled import binary
+
+equal = binary("equal", torch.eq, "True where x == y.")
+not_equal = binary("not_equal", torch.ne, "True where x != y.")
+less_than = binary("less_than", torch.lt, "True where x < y.")
+less_equal = binary("less_equal", torch.le, "True where x <= y.")
+greater_than = binary("greater_than", torch.gt, "True where x > y.")
+greater_equal = binary("greater_equal", torch.ge, "True where x >= y.")
+
+
+def equal_all(x: Variable, y: Variable, name: str | None = None) -> Any:
+    """True, of shape [1], if x and y have one shape and the same elements."""
+
+    def same(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.eq(x, y).all().reshape(1) if x.shape == y.shape else x.new_zeros(1, dtype=torch.bool)
+
+    return apply("equal_all", same, x, y, name=name)
+
+
+def allclose(
+    x: Variable,
+    y: Variable,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
+    name: str | None = None,
+) -> Any:
+    """True, of shape [1], if everywhere |x - y| <= atol + rtol * |y|."""
+
+    def near(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.isclose(x, y, rtol, atol, equal_nan).all().reshape(1)
+
+    return apply("allclose", near, x, y, name=name)
+
+
+def _logical(
+    kind: str, function: Callable[..., Any], args: tuple[Any, ...], out: Any, name: str | None
+) -> Any:
+    if out is not None:
+        raise ConfigError(
+            f"{kind}: out={out!r} is not supported; use the returned Variable, or assign(result, out)"
+        )
+    return apply(kind, function, *args, name=name)
+
+
+def logical_and(x: Any, y: Any, out: Any = None, name: str | None = None) -> Any:
+    """True where x and y are true; `out` is not supported."""
+    return _logical("logical_and", torch.logical_and, (x, y), out, name)
+
+
+def logical_or(x: Any, y: Any, out: Any = None, name: str | None = None) -> Any:
+    """True where x or y or both are true; `out` is not supported."""
+    return _logical("logical_or", torch.logical_or, (x, y), out, name)
+
+
+def logical_xor(x: Any, y: Any, out: Any = None, name: str | None = None) -> Any:
+    """True where one of x and y is true and the other not; `out` is not supported."""
+    return _logical("logical_xor", torch.logical_xor, (x, y), out, name)
+
+
+def logical_not(x: Variable, out: Any = None, name: str | None = None) -> Any:
+    """True where x is false; `out` is not supported."""
+    return _logical("logical_not", torch.logical_not, (x,), out, name)
+
+
+def is_empty(x: Variable, name: str | None = None) -> Any:
+    """True, of shape [1], if x has no element when the program runs."""
+    return apply("is_empty", lambda x: torch.full((1,), x.numel(), dtype=torch.int64) == 0, x, name=name)
+
+
+def is_tensor(x: Any) -> bool:
+    """True if x is a Variable."""
+    return isinstance(x, Variable)

@@ -1,0 +1,120 @@
+"""Many elements to one: sums, means, extremes. One number has shape [1], as in Paddle 2.0."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from argosy.engine.ir.variable import Variable
+from argosy.framework.layer import apply
+from argosy.tensor.arguments import Axes, axes, chosen_dtype, no_scalar
+
+
+def _reduce(
+    kind: str,
+    function: Callable[..., torch.Tensor],
+    x: Variable,
+    axis: Axes,
+    keepdim: bool,
+    name: str | None,
+    **more: Any,
+) -> Any:
+    return apply(kind, no_scalar(function), x, axes(kind, axis, x.ndim), keepdim, name=name, **more)
+
+
+def sum(
+    x: Variable, axis: Axes = None, dtype: Any = None, keepdim: bool = False, name: str | None = None
+) -> Any:
+    """The sum over `axis`, one or several, None for all; integers and truth values add up to int64."""
+    return _reduce(
+        "sum", torch.sum, x, axis, keepdim, name, dtype=None if dtype is None else chosen_dtype(dtype)
+    )
+
+
+def mean(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
+    """The mean over `axis`, one or several, None for all."""
+    return _reduce("mean", torch.mean, x, axis, keepdim, name)
+
+
+def max(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
+    """The greatest element over `axis`; equal ones share the gradient (Paddle: each gets all of it)."""
+    return _reduce("max", torch.amax, x, axis, keepdim, name)
+
+
+def min(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
+    """The smallest element over `axis`; equal ones share the gradient (Paddle: each gets all of it)."""
+    return _reduce("min", torch.amin, x, axis, keepdim, name)
+
+
+def prod(
+    x: Variable, axis: Axes = None, keepdim: bool = False, dtype: Any = None, name: str | None = None
+) -> Any:
+    """The product over `axis`, one or several, None for all."""
+    wanted = None if dtype is None else chosen_dtype(dtype)
+
+    def product(x: torch.Tensor, over: list[int], keepdim: bool) -> torch.Tensor:
+        for dim in sorted(over, reverse=True):
+            x = torch.prod(x, dim, keepdim, dtype=wanted)
+        return x
+
+    return _reduce("prod", product, x, axis, keepdim, name)
+
+
+def std(
+    x: Variable, axis: Axes = None, unbiased: bool = True, keepdim: bool = False, name: str | None = None
+) -> Any:
+    """The standard deviation over `axis`; `unbiased` divides by n - 1."""
+
+    def deviation(x: torch.Tensor, over: list[int], keepdim: bool) -> torch.Tensor:
+        return torch.std(x, over, correction=int(unbiased), keepdim=keepdim)
+
+    return _reduce("std", deviation, x, axis, keepdim, name)
+
+
+def var(
+    x: Variable, axis: Axes = None, unbiased: bool = True, keepdim: bool = False, name: str | None = None
+) -> Any:
+    """The variance over `axis`; `unbiased` divides by n - 1."""
+
+    def variance(x: torch.Tensor, over: list[int], keepdim: bool) -> torch.Tensor:
+        return torch.var(x, over, correction=int(unbiased), keepdim=keepdim)
+
+    return _reduce("var", variance, x, axis, keepdim, name)
+
+
+def median(x: Variable, axis: int | None = None, keepdim: bool = False, name: str | None = None) -> Any:
+    """The middle element; of an even number of them the mean of the middle two (torch: the lower one)."""
+
+    def middle(x: torch.Tensor, over: list[int], keepdim: bool) -> torch.Tensor:
+        x = x if x.is_floating_point() else x.float()
+        flat = x.movedim(over, tuple(range(-len(over), 0))).flatten(x.ndim - len(over))
+        size = flat.shape[-1]
+        ordered = torch.sort(flat, -1).values
+        low, high = ordered.select(-1, (size - 1) // 2), ordered.select(-1, size // 2)
+        out = torch.where(flat.isnan().any(-1), torch.nan, (low + high) / 2)
+        for dim in over if keepdim else ():
+            out = out.unsqueeze(dim)
+        return out
+
+    return _reduce("median", middle, x, axis, keepdim, name)
+
+
+def logsumexp(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
+    """log(sum(exp(x))) over `axis`, without overflow."""
+    return _reduce("logsumexp", torch.logsumexp, x, axis, keepdim, name)
+
+
+def all(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
+    """True if every element over `axis` is true."""
+    return _reduce("all", torch.all, x, axis, keepdim, name)
+
+
+def any(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
+    """True if some element over `axis` is true."""
+    return _reduce("any", torch.any, x, axis, keepdim, name)
+
+
+def numel(x: Variable, name: str | None = None) -> Any:
+    """How many elements x has when the program runs: int64 of shape [1]."""
+    return apply("size", lambda x: torch.full((1,), x.numel(), dtype=torch.int64), x, name=name)

@@ -1,0 +1,148 @@
+"""Prefetch: what is read ahead, how errors arrive, and that no thread is left."""
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+
+import pytest
+
+from argosy.engine.data.prefetch import Prefetch
+from argosy.engine.errors import ConfigError, DataError
+
+
+def threads() -> int:
+    return sum(t.name == "argosy-reader" for t in threading.enumerate())
+
+
+def test_gives_what_the_source_gives() -> None:
+    assert list(Prefetch(lambda: range(100), 3)) == list(range(100))
+
+
+def test_many_threads_keep_the_order() -> None:
+    def work(i: int) -> int:
+        time.sleep(0.001 * (i % 3))
+        return i * i
+
+    assert list(Prefetch(lambda: range(60), 8, work=work, threads=4)) == [i * i for i in range(60)]
+
+
+def test_without_order_a_slow_item_does_not_hold_up_the_others() -> None:
+    gate = threading.Event()
+
+    def work(i: int) -> int:
+        if i == 0:
+            gate.wait(10)
+        return i
+
+    stream = Prefetch(lambda: range(5), 5, work=work, threads=2, ordered=False)
+    quick = [next(stream) for _ in range(4)]
+    gate.set()
+    assert sorted(quick) == [1, 2, 3, 4]
+    assert list(stream) == [0]
+
+
+def test_reads_no_further_ahead_than_the_capacity() -> None:
+    read: list[int] = []
+
+    def source() -> Iterator[int]:
+        for i in range(100):
+            read.append(i)
+            yield i
+
+    stream: Prefetch[int] = Prefetch(source, 4, threads=2)
+    for expected in (4, 5, 6):
+        deadline = time.monotonic() + 10
+        while len(read) < expected and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.02)  # time to read too far
+        assert len(read) == expected
+        next(stream)
+
+
+def test_an_error_of_the_source_comes_after_the_items_before_it_with_its_traceback() -> None:
+    def broken_source() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise KeyError("page 3")
+
+    stream: Prefetch[int] = Prefetch(broken_source, 8)
+    assert [next(stream), next(stream)] == [1, 2]
+    with pytest.raises(KeyError, match="page 3") as caught:
+        next(stream)
+    assert "broken_source" in "".join(traceback.format_tb(caught.value.__traceback__))
+    assert list(stream) == []
+
+
+def test_a_source_that_cannot_even_start_says_so() -> None:
+    def no_file() -> Iterator[int]:
+        raise FileNotFoundError("list.txt")
+
+    with pytest.raises(FileNotFoundError, match=r"list\.txt"):
+        next(Prefetch(no_file, 1))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_an_error_of_the_work_reaches_the_consumer(ordered: bool) -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(Prefetch(lambda: range(-5, 5), 4, work=lambda i: 1 / i, threads=3, ordered=ordered))
+
+
+def test_stop_iteration_out_of_a_mapper_is_no_silent_end() -> None:
+    with pytest.raises(DataError, match="StopIteration"):
+        list(Prefetch(lambda: range(3), 4, work=lambda i: next(iter(()))))
+
+
+def test_close_ends_the_threads_and_the_reader() -> None:
+    closed = threading.Event()
+
+    def source() -> Iterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            closed.set()
+
+    stream: Prefetch[int] = Prefetch(source, 2, threads=3)
+    next(stream)
+    assert threads() == 3
+    stream.close()
+    assert threads() == 0
+    assert closed.is_set()
+    assert list(stream) == []
+
+
+def test_dropping_the_iterator_in_the_middle_ends_the_threads() -> None:
+    for _ in Prefetch(lambda: iter(int, 1), 2):
+        break
+    assert threads() == 0
+
+
+def test_a_chain_of_them_ends_from_the_outside_in() -> None:
+    outer: Prefetch[int] = Prefetch(lambda: Prefetch(lambda: iter(int, 1), 2), 2)
+    next(outer)
+    assert threads() == 2
+    del outer
+    gc.collect()
+    assert threads() == 0
+
+
+def test_an_open_iterator_does_not_hold_up_the_end_of_the_program() -> None:
+    script = (
+        "from argosy.engine.data.prefetch import Prefetch\n"
+        "stream = Prefetch(lambda: iter(int, 1), 2, threads=2)\n"
+        "print(next(stream))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize(("capacity", "threads"), [(0, 1), (1, 0)])
+def test_refuses_to_hold_nothing(capacity: int, threads: int) -> None:
+    with pytest.raises(ConfigError, match="use 1 or more"):
+        Prefetch[int](lambda: range(3), capacity, threads=threads)

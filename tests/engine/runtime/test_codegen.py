@@ -1,0 +1,40 @@
+"""codegen: one line a node, dead values deleted, errors traced to their node."""
+
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+import torch
+
+from argosy.engine.ir.program import default_main_program
+from argosy.engine.runtime.compile import compile_program
+
+
+def test_the_function_has_one_line_a_node_and_deletes_the_dead() -> None:
+    x = default_main_program().data("x", [None, 4])
+    y = torch.cos(torch.sin(x))
+    step = compile_program(default_main_program(), [y]).step
+    lines = step.code.splitlines()
+    assert len(lines) == 2 + len(step.nodes)
+    assert lines[1].endswith("; del v0")
+    assert lines[2].endswith("; del v1")
+    assert lines[3] == "    return (v2, )"
+
+
+def test_an_error_knows_its_node() -> None:
+    x = default_main_program().data("x", [None], "int64")
+    table = default_main_program().data("table", [3, 2])
+    y = torch.nn.functional.embedding(x, table)
+    step = compile_program(default_main_program(), [y]).step
+    with pytest.raises(IndexError) as caught:
+        step.function(torch.tensor([7]), torch.zeros(3, 2))
+    node = step.node_of(caught.value)
+    assert node is not None
+    assert str(node.target) == "aten.embedding.default"
+    assert step.node_of(ValueError("from elsewhere")) is None
+
+
+def test_infinities_and_dtypes_survive_as_arguments() -> None:
+    x = default_main_program().data("x", [None, 4])
+    y = torch.where(x > 0, torch.full_like(x, float("-inf")), x).to(torch.float64)
+    found = compile_program(default_main_program(), [y]).step.function(torch.tensor([[1.0, -1, 0, 2]]))[0]
+    assert found.dtype == torch.float64
+    assert found[0, 0] == float("-inf")
