@@ -14,10 +14,10 @@ import torch
 from torch import fx
 
 from argosy.engine.ir import names
-from argosy.engine.ir.effects import is_random
+from argosy.engine.ir.effects import changed_inputs, is_random
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.program import Program
-from argosy.engine.ir.variable import Variable
+from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.ops.update_running_stats import update_running_stats
 
@@ -78,7 +78,10 @@ def _to_inference(program: Program) -> None:
     for node in reversed(graph.nodes):
         is_size = isinstance(node.meta.get("val"), torch.SymInt)  # read by backward alone
         if (node.meta.get("train_only") or is_size) and not node.users:
+            for source in changed_inputs(node):
+                program.recorder.rebind(node, source)
             graph.erase_node(node)
+    _drop_unread(program)
     for node in graph.nodes:
         if is_random(node):
             logger.warning(
@@ -86,3 +89,11 @@ def _to_inference(program: Program) -> None:
                 node.name,
                 node.meta.get("source"),
             )
+
+
+def _drop_unread(program: Program) -> None:
+    """Take out the optimizer's variables, which nothing reads any more."""
+    for name, variable in list(program.vars.items()):
+        if variable.persistable and not isinstance(variable, Parameter) and not variable.node.users:
+            program.graph.erase_node(variable.node)
+            del program.vars[name]

@@ -234,15 +234,14 @@ class Program:
 
     def names_of_nodes(self) -> dict[fx.Node, str]:
         """What each node is called: the name of its variable, else fx's."""
-        named = {node: node.name for node in self.graph.nodes}
-        for variable in self.vars.values():
+        named: dict[fx.Node, str] = {}
+        for variable in self.vars.values():  # of two variables with one value, the first gives the name
             entry = self.recorder.node_of.get(variable.value)
             if isinstance(entry, fx.Node):
-                named[entry] = variable.name
-        for variable in self.vars.values():
+                named.setdefault(entry, variable.name)
             if (node := self.recorder.placeholder_of.get(variable.value)) is not None:
-                named[node] = variable.name
-        return named
+                named.setdefault(node, variable.name)
+        return {node: named.get(node, node.name) for node in self.graph.nodes}
 
     def __str__(self) -> str:
         return self.to_string()

@@ -182,7 +182,7 @@ class Recorder(TorchDispatchMode):
         if expr not in self._expressions:
             tracer = fx.Tracer()
             tracer.graph = self.graph
-            known = {s: fx.Proxy(self._symbol(s), tracer) for s in expr.free_symbols}
+            known = {s: fx.Proxy(self._symbol(s), tracer) for s in sorted(expr.free_symbols, key=str)}
             made = sympy_interp(PythonReferenceAnalysis, known, expr)  # writes operator.mul and the like
             self._expressions[expr] = made.node
             for node in self.graph.nodes:

@@ -90,6 +90,8 @@ def _propagate(graph: fx.Graph, convolutions: set[fx.Node]) -> tuple[int, int]:
                 converted[source] = _convert(graph, source, node)
             if source in converted:
                 node.update_arg(0, converted[source])
+        if node.target is aten.convolution_backward.default and node.args[1] in converted:
+            node.update_arg(1, converted[node.args[1]])
         if isinstance(node.target, OpOverload) and not node.target._schema.returns:
             continue
         try:

@@ -33,6 +33,8 @@ class Feed:
     dtype: torch.dtype
     sizes: tuple[int | sympy.Symbol, ...]
     """A symbol stands for a size that may be anything."""
+    is_changed: bool = False
+    """True: the step writes into it, so it gets a copy of what was fed."""
 
 
 @dataclass
@@ -50,6 +52,8 @@ class Compiled:
     """Variables of the scope that the step creates: the initialisers of a startup program."""
     draws: bool
     """True: the step draws random numbers."""
+    runs: int = 0
+    """How often it has run to the end."""
     checked_sizes: set[tuple[int, ...]] = field(default_factory=set)
     _bound: tuple[Scope, int, list[torch.Tensor]] | None = None
 
@@ -83,6 +87,7 @@ def compile_program(
     feeds = [n for n in inputs if program.vars[named[n]].is_data]
     states = [n for n in inputs if not program.vars[named[n]].is_data]
     step = generate([*feeds, *states], ordered, outputs, constants, _by_node(check, ordered))
+    changed = {storage(source) for node in ordered for source in changed_inputs(node)}
     state_memory = {storage(n) for n in graph.nodes if n.op in ("placeholder", "get_attr")}
     logger.debug(
         "compiled %s version %d for %s: %d of %d nodes in %.2f s",
@@ -95,7 +100,7 @@ def compile_program(
     )
     return Compiled(
         step=step,
-        feeds=tuple(feed_of(program, named[n]) for n in feeds),
+        feeds=tuple(feed_of(program, named[n], storage(n) in changed) for n in feeds),
         states=tuple(named[n] for n in states),
         memory_formats=tuple(n.meta.get("memory_format", torch.preserve_format) for n in states),
         fetched=tuple(v.name for v in fetches),
@@ -157,11 +162,11 @@ def _by_node(
     return None if check is None else lambda i, value: check(nodes[i], value)
 
 
-def feed_of(program: Program, name: str) -> Feed:
+def feed_of(program: Program, name: str, is_changed: bool = False) -> Feed:
     """What the program wants to be fed under this name."""
     variable = program.vars[name]
     sizes = tuple(s if isinstance(s, int) else s.node._expr for s in variable.value.shape)
-    return Feed(name, variable.dtype, sizes)
+    return Feed(name, variable.dtype, sizes, is_changed)
 
 
 def _state(scope: Scope, name: str, memory_format: torch.memory_format) -> torch.Tensor:

@@ -42,7 +42,6 @@ class Executor:
     """Runs programs; compiles a program once for each version and list of fetches."""
 
     def __init__(self, place: Any = None) -> None:
-        keep_freed_memory()
         self.place = place
         self.device = CPU if place is None else place.device()
         self._compiled: weakref.WeakKeyDictionary[Program, dict[Any, Compiled]] = weakref.WeakKeyDictionary()
@@ -75,8 +74,11 @@ class Executor:
         if self.device != CPU:
             values = [v.to(self.device, non_blocking=True) for v in values]
         states = compiled.state_values(scope)
+        if compiled.runs == 1:
+            keep_freed_memory()
         _write_rates(program, scope)
         out = self._call(program, compiled, [*values, *states])
+        compiled.runs += 1
         for name, value in zip(compiled.made, out[len(fetches) :], strict=True):
             scope.put(name, value)
         for _, scheduler in program.lr_schedulers:
@@ -237,7 +239,7 @@ def _tensor(want: Feed, value: Any, sizes: dict[Any, int]) -> torch.Tensor:
         elif sizes.setdefault(wanted, size) != size:
             raise FeedError(_wrong_shape(want, shape))
     tensor: torch.Tensor = value.detach() if value.requires_grad else value
-    return tensor
+    return tensor.clone() if want.is_changed else tensor
 
 
 def _wrong_shape(want: Feed, shape: Sequence[int]) -> str:

@@ -158,6 +158,14 @@ def test_fetched_parameters_are_the_updated_ones() -> None:
     assert not np.array_equal(found, np.ones((4, 3)))
 
 
+def test_a_program_that_changes_its_feed_leaves_the_users_array_alone() -> None:
+    x = default_main_program().data("x", [None, 4])
+    y = torch.nn.functional.relu(x, inplace=True)
+    given = np.full((2, 4), -1.0, "float32")
+    assert Executor().run(feed={"x": given}, fetch_list=[y])[0].sum() == 0
+    assert given.sum() == -8
+
+
 def test_two_scopes_train_apart() -> None:
     net()
     exe = Executor()

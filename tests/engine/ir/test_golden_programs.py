@@ -1,0 +1,69 @@
+"""Golden programs: the printed text of small programs, as built and as run.
+
+A refactoring leaves `tests/programs/` untouched; a real change shows up there as a readable diff.
+`UPDATE_PROGRAMS=1 make test` writes them anew.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import argosy as paddle
+from argosy.engine.ir.program import Program, default_main_program, default_startup_program
+from argosy.engine.runtime.compile import compile_program
+
+FOLDER = Path(__file__).parent.parent.parent / "programs"
+
+
+def mlp() -> paddle.Tensor:
+    """Two layers and Momentum with decay."""
+    x = paddle.static.data("x", [None, 4], "float32")
+    y = paddle.static.data("y", [None, 1], "int64")
+    h = paddle.static.nn.fc(x, 8, activation="relu")
+    loss = paddle.nn.functional.cross_entropy(paddle.static.nn.fc(h, 3), y)
+    paddle.optimizer.Momentum(0.1, 0.9, weight_decay=1e-4).minimize(loss)
+    return loss
+
+
+def convolution() -> paddle.Tensor:
+    """A residual block with batch norm, and Adam with clipping."""
+    x = paddle.static.data("x", [None, 3, 8, 8], "float32")
+    h = paddle.fluid.layers.conv2d(x, 4, 3, padding=1, bias_attr=False)
+    h = paddle.fluid.layers.batch_norm(h, act="relu")
+    h = paddle.fluid.layers.elementwise_add(h, paddle.fluid.layers.conv2d(h, 4, 1), act="relu", name="block")
+    loss = paddle.mean(paddle.nn.functional.dropout(h, 0.5))
+    paddle.optimizer.Adam(0.01, grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0)).minimize(loss)
+    return loss
+
+
+def module() -> paddle.Tensor:
+    """A torch module with a batch norm, and SGD."""
+    x = paddle.static.data("x", [None, None, 4], "float32")
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4), torch.nn.GELU())
+    loss = paddle.mean(net(x))
+    paddle.optimizer.SGD(0.1).minimize(loss)
+    return loss
+
+
+def as_run(program: Program, loss: paddle.Tensor) -> str:
+    """The nodes of the step in the order in which they run, after the default passes."""
+    nodes = compile_program(program, [loss]).step.nodes
+    return "".join(f"{n.meta['role']:<9} {n.format_node()}\n" for n in nodes)
+
+
+@pytest.mark.parametrize("build", [mlp, convolution, module])
+def test_the_program_is_the_golden_one(build: Callable[[], paddle.Tensor]) -> None:
+    loss = build()
+    main = default_main_program()
+    text = (
+        f"{build.__doc__}\n\n# main\n{main}\n# startup\n{default_startup_program()}\n"
+        f"# for testing\n{main.clone(for_test=True)}\n# as it runs, fetching the loss\n{as_run(main, loss)}"
+    )
+    path = FOLDER / f"{build.__name__}.txt"
+    if os.environ.get("UPDATE_PROGRAMS"):
+        path.write_text(text)
+    assert text == path.read_text(), f"{path.name} has changed; UPDATE_PROGRAMS=1 writes it anew"
