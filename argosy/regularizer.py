@@ -1,7 +1,6 @@
 """Weight decay that is added to the gradient: L1Decay, L2Decay."""
 
 # SPDX-License-Identifier: Apache-2.0
-import math
 import numbers
 from typing import Any
 
@@ -9,16 +8,14 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError
+from argosy.framework.checks import number
 
 
 class WeightDecay:
     """The base; a subclass says what is added to a parameter's gradient."""
 
     def __init__(self, coeff: float = 0.0) -> None:
-        real = isinstance(coeff, numbers.Real) and not isinstance(coeff, bool)
-        if not real or not 0 <= coeff < math.inf:
-            raise ConfigError(f"{type(self).__name__}: coeff is {coeff!r}; use a finite number of at least 0")
-        self.coeff = float(coeff)
+        self.coeff = number(f"{type(self).__name__}: coeff", coeff, least=0)
 
     def __call__(self, param: Tensor, grad: Tensor) -> Tensor:
         """The gradient with the decay of `param`."""

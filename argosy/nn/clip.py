@@ -1,8 +1,6 @@
 """Gradient clipping, for an optimizer's `grad_clip`."""
 
 # SPDX-License-Identifier: Apache-2.0
-import math
-import numbers
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -11,6 +9,7 @@ from torch import Tensor
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.framework.checks import number
 
 __all__ = ["ClipGradBase", "ClipGradByGlobalNorm", "ClipGradByNorm", "ClipGradByValue"]
 
@@ -53,8 +52,8 @@ class ClipGradByValue(ClipGradBase):
 
     def __init__(self, max: float, min: float | None = None) -> None:
         name = type(self).__name__
-        self.max = _number(f"{name}: max", max, above=0.0 if min is None else -math.inf)
-        self.min = -self.max if min is None else _number(f"{name}: min", min)
+        self.max = number(f"{name}: max", max, above=0.0 if min is None else None)
+        self.min = -self.max if min is None else number(f"{name}: min", min)
         if self.min > self.max:
             raise ConfigError(f"{name}: min is {min!r}, above max {max!r}; swap them")
 
@@ -67,7 +66,7 @@ class ClipGradByNorm(ClipGradBase):
     """Each gradient scaled so that its own 2-norm is at most clip_norm."""
 
     def __init__(self, clip_norm: float) -> None:
-        self.clip_norm = _number(f"{type(self).__name__}: clip_norm", clip_norm, above=0.0)
+        self.clip_norm = number(f"{type(self).__name__}: clip_norm", clip_norm, above=0.0)
 
     def clip(self, grads: Sequence[Tensor]) -> Iterator[Tensor]:
         for grad in grads:
@@ -81,7 +80,7 @@ class ClipGradByGlobalNorm(ClipGradBase):
     """
 
     def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
-        self.clip_norm = _number(f"{type(self).__name__}: clip_norm", clip_norm, above=0.0)
+        self.clip_norm = number(f"{type(self).__name__}: clip_norm", clip_norm, above=0.0)
         self.group_name = group_name
 
     def clip(self, grads: Sequence[Tensor]) -> Iterator[Tensor]:
@@ -95,9 +94,3 @@ class ClipGradByGlobalNorm(ClipGradBase):
 
 def _scale(norm: Tensor, limit: float) -> Tensor:
     return limit / norm.clamp(min=limit)
-
-
-def _number(what: str, value: float, above: float = -math.inf) -> float:
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not above < value < math.inf:
-        raise ConfigError(f"{what} is {value!r}; use a finite number{' above 0' if above == 0 else ''}")
-    return float(value)

@@ -8,8 +8,8 @@ from torch import Tensor
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.log import logger
 from argosy.engine.ops.adam import adam, adamw
+from argosy.framework.checks import number
 from argosy.nn.clip import ClipGradBase
-from argosy.optimizer.lr import number
 from argosy.optimizer.optimizer import Decay, Names, Optimizer, Rate, Slot, optional_function
 
 

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable
 
 from argosy.engine.errors import ConfigError
-from argosy.optimizer.lr import LambdaDecay, LRScheduler, NoamDecay, PiecewiseDecay, PolynomialDecay, number
+from argosy.framework.checks import number
+from argosy.optimizer.lr import LambdaDecay, LRScheduler, NoamDecay, PiecewiseDecay, PolynomialDecay
 
 __all__ = [
     "cosine_decay",

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.ops.lamb import lamb
+from argosy.framework.checks import number
 from argosy.nn.clip import ClipGradBase
 from argosy.optimizer.adam import WithBetas
-from argosy.optimizer.lr import number
 from argosy.optimizer.optimizer import Names, Rate, optional_function
 
 

@@ -21,10 +21,11 @@ from argosy.engine.ir.backward import append_backward
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.runtime.scope import global_scope
+from argosy.framework.checks import number
 from argosy.framework.initializer import Constant
 from argosy.framework.layer import create_state
 from argosy.nn.clip import ClipGradBase
-from argosy.optimizer.lr import LRScheduler, number
+from argosy.optimizer.lr import LRScheduler
 from argosy.regularizer import L2Decay, WeightDecay, to_regularizer
 
 ParamsGrads = list[tuple[Parameter, Variable]]

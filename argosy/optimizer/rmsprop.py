@@ -7,8 +7,8 @@ from torch import Tensor
 
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.ops.rmsprop import rmsprop
+from argosy.framework.checks import number
 from argosy.nn.clip import ClipGradBase
-from argosy.optimizer.lr import number
 from argosy.optimizer.optimizer import Decay, Names, Optimizer, Rate, Slot
 
 
