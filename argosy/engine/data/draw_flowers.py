@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.io
 from PIL import Image, ImageDraw
 from rich.console import Console
 from rich.progress import track
@@ -170,6 +169,8 @@ def _vary(colour: Colour, spread: float, rng: np.random.Generator, brightness: f
 
 def _write_mat(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     buffer = io.BytesIO()
+    import scipy.io  # a fifth of a second: only when it is needed
+
     scipy.io.savemat(buffer, dict(arrays))
     data = bytearray(buffer.getvalue())
     # The 116 bytes of text at the head hold the date: without it the file is the same every time.

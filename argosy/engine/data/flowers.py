@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import scipy.io
 
 from argosy.engine import env
 from argosy.engine.data import checked_files, draw_flowers
@@ -177,6 +176,8 @@ def _labels_of(folder: Path, split: str) -> dict[str, int]:
 
 
 def _read_mat(path: Path, name: str) -> list[int]:
+    import scipy.io  # a fifth of a second: only when it is needed
+
     try:
         return [int(value) for value in scipy.io.loadmat(path)[name].ravel()]
     except (KeyError, ValueError, TypeError, NotImplementedError, scipy.io.matlab.MatReadError) as e:

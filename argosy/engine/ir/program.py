@@ -25,6 +25,7 @@ from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
 from argosy.engine.ir import names, show
 from argosy.engine.ir.dtypes import dtype_name, to_dtype
 from argosy.engine.ir.lowering import Lowering
+from argosy.engine.ir.operator import Operator, operators
 from argosy.engine.ir.recorder import Recorder, why
 from argosy.engine.ir.source import user_line
 from argosy.engine.ir.symbols import Symbols
@@ -220,6 +221,14 @@ class Program:
         """Paddle's programs have blocks; ours have one, which is the program."""
         return self
 
+    def has_var(self, name: str) -> bool:
+        return name in self.vars
+
+    @property
+    def ops(self) -> list[Operator]:
+        """The operators in the order in which they run."""
+        return operators(self.graph, self.names_of_nodes())
+
     def all_parameters(self) -> list[Parameter]:
         return [v for v in self.vars.values() if isinstance(v, Parameter)]
 
@@ -287,24 +296,31 @@ def _plain_name(func: Callable[..., Any]) -> str:
     return getattr(func, "__name__", type(func).__name__).strip("_")
 
 
-_main = Program("main_program")
-_startup = Program("startup_program")
+# Made when first asked for: a program's first use loads a second's worth of torch.
+_main: Program | None = None
+_startup: Program | None = None
 
 
 def default_main_program() -> Program:
     """The program that layers add to."""
+    global _main  # noqa: PLW0603  (Paddle's interface: default programs are of the process)
+    if _main is None:
+        _main = Program("main_program")
     return _main
 
 
 def default_startup_program() -> Program:
     """The program whose run gives the variables of the scope their first values."""
+    global _startup  # noqa: PLW0603
+    if _startup is None:
+        _startup = Program("startup_program")
     return _startup
 
 
 @contextmanager
 def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
     """Layers inside add to these programs."""
-    global _main, _startup  # noqa: PLW0603  (Paddle's interface: default programs are of the process)
+    global _main, _startup  # noqa: PLW0603
     for program, what in ((main_program, "main_program"), (startup_program, "startup_program")):
         if program is not None and not isinstance(program, Program):
             raise ConfigError(f"program_guard: {what} is a {type(program).__name__}; give a static.Program")

@@ -126,6 +126,18 @@ def test_lists_of_variables() -> None:
         program.var("relu_0.tmp_1")
 
 
+def test_operators_are_listed_with_their_inputs_and_roles() -> None:
+    program, loss = small()
+    append_backward(loss)
+    block = program.global_block()
+    forward = [op for op in block.ops if op.role == "forward" and op.type != "sym_size"]
+    assert [op.type for op in forward] == ["mm", "relu", "mean"]
+    assert str(forward[0]) == "matmul_0.tmp_0 = mm(x, w)"
+    assert {op.role for op in block.ops} == {"forward", "backward"}
+    assert block.has_var("w")
+    assert not block.has_var("q")
+
+
 @pytest.mark.parametrize(
     ("use", "what"),
     [
