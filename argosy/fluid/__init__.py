@@ -9,6 +9,7 @@ from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.fluid import backward, clip, initializer, io, layers, nets, optimizer, param_attr, regularizer
 from argosy.fluid.backward import gradients
 from argosy.fluid.data_feeder import DataFeeder
+from argosy.fluid.io import load, save
 from argosy.fluid.param_attr import ParamAttr
 from argosy.framework.missing import missing
 from argosy.framework.place import CPUPlace, CUDAPlace, cpu_places, cuda_places, is_compiled_with_cuda
@@ -41,6 +42,7 @@ __all__ = [
     "io",
     "is_compiled_with_cuda",
     "layers",
+    "load",
     "name_scope",
     "nets",
     "one_hot",
@@ -48,6 +50,7 @@ __all__ = [
     "param_attr",
     "program_guard",
     "regularizer",
+    "save",
     "scope_guard",
     "set_flags",
     "unique_name",

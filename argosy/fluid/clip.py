@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Parameter
+from argosy.framework.missing import missing
 from argosy.nn.clip import ClipGradBase, ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue
 
 __all__ = ["GradientClipByGlobalNorm", "GradientClipByNorm", "GradientClipByValue"]
@@ -52,3 +53,6 @@ class GradientClipByGlobalNorm(_Chosen, ClipGradByGlobalNorm):
     ) -> None:
         super().__init__(clip_norm, group_name)
         self.choose(need_clip)
+
+
+__getattr__ = missing(__name__, globals())

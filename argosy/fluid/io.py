@@ -7,9 +7,21 @@ The files are safetensors and JSON, one file where Paddle 1.x writes one for eac
 from pathlib import Path
 from typing import Any
 
+from argosy.engine.data.readers import (
+    batch,
+    buffered,
+    chain,
+    compose,
+    firstn,
+    map_readers,
+    shuffle,
+    xmap_readers,
+)
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.framework.missing import missing
+from argosy.io import DataLoader
 from argosy.static.io import (
     Chosen,
     load,
@@ -25,18 +37,27 @@ from argosy.static.io import (
 )
 
 __all__ = [
+    "DataLoader",
+    "batch",
+    "buffered",
+    "chain",
+    "compose",
+    "firstn",
     "load",
     "load_inference_model",
     "load_params",
     "load_persistables",
     "load_program_state",
     "load_vars",
+    "map_readers",
     "save",
     "save_inference_model",
     "save_params",
     "save_persistables",
     "save_vars",
     "set_program_state",
+    "shuffle",
+    "xmap_readers",
 ]
 
 
@@ -110,3 +131,6 @@ def _files(dirname: str, model: str | None, params: str | None) -> tuple[Path, P
 
 def _is_parameter(variable: Variable) -> bool:
     return isinstance(variable, Parameter)
+
+
+__getattr__ = missing(__name__, globals())

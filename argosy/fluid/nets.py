@@ -7,6 +7,7 @@ from typing import Any
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.fluid.layers import batch_norm, conv2d, dropout, pool2d
+from argosy.framework.missing import missing
 
 __all__ = ["img_conv_group", "simple_img_conv_pool"]
 
@@ -95,3 +96,6 @@ def _each(value: Any, count: int) -> list[Any]:
             f"img_conv_group: {list(value)} for {count} convolutions; give one value, or {count}"
         )
     return list(value)
+
+
+__getattr__ = missing(__name__, globals())

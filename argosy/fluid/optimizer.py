@@ -9,6 +9,7 @@ from torch import fx
 from argosy import optimizer
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.framework.missing import missing
 from argosy.nn.clip import ClipGradBase
 from argosy.optimizer.optimizer import Decay, Names, Optimizer, ParamsGrads, Rate
 from argosy.regularizer import to_regularizer
@@ -310,3 +311,5 @@ Adadelta = AdadeltaOptimizer
 RMSProp = RMSPropOptimizer
 Ftrl = FtrlOptimizer
 Lamb = LambOptimizer
+
+__getattr__ = missing(__name__, globals())

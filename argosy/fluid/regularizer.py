@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy import regularizer
+from argosy.framework.missing import missing
 
 __all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer"]
 
@@ -22,3 +23,5 @@ class L2DecayRegularizer(regularizer.L2Decay):
 
 L1Decay = L1DecayRegularizer
 L2Decay = L2DecayRegularizer
+
+__getattr__ = missing(__name__, globals())

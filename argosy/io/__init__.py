@@ -17,6 +17,7 @@ from argosy.engine.data.samplers import (
     SequenceSampler,
 )
 from argosy.engine.log import logger
+from argosy.framework.missing import missing
 
 __all__ = [
     "BatchSampler",
@@ -65,3 +66,6 @@ class DataLoader(DatasetLoader):
         if not iterable and feed_list:
             feed_list[0].block.program.attach_reader(loader)
         return loader
+
+
+__getattr__ = missing(__name__, globals())

@@ -1,6 +1,7 @@
 """Optimizers and learning-rate schedules under Paddle's names."""
 
 # SPDX-License-Identifier: Apache-2.0
+from argosy.framework.missing import missing
 from argosy.optimizer import lr
 from argosy.optimizer.adadelta import Adadelta
 from argosy.optimizer.adagrad import Adagrad
@@ -29,3 +30,5 @@ __all__ = [
     "RMSProp",
     "lr",
 ]
+
+__getattr__ = missing(__name__, globals())

@@ -12,6 +12,7 @@ from argosy.engine.data.readers import (
     shuffle,
     xmap_readers,
 )
+from argosy.framework.missing import missing
 
 __all__ = [
     "ComposeNotAligned",
@@ -24,3 +25,5 @@ __all__ = [
     "shuffle",
     "xmap_readers",
 ]
+
+__getattr__ = missing(__name__, globals())

@@ -16,17 +16,24 @@ Axes = int | Sequence[int] | None
 
 
 def sizes(what: str, shape: Any) -> list[Size]:
-    """A shape as a list of numbers and symbols; a ConfigError if a size is the value of a Variable."""
+    """A shape as a list of numbers and symbols; a ConfigError if a size is the value of a Variable.
+
+    What `shape(x)` gives, and its elements, are sizes.
+    """
+    if isinstance(shape, Variable) and shape.sizes is not None:
+        return list(shape.sizes)
     listed = list(shape) if isinstance(shape, list | tuple | np.ndarray) else [shape]
     return [number(what, size) for size in listed]
 
 
 def number(what: str, value: Any) -> Size:
     """A whole number, or a symbol such as `x.size(0)`."""
+    if isinstance(value, Variable) and value.sizes is not None and len(value.sizes) == 1:
+        return value.sizes[0]  # type: ignore[no-any-return]  # a number or a symbol
     if isinstance(value, Variable):
         raise ConfigError(
             f"{what} holds Variable {value.name!r}, whose value is not known while the program is built; "
-            "use a number, -1, or the size of a dimension of another Variable: x.size(0)"
+            "use a number, -1, or the size of a dimension of another Variable: x.size(0), shape(x)[0]"
         )
     if isinstance(value, torch.SymInt):
         return value

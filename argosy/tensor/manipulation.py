@@ -21,7 +21,9 @@ def shape(input: Variable) -> Any:
     def measured(x: torch.Tensor) -> torch.Tensor:
         return torch.stack([torch.full((), size, dtype=torch.int32) for size in x.shape])
 
-    return apply("shape", measured, input)
+    made = apply("shape", measured, input)
+    made.sizes = tuple(input.size())
+    return made
 
 
 def reshape(x: Variable, shape: Any, name: str | None = None) -> Any:

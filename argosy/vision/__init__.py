@@ -11,6 +11,7 @@ from PIL import Image
 from argosy.engine.data.images import load_image
 from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
+from argosy.framework.missing import missing
 
 __all__ = ["get_image_backend", "image_load", "set_image_backend"]
 
@@ -43,3 +44,6 @@ def _checked(backend: str) -> str:
     if backend not in _BACKENDS:
         raise ConfigError(f"no image backend {backend!r}; use one of {', '.join(_BACKENDS)}")
     return backend
+
+
+__getattr__ = missing(__name__, globals())

@@ -44,7 +44,7 @@ def append_backward(
         raise ProgramError(
             f"{program.name} has no trainable parameter; there is nothing to compute gradients for"
         )
-    grads = gradients([loss], parameters, no_grad_set=blocked)
+    grads = _gradients([loss], list(parameters), [None], blocked, create_graph=False)
     pairs = [(p, g) for p, g in zip(parameters, grads, strict=True) if g is not None]
     unused = [p.name for p, g in zip(parameters, grads, strict=True) if g is None]
     if not pairs:
@@ -70,6 +70,17 @@ def gradients(
         raise ConfigError(
             f"{len(outs)} targets but {len(given)} target_gradients; give one for each, or None"
         )
+    return _gradients(outs, ins, given, _names(no_grad_set), create_graph=True)
+
+
+def _gradients(
+    outs: list[Variable],
+    ins: list[Variable],
+    given: list[Variable | None],
+    blocked: Collection[str],
+    create_graph: bool,
+) -> list[Variable | None]:
+    """`create_graph`: the gradients can be differentiated again."""
     program = outs[0].program
     if not program.has_history:
         raise ProgramError(
@@ -78,25 +89,25 @@ def gradients(
         )
     for variable in (*outs, *ins, *(g for g in given if g is not None)):
         program.own(variable)
-    if not any(out.value.requires_grad for out in outs):
+    pairs = [(o, g) for o, g in zip(outs, given, strict=True) if o.value.requires_grad]
+    sources = [i for i in ins if i.value.requires_grad and not (i.stop_gradient and i.value.is_leaf)]
+    if not pairs or not sources:
         return [None] * len(ins)
-    with program.recording("backward"), _stopped(program, _names(no_grad_set)):
-        seeds = [torch.ones_like(o.value) if g is None else g.value for o, g in zip(outs, given, strict=True)]
+    with program.recording("backward"), _stopped(program, blocked):
+        seeds = [torch.ones_like(o.value) if g is None else g.value for o, g in pairs]
         found = torch.autograd.grad(
-            [o.value for o in outs],
-            [i.value for i in ins if i.value.requires_grad],
+            [o.value for o, _ in pairs],
+            [i.value for i in sources],
             seeds,
             retain_graph=True,
+            create_graph=create_graph,
             allow_unused=True,
         )
-    for out, seed, own in zip(outs, seeds, given, strict=True):
+    for (out, own), seed in zip(pairs, seeds, strict=True):
         if own is None:
             _enter(program, f"{out.name}@GRAD", seed)
-    left = iter(found)
-    values = [next(left) if i.value.requires_grad else None for i in ins]
-    return [
-        None if v is None else _enter(program, f"{i.name}@GRAD", v) for i, v in zip(ins, values, strict=True)
-    ]
+    by_name = {i.name: v for i, v in zip(sources, found, strict=True) if v is not None}
+    return [_enter(program, f"{i.name}@GRAD", by_name[i.name]) if i.name in by_name else None for i in ins]
 
 
 def _enter(program: Program, name: str, value: torch.Tensor) -> Variable:
@@ -106,7 +117,7 @@ def _enter(program: Program, name: str, value: torch.Tensor) -> Variable:
         number += 1
         free = f"{name}@{number}"
     made = program.add(Variable(program, free, value))
-    made._stop_gradient = True
+    made._stop_gradient = not value.requires_grad
     return made
 
 
@@ -117,12 +128,17 @@ def _stopped(program: Program, names: Collection[str]) -> Iterator[None]:
     for variable in program.vars.values():
         function = variable.value.grad_fn
         if function is not None and (variable.stop_gradient or variable.name in names):
-            handles.append(function.register_prehook(lambda grads: (None,) * len(grads)))
+            handles.append(function.register_prehook(_dropping(variable.value.output_nr)))
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _dropping(output: int) -> Any:
+    """Drops the gradient of one of an operator's outputs."""
+    return lambda grads: tuple(None if i == output else g for i, g in enumerate(grads))
 
 
 def _check_target(loss: Any) -> None:

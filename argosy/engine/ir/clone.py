@@ -26,13 +26,22 @@ aten = torch.ops.aten
 
 def clone(program: Program, for_test: bool) -> Program:
     """A copy with variables of the same names; they share no node and no Variable, only the scope's values."""
-    kept = [n for n in program.graph.nodes if not for_test or n.meta["role"] == "forward"]
+    kept = _forward(program.graph) if for_test else list(program.graph.nodes)
     made = copy_nodes(program, kept, names.generate(f"{program.name}_{'test' if for_test else 'clone'}"))
     if for_test:
         _to_inference(made)
         made.has_history = False
         made.lr_schedulers = []
     return made
+
+
+def _forward(graph: fx.Graph) -> list[fx.Node]:
+    """The forward nodes and what they need, which may be a gradient that forward uses."""
+    kept: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.meta["role"] == "forward" or node in kept:
+            kept.update((node, *node.all_input_nodes))
+    return [node for node in graph.nodes if node in kept]
 
 
 def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
@@ -77,10 +86,15 @@ def _to_inference(program: Program) -> None:
         graph.erase_node(node)
     for node in reversed(graph.nodes):
         is_size = isinstance(node.meta.get("val"), torch.SymInt)  # read by backward alone
-        if (node.meta.get("train_only") or is_size) and not node.users:
+        if node.meta.get("train_only"):
             for source in changed_inputs(node):
                 program.recorder.rebind(node, source)
+                node.replace_all_uses_with(source)
+        if (node.meta.get("train_only") or is_size) and not node.users:
             graph.erase_node(node)
+    for node in graph.nodes:  # values lie in other memory now: what dropout made is its input
+        if node.op == "call_function" and not isinstance(node.meta.get("val"), torch.SymInt):
+            node.meta["val"] = infer(node)
     _drop_unread(program)
     for node in graph.nodes:
         if is_random(node):

@@ -39,13 +39,13 @@ def storage(node: fx.Node) -> int | None:
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
-def needed(graph: fx.Graph, wanted: set[fx.Node]) -> list[fx.Node]:
-    """The nodes that `wanted` and the changes of placeholders (the scope's variables) depend on, in order.
+def needed(graph: fx.Graph, wanted: set[fx.Node], with_updates: bool = True) -> list[fx.Node]:
+    """The nodes that `wanted` and, with updates, the changes of the scope's variables depend on, in order.
 
     A node that changes memory is needed by whoever reads that memory later, through whatever view.
     """
     alive = set(wanted)
-    memory = {storage(n) for n in (*wanted, *graph.find_nodes(op="placeholder"))}
+    memory = {storage(n) for n in (*wanted, *(graph.find_nodes(op="placeholder") if with_updates else ()))}
     kept = []
     for node in reversed(graph.nodes):
         if node in alive or any(storage(c) in memory for c in changed_inputs(node)):

@@ -24,7 +24,8 @@ def dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: boo
     """x with each element zero with probability p, the others scaled by 1 / (1 - p)."""
     if not training or p == 0.0:
         return x
-    return torch.native_dropout(x, p, True)[0]
+    out = torch.native_dropout(x, p, True)[0]
+    return x.copy_(out) if inplace else out
 
 
 def native_batch_norm(*args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
@@ -98,14 +99,16 @@ class Program:
         return self.wrap(out, layer_name or names.generate(layer))
 
     def unwrap(self, tree: Any) -> Any:
-        """Variables become their fake tensors; loose torch Parameters become parameters of the program."""
+        """Variables become their fake tensors, loose torch Parameters parameters, arrays constants."""
 
         def one(value: Any) -> Any:
             if isinstance(value, Variable):
                 return self.own(value).value
+            if isinstance(value, np.ndarray):
+                return torch.from_numpy(value.copy())  # a constant of the program
             return self.adopt(value, names.generate("parameter")).value
 
-        return tree_map_only((Variable, torch.nn.Parameter), one, tree)
+        return tree_map_only((Variable, torch.nn.Parameter, np.ndarray), one, tree)
 
     def own(self, variable: Variable) -> Variable:
         """The variable itself if it is of this program; an error if it is of another."""
@@ -175,7 +178,7 @@ class Program:
             return old
         with self.symbols.mode:
             fake = torch.empty(
-                list(shape), dtype=wanted, requires_grad=bool(trainable) and wanted.is_floating_point
+                list(shape), dtype=wanted, requires_grad=trainable is not None and wanted.is_floating_point
             )
         self.recorder.placeholder(name, fake)
         if trainable is None:

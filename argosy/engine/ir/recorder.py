@@ -14,6 +14,7 @@ It sits below autograd: composite functions arrive as the operators they are mad
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import logging
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,9 @@ from argosy.engine.ir.symbols import Symbols
 ROLES = ("forward", "backward", "optimize", "communicate")
 
 aten = torch.ops.aten
+
+# It writes a page for every op that does not fit; the error that we raise says it in a line.
+logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 _ALIASES = frozenset({aten.detach.default, aten.alias.default, aten.lift_fresh.default})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -58,6 +62,9 @@ class Recorder(TorchDispatchMode):
         self.placeholder_of: Any = (
             WeakTensorKeyDictionary()
         )  # fake tensor -> its placeholder, changed since or not
+        self._versions: Any = (
+            WeakTensorKeyDictionary()
+        )  # real tensor -> its version when it became a constant
         self._sizes: dict[sympy.Symbol, tuple[fx.Node, int]] = {}
         self._expressions: dict[sympy.Expr, fx.Node] = {}
         self._lines: dict[int, SourceLine | None] = {}  # autograd's sequence number -> forward line
@@ -119,7 +126,7 @@ class Recorder(TorchDispatchMode):
     def node(self, value: torch.Tensor) -> fx.Node:
         """The node that makes this value; a real tensor becomes a constant of the program."""
         entry = self.node_of.get(value)
-        if entry is None:
+        if entry is None or self._versions.get(value, value._version) != value._version:
             return self._constant(value)
         if isinstance(entry, fx.Node):
             return entry
@@ -137,9 +144,12 @@ class Recorder(TorchDispatchMode):
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _ALIASES and args[0] in self.node_of:
+        if func in _ALIASES and isinstance(args[0], FakeTensor) and args[0] in self.node_of:
             return self._alias(func, args)
         line = self._line()
+        args, kwargs = tree_map(self._constant_as_fake, (args, kwargs))
+        if func is aten.lift_fresh.default:
+            func = aten.clone.default  # torch.tensor(…) inside a program: a new tensor in every run
         out = func(*args, **kwargs)
         self.symbols.note_guards(line)
         # tensor.item(): a number that a later run knows, unless it is known already
@@ -153,6 +163,14 @@ class Recorder(TorchDispatchMode):
             self._expressions[out.node.expr] = node
         self._bind_result(out, node)
         return out
+
+    def _constant_as_fake(self, value: Any) -> Any:
+        """A real tensor's stand-in, so that views of it are known to share its memory."""
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+            node = self.node(value)
+            self.node_of[node.meta["val"]] = node
+            return node.meta["val"]
+        return value
 
     def _alias(self, func: OpOverload, args: tuple[Any, ...]) -> Any:
         out = func(*args)
@@ -217,12 +235,13 @@ class Recorder(TorchDispatchMode):
             )
         name = f"constant_{len(self.constants)}"
         with _disable_current_modes():
-            self.constants[name] = value.detach().clone()
+            self.constants[name] = value.detach().clone(memory_format=torch.contiguous_format)
             fake = self.symbols.mode.from_tensor(self.constants[name], static_shapes=True)
         with self.graph.inserting_before(_first_call(self.graph)):
             node = self.graph.create_node("get_attr", name, (), {}, name=name)
         node.meta = {"val": fake, "role": "forward", "source": self._line()}
         self.node_of[value] = node
+        self._versions[value] = value._version
         return node
 
     def _line(self) -> SourceLine | None:

@@ -93,7 +93,7 @@ class Symbols:
         for guard, line in zip(self.env.guards, self._lines, strict=False):
             if is_about_strides(guard) or not guard.expr.free_symbols <= sizes.keys():
                 continue
-            if guard.expr.subs(sizes) == sympy.false:
+            if guard.expr.xreplace({s: sympy.Integer(size) for s, size in sizes.items()}) == sympy.false:
                 raise FeedError(self._broken(guard, line, sizes))
 
     def _broken(self, guard: Any, line: SourceLine | None, sizes: Mapping[sympy.Symbol, int]) -> str:
@@ -101,7 +101,8 @@ class Symbols:
         found = ", ".join(
             f"feed {name!r} has size {size} in dimension {dim}" for name, dim, size in sorted(fed)
         )
-        rule = str(guard.expr)
+        equal = isinstance(guard.expr, sympy.Eq)
+        rule = f"{guard.expr.lhs} = {guard.expr.rhs}" if equal else str(guard.expr)
         for symbol in guard.expr.free_symbols:
             if symbol in self.origin:
                 rule = rule.replace(str(symbol), "{}[{}]".format(*self.origin[symbol]))

@@ -16,7 +16,7 @@ from torch import fx
 
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir import names
-from argosy.engine.ir.effects import changed_inputs
+from argosy.engine.ir.effects import changed_inputs, storage
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.recorder import why
 from argosy.engine.ir.source import user_line
@@ -49,7 +49,7 @@ def call_module(
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     replaced = {key: program.adopt(tensor, f"{prefix}.{key}").value for key, tensor in tensors.items()}
     plain_args, plain_kwargs = program.unwrap((args, kwargs))
-    last = _last(program.graph)
+    last, buffers = _last(program.graph), [replaced[key] for key, _ in module.named_buffers()]
     try:
         with program.recording():
             out = torch.func.functional_call(module, replaced, plain_args, plain_kwargs)
@@ -60,7 +60,7 @@ def call_module(
             f"{type(module).__name__} called at {user_line()} cannot be built: {why(e)}"
         ) from e
     if module.training:
-        _mark_updates(last)
+        _mark_updates(last, {value.untyped_storage()._cdata for value in buffers})
     return program.wrap(out, prefix)
 
 
@@ -86,10 +86,10 @@ def _last(graph: fx.Graph) -> fx.Node:
     return graph._root.prev
 
 
-def _mark_updates(last: fx.Node) -> None:
+def _mark_updates(last: fx.Node, buffers: set[int]) -> None:
     """Changes of buffers belong to training: `clone(for_test=True)` leaves them out."""
     node = last.next
     while node.op != "root":
-        if any(source.op == "placeholder" for source in changed_inputs(node)):
+        if any(storage(source) in buffers for source in changed_inputs(node)):
             node.meta["train_only"] = True
         node = node.next

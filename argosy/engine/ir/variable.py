@@ -60,6 +60,8 @@ class Variable:
         self.value = value
         """The fake tensor that stands for it; its autograd history is what `append_backward` follows."""
         self.lod_level = 0
+        self.sizes: tuple[Any, ...] | None = None
+        """Of what `paddle.shape(x)` gives: x's sizes, which may be the sizes of other variables."""
         self._stop_gradient = False
 
     @property
@@ -95,8 +97,8 @@ class Variable:
     @stop_gradient.setter
     def stop_gradient(self, stop: bool) -> None:
         self._stop_gradient = bool(stop)
-        if self.value.is_leaf and self.dtype.is_floating_point:
-            self.value.requires_grad_(not stop)
+        if not stop and self.value.is_leaf and self.dtype.is_floating_point:
+            self.value.requires_grad_()  # for what is built from here on
         self.program.touch()
 
     def __repr__(self) -> str:
@@ -194,9 +196,13 @@ class Variable:
     # --- arithmetic -----------------------------------------------------------------------------------
 
     __hash__ = object.__hash__
+    __array_ufunc__ = None  # array + variable is ours, not NumPy's
 
     def __getitem__(self, index: Any) -> Any:
-        return self.program.call(operator.getitem, (self, index), {}, "slice")
+        made = self.program.call(operator.getitem, (self, index), {}, "slice")
+        if self.sizes is not None and isinstance(index, int | slice):
+            made.sizes = self.sizes[index] if isinstance(index, slice) else (self.sizes[index],)
+        return made
 
     __add__ = _binary(operator.add, "elementwise_add")
     __radd__ = _binary(operator.add, "elementwise_add", swapped=True)

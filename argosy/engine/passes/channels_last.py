@@ -6,7 +6,7 @@
 
 The numbers and the shapes stay; only the order in memory changes. oneDNN's convolutions and the batch norm
 kernels are faster that way, and what follows a convolution keeps its order. A `view` that the new order
-does not allow becomes a `reshape`.
+does not allow gets a contiguous copy.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -48,7 +48,7 @@ class ChannelsLast(Pass):
         return Report(
             len(convolutions),
             f"{len(convolutions)} convolutions, {converted} inputs converted, {len(states)} variables of the scope, "
-            f"{reshaped} views became reshapes",
+            f"{reshaped} copies for views",
         )
 
 
@@ -66,13 +66,18 @@ def _obstacle(graph: fx.Graph) -> str | None:
 
 def _states(graph: fx.Graph, convolutions: list[fx.Node]) -> list[fx.Node]:
     """The convolutions' weights, and the optimizer state that is updated together with them."""
-    weights = {n.args[1] for n in convolutions if n.args[1].op == "placeholder"}  # type: ignore[union-attr]
+    weights = {n.args[1] for n in convolutions if _is_plain_weight(n.args[1])}
     found = dict.fromkeys(n for n in graph.nodes if n in weights)
     for node in graph.nodes:
         changed = list(changed_inputs(node))
         for weight in [c for c in changed if c in weights]:
             found.update(dict.fromkeys(c for c in changed if c.meta["val"].shape == weight.meta["val"].shape))
     return list(found)
+
+
+def _is_plain_weight(node: Any) -> bool:
+    """A variable of the scope that no view shares."""
+    return bool(node.op == "placeholder") and not any(user.target in _VIEWS for user in node.users)
 
 
 def _propagate(graph: fx.Graph, convolutions: set[fx.Node]) -> tuple[int, int]:
@@ -87,7 +92,7 @@ def _propagate(graph: fx.Graph, convolutions: set[fx.Node]) -> tuple[int, int]:
             if source not in converted and not source.meta["val"].is_contiguous(
                 memory_format=torch.channels_last
             ):
-                converted[source] = _convert(graph, source, node)
+                converted[source] = _convert(graph, source, node, torch.channels_last)
             if source in converted:
                 node.update_arg(0, converted[source])
         if node.target is aten.convolution_backward.default and node.args[1] in converted:
@@ -99,15 +104,15 @@ def _propagate(graph: fx.Graph, convolutions: set[fx.Node]) -> tuple[int, int]:
         except (RuntimeError, ValueError):
             if node.target not in _VIEWS:
                 raise
-            node.target = aten.reshape.default
+            node.update_arg(0, _convert(graph, node.args[0], node, torch.contiguous_format))
             node.meta["val"] = infer(node)
             reshaped += 1
     return len(converted), reshaped
 
 
-def _convert(graph: fx.Graph, source: fx.Node, user: fx.Node) -> fx.Node:
+def _convert(graph: fx.Graph, source: Any, user: fx.Node, memory_format: torch.memory_format) -> fx.Node:
     with graph.inserting_before(user):
-        made = graph.call_function(aten.clone.default, (source,), {"memory_format": torch.channels_last})
+        made = graph.call_function(aten.clone.default, (source,), {"memory_format": memory_format})
     made.meta = {**source.meta, "role": user.meta["role"], "source": user.meta["source"]}
     made.meta.pop("memory_format", None)
     made.meta["val"] = infer(made)

@@ -70,12 +70,13 @@ def compile_program(
     fetches: Sequence[Variable],
     check: Callable[[fx.Node, Any], None] | None = None,
     device: torch.device = CPU,
+    with_updates: bool = True,
 ) -> Compiled:
     """Compile for these fetches. `check(node, value)` is called after every node, if given."""
     began = time.perf_counter()
     fetch_nodes = [v.node for v in fetches]
     made = {name: v.node for name, v in program.persistables().items() if _is_made(program, v)}
-    kept = needed(program.graph, {*fetch_nodes, *made.values()})
+    kept = needed(program.graph, {*fetch_nodes, *made.values()}, with_updates)
     graph, copy_of = _copy(kept)
     outputs = [copy_of[n] for n in (*fetch_nodes, *made.values())]
     run_passes(graph, default_passes(frozenset(outputs)))
@@ -88,7 +89,8 @@ def compile_program(
     states = [n for n in inputs if not program.vars[named[n]].is_data]
     step = generate([*feeds, *states], ordered, outputs, constants, _by_node(check, ordered))
     changed = {storage(source) for node in ordered for source in changed_inputs(node)}
-    state_memory = {storage(n) for n in graph.nodes if n.op in ("placeholder", "get_attr")}
+    kept_nodes = [n for n in graph.nodes if n.op in ("placeholder", "get_attr")]
+    lasting = {storage(n) for n in (*kept_nodes, *(copy_of[n] for n in made.values()))}
     logger.debug(
         "compiled %s version %d for %s: %d of %d nodes in %.2f s",
         program.name,
@@ -102,9 +104,9 @@ def compile_program(
         step=step,
         feeds=tuple(feed_of(program, named[n], storage(n) in changed) for n in feeds),
         states=tuple(named[n] for n in states),
-        memory_formats=tuple(n.meta.get("memory_format", torch.preserve_format) for n in states),
+        memory_formats=tuple(_wanted_format(n) for n in states),
         fetched=tuple(v.name for v in fetches),
-        copied=tuple(storage(n) in state_memory for n in fetch_nodes),
+        copied=_shared([storage(copy_of[n]) for n in fetch_nodes], lasting),
         made=tuple(made),
         draws=any(is_random(n) for n in ordered),
     )
@@ -115,6 +117,18 @@ def _place_on(device: torch.device, graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.kwargs.get("device") not in (None, device):
             node.update_kwarg("device", device)
+
+
+def _wanted_format(state: fx.Node) -> torch.memory_format:
+    """channels_last if a pass said so; contiguous, as it was recorded, if anything reads it."""
+    default = torch.contiguous_format if state.users else torch.preserve_format
+    wanted: torch.memory_format = state.meta.get("memory_format", default)
+    return wanted
+
+
+def _shared(memory: Sequence[int | None], lasting: set[int | None]) -> tuple[bool, ...]:
+    """Which fetches lie in memory that lasts, or that an earlier fetch lies in."""
+    return tuple(m in lasting or m in memory[:i] for i, m in enumerate(memory))
 
 
 def _is_made(program: Program, variable: Variable) -> bool:
@@ -138,22 +152,28 @@ def _split(graph: fx.Graph) -> tuple[list[fx.Node], list[fx.Node]]:
 def _changes_last(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     """Move what forward changes in the scope (statistics) behind everything that may still fail.
 
-    A change stays before the first node that reads the changed memory.
+    A change stays before the first node that touches the changed memory, or changes what the change reads.
     """
+    inputs = {source for node in nodes for source in node.all_input_nodes}
+    states = {storage(n) for n in inputs if n.op == "placeholder"}
     held: dict[fx.Node, set[int | None]] = {}
     ordered: list[fx.Node] = []
     for node in nodes:
-        read = {storage(n) for n in node.all_input_nodes}
-        if any(read & memory for memory in held.values()):
+        touched = {storage(n) for n in node.all_input_nodes}
+        changed = {storage(n) for n in changed_inputs(node)}
+        if any(touched & written or changed & _read(other) for other, written in held.items()):
             ordered += held
             held = {}
-        changed = {storage(n) for n in changed_inputs(node) if n.op == "placeholder"}
-        if changed and node.meta["role"] == "forward" and not node.users:
+        if changed and changed <= states and node.meta["role"] == "forward" and not node.users:
             held[node] = changed
         else:
             ordered.append(node)
     first_update = next((i for i, n in enumerate(ordered) if n.meta["role"] == "optimize"), len(ordered))
     return [*ordered[:first_update], *held, *ordered[first_update:]]
+
+
+def _read(node: fx.Node) -> set[int | None]:
+    return {storage(n) for n in node.all_input_nodes}
 
 
 def _by_node(
@@ -178,5 +198,5 @@ def _state(scope: Scope, name: str, memory_format: torch.memory_format) -> torch
         )
     if memory_format is not torch.preserve_format and not value.is_contiguous(memory_format=memory_format):
         value = value.contiguous(memory_format=memory_format)
-        scope.values_of()[name] = value
+        scope.put(name, value)
     return value

@@ -37,6 +37,13 @@ class OneElement(np.ndarray[Any, Any]):
     def __int__(self) -> int:
         return int(self.item())
 
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        plain = np.asarray(array)
+        return plain[()] if return_scalar else plain  # what is computed from it is NumPy's again
+
 
 class Executor:
     """Runs programs; compiles a program once for each version and list of fetches."""
@@ -58,18 +65,19 @@ class Executor:
         return_numpy: bool = True,
         use_program_cache: bool = True,
         return_merged: bool = True,
-        use_prune: bool = True,
+        use_prune: bool = False,
     ) -> list[Any]:
         """Run once. Returns the fetched values, as NumPy arrays or (`return_numpy=False`) torch tensors.
 
         `feed`: a dict by name, or a list of such dicts, which are put together along the first dimension.
         `fetch_list`: Variables or names. Nodes that neither a fetch nor an update needs are not run.
-        The arguments after `scope` exist for Paddle's scripts; caching and pruning are always on.
+        `use_prune`: leave out the updates too, so that nothing is trained.
+        The other arguments exist for Paddle's scripts; what was compiled is always kept.
         """
         program = _program(program)
         scope = scope or global_scope()
         fetches = _fetches(program, fetch_list)
-        compiled = self._compile(program, fetches)
+        compiled = self._compile(program, fetches, use_prune)
         values = _feed_values(program, compiled, feed)
         if self.device != CPU:
             values = [v.to(self.device, non_blocking=True) for v in values]
@@ -91,12 +99,13 @@ class Executor:
         """Forget what was compiled."""
         self._compiled.clear()
 
-    def _compile(self, program: Program, fetches: list[Variable]) -> Compiled:
+    def _compile(self, program: Program, fetches: list[Variable], use_prune: bool = False) -> Compiled:
         checked = flag("FLAGS_check_nan_inf")
-        key = (program.version, checked, *(v.name for v in fetches))
+        key = (program.version, checked, use_prune, *(v.name for v in fetches))
         cache = self._compiled.setdefault(program, {})
         if key not in cache:
-            made = compile_program(program, fetches, _check_finite if checked else None, self.device)
+            check = _check_finite if checked else None
+            made = compile_program(program, fetches, check, self.device, not use_prune)
             cache = {
                 k: c for k, c in cache.items() if k[0] == program.version
             }  # older versions never come back
@@ -147,6 +156,11 @@ def _fetches(program: Program, wanted: Any) -> list[Variable]:
 
 
 def _fetch(program: Program, wanted: Any) -> Variable:
+    if hasattr(wanted, "get_lr"):
+        rates = [name for name, scheduler in program.lr_schedulers if scheduler is wanted]
+        raise FetchError(
+            f"a learning-rate schedule is no Variable; fetch the rate's variable: {rates or 'none yet'}"
+        )
     if not isinstance(wanted, Variable | str):
         raise FetchError(f"fetch_list holds {wanted!r}; give Variables or their names")
     name = wanted.name if isinstance(wanted, Variable) else wanted
@@ -199,6 +213,8 @@ def _from_readers(program: Program) -> Mapping[str, Any]:
 
 def _merged(feed: FeedLike) -> Mapping[str, Any]:
     if isinstance(feed, Mapping):
+        if not all(isinstance(name, str) for name in feed):
+            raise FeedError("the keys of feed must be names; use feed={x.name: array}, not feed={x: array}")
         return feed
     if not isinstance(feed, list | tuple) or not all(isinstance(f, Mapping) for f in feed):
         raise FeedError(
@@ -219,11 +235,12 @@ def _missing(program: Program, want: Feed, given: Mapping[str, Any]) -> str:
 def _tensor(want: Feed, value: Any, sizes: dict[Any, int]) -> torch.Tensor:
     """The fed value as a tensor of the right dtype and shape; unknown sizes are noted in `sizes`."""
     if isinstance(value, np.ndarray):
-        value = torch.from_numpy(value if value.flags.writeable else value.copy())
-    elif not isinstance(value, torch.Tensor):
-        value = torch.as_tensor(
-            value.numpy() if hasattr(value, "numpy") else np.asarray(value, _numpy_dtype(want))
+        plain = value.flags.writeable and value.flags.c_contiguous and value.dtype.isnative
+        value = torch.from_numpy(
+            value if plain else np.array(value, value.dtype.newbyteorder("="), order="C")
         )
+    elif not isinstance(value, torch.Tensor):
+        value = _from_python(want, value)
     if value.dtype != want.dtype:
         raise FeedError(
             f"feed {want.name!r} is {dtype_name(value.dtype)} and must be {dtype_name(want.dtype)}; "
@@ -238,8 +255,18 @@ def _tensor(want: Feed, value: Any, sizes: dict[Any, int]) -> torch.Tensor:
                 raise FeedError(_wrong_shape(want, shape))
         elif sizes.setdefault(wanted, size) != size:
             raise FeedError(_wrong_shape(want, shape))
-    tensor: torch.Tensor = value.detach() if value.requires_grad else value
+    tensor: torch.Tensor = value.detach().contiguous()
     return tensor.clone() if want.is_changed else tensor
+
+
+def _from_python(want: Feed, value: Any) -> torch.Tensor:
+    try:
+        array = value.numpy() if hasattr(value, "numpy") else np.asarray(value, _numpy_dtype(want))
+        return torch.as_tensor(array)
+    except (TypeError, ValueError) as e:
+        raise FeedError(
+            f"feed {want.name!r} is no array of {dtype_name(want.dtype)}: {e}; pad it, or convert it"
+        ) from e
 
 
 def _wrong_shape(want: Feed, shape: Sequence[int]) -> str:

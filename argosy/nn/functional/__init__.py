@@ -1,6 +1,7 @@
 """Paddle's nn.functional: layers as functions of Variables, without parameters of their own."""
 
 # SPDX-License-Identifier: Apache-2.0
+from argosy.framework.missing import missing
 from argosy.nn.functional.activation import (
     elu,
     gelu,
@@ -172,3 +173,5 @@ __all__ = [
     "unfold",
     "upsample",
 ]
+
+__getattr__ = missing(__name__, globals())

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.engine.ir import names
@@ -239,7 +240,7 @@ class Layer:
         for name, value in state_dict.items():
             if name not in targets:
                 raise ConfigError(f"{type(self).__name__} has no {name!r} to set{nearest(name, targets)}")
-            array = value if hasattr(value, "detach") else np.asarray(value)
+            array = _value_of(value)
             if tuple(array.shape) != targets[name].shape:
                 raise ConfigError(
                     f"{name!r} has shape {list(targets[name].shape)} and cannot be set to {list(array.shape)}"
@@ -294,3 +295,10 @@ def _snake_case(name: str) -> str:
     """BatchNorm2D becomes batch_norm2d, as in Paddle."""
     parts = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub("([a-z])([A-Z])", r"\1_\2", parts).lower()
+
+
+def _value_of(value: Any) -> Any:
+    """An array or a tensor as it is; of a Variable its value in the scope."""
+    if isinstance(value, Variable):
+        return global_scope().get(value.name).clone()
+    return value if isinstance(value, torch.Tensor) else np.asarray(value)
