@@ -12,7 +12,7 @@ from argosy.framework.missing import missing
 from argosy.framework.place import cpu_places, cuda_places
 from argosy.metric import accuracy, auc
 from argosy.static import nn
-from argosy.static.input import InputSpec, data, name_scope
+from argosy.static.input import InputSpec, data, device_guard, name_scope
 from argosy.static.io import (
     deserialize_program,
     load,
@@ -48,6 +48,7 @@ __all__ = [
     "default_main_program",
     "default_startup_program",
     "deserialize_program",
+    "device_guard",
     "global_scope",
     "gradients",
     "load",

@@ -10,6 +10,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.variable import Variable
+from argosy.engine.log import logger
 
 
 def data(name: str, shape: Sequence[int | None], dtype: Any = None, lod_level: int = 0) -> Variable:
@@ -28,6 +29,15 @@ class InputSpec:
     shape: Sequence[int | None]
     dtype: Any = "float32"
     name: str | None = None
+
+
+@contextmanager
+def device_guard(device: str | None = None) -> Iterator[None]:
+    """Paddle's hint where the operators built inside shall run. Here the executor's place decides for all."""
+    if device is not None and device.split(":")[0] not in ("cpu", "gpu", "all"):
+        raise ConfigError(f"device_guard({device!r}): use 'cpu', 'gpu', 'gpu:1' or None")
+    logger.info("device_guard(%r): a program runs whole on the executor's place", device)
+    yield
 
 
 @contextmanager

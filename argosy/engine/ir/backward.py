@@ -15,6 +15,7 @@ import torch
 
 from argosy.engine.errors import ConfigError, ProgramError
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.recorder import why
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 
@@ -93,16 +94,19 @@ def _gradients(
     sources = [i for i in ins if i.value.requires_grad and not (i.stop_gradient and i.value.is_leaf)]
     if not pairs or not sources:
         return [None] * len(ins)
-    with program.recording("backward"), _stopped(program, blocked):
-        seeds = [torch.ones_like(o.value) if g is None else g.value for o, g in pairs]
-        found = torch.autograd.grad(
-            [o.value for o, _ in pairs],
-            [i.value for i in sources],
-            seeds,
-            retain_graph=True,
-            create_graph=create_graph,
-            allow_unused=True,
-        )
+    try:
+        with program.recording("backward"), _stopped(program, blocked):
+            seeds = [torch.ones_like(o.value) if g is None else g.value for o, g in pairs]
+            found = torch.autograd.grad(
+                [o.value for o, _ in pairs],
+                [i.value for i in sources],
+                seeds,
+                retain_graph=True,
+                create_graph=create_graph,
+                allow_unused=True,
+            )
+    except RuntimeError as e:  # torch's: a value that backward needs was changed in place
+        raise ProgramError(f"the gradient of {outs[0].name!r} cannot be built: {why(e)}") from e
     for (out, own), seed in zip(pairs, seeds, strict=True):
         if own is None:
             _enter(program, f"{out.name}@GRAD", seed)

@@ -5,6 +5,7 @@ all add nodes to its program and give new Variables. It has no value to look at 
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import difflib
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,21 @@ def _unary(function: Callable[[Any], Any], name: str) -> Callable[["Variable"], 
     return lambda self: self.program.call(function, (self,), {}, name)
 
 
+_FIELDS = frozenset(
+    {
+        "program",
+        "name",
+        "value",
+        "lod_level",
+        "sizes",
+        "learning_rate",
+        "regularizer",
+        "need_clip",
+        "is_distributed",
+    }
+)
+
+
 class Block:
     """Paddle's programs have blocks; ours have one. Kept for `variable.block.program`."""
 
@@ -63,6 +79,14 @@ class Variable:
         self.sizes: tuple[Any, ...] | None = None
         """Of what `paddle.shape(x)` gives: x's sizes, which may be the sizes of other variables."""
         self._stop_gradient = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A misspelt attribute (`x.stop_gradeint = True`) is an error, not a wish that nobody hears."""
+        if name not in _FIELDS and not name.startswith("_") and not hasattr(type(self), name):
+            close = difflib.get_close_matches(name, [*_FIELDS, *dir(type(self))], n=2)
+            hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+            raise UnknownNameError(f"Variable has no attribute {name!r} to set{hint}")
+        object.__setattr__(self, name, value)
 
     @property
     def block(self) -> Block:

@@ -178,6 +178,15 @@ def test_an_unknown_attribute_is_named() -> None:
         x.lenght  # noqa: B018
 
 
+def test_a_misspelt_attribute_is_refused_when_it_is_set() -> None:
+    x = default_main_program().data("x", [None, 4])
+    with pytest.raises(
+        UnknownNameError, match="no attribute 'stop_gradeint' to set .did you mean 'stop_gradient'"
+    ):
+        x.stop_gradeint = False
+    x.stop_gradient = False
+
+
 def test_a_decision_on_data_is_refused_with_the_line() -> None:
     x = default_main_program().data("x", [None, 4])
     with pytest.raises(ProgramError, match=r"test_program.py:\d+ in .* needs the value of"):
