@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from argosy.engine.errors import UnknownNameError
-from argosy.engine.ir.show import nearest
+from argosy.engine.ir.nearest import nearest
 
 
 def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], NoReturn]:

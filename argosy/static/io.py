@@ -23,9 +23,9 @@ from argosy.engine.errors import ArgosyError, ConfigError, CorruptFileError, Sco
 from argosy.engine.ir.clone import copy_nodes
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import changed_inputs, storage
+from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.serialize import from_dict, to_dict
-from argosy.engine.ir.show import nearest
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.runtime import store

@@ -26,6 +26,7 @@ from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
 from argosy.engine.ir import names, show
 from argosy.engine.ir.dtypes import dtype_name, to_dtype
 from argosy.engine.ir.lowering import Lowering
+from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.operator import Operator, operators
 from argosy.engine.ir.recorder import Recorder, why
 from argosy.engine.ir.source import user_line
@@ -217,7 +218,7 @@ class Program:
     def var(self, name: str) -> Variable:
         """The variable of this name."""
         if name not in self.vars:
-            raise ConfigError(f"{self.name} has no variable {name!r}{show.nearest(name, self.vars)}")
+            raise ConfigError(f"{self.name} has no variable {name!r}{nearest(name, self.vars)}")
         return self.vars[name]
 
     def global_block(self) -> Program:

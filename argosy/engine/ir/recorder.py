@@ -62,9 +62,7 @@ class Recorder(TorchDispatchMode):
         self.placeholder_of: Any = (
             WeakTensorKeyDictionary()
         )  # fake tensor -> its placeholder, changed since or not
-        self._versions: Any = (
-            WeakTensorKeyDictionary()
-        )  # real tensor -> its version when it became a constant
+        self._versions: Any = WeakTensorKeyDictionary()  # constant -> its version when it became one
         self._sizes: dict[sympy.Symbol, tuple[fx.Node, int]] = {}
         self._expressions: dict[sympy.Expr, fx.Node] = {}
         self._lines: dict[int, SourceLine | None] = {}  # autograd's sequence number -> forward line

@@ -3,11 +3,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import difflib
 import operator
 import shutil
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +21,6 @@ if TYPE_CHECKING:
     from argosy.engine.ir.program import Program
 
 _COLOURS = {"forward": "#cfe8fc", "backward": "#fde2c8", "optimize": "#d9f2d0", "communicate": "#e8d5f5"}
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """' (did you mean …?)' for a name with a typo, else a short list of what is there."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=3)
-    if close:
-        return f" (did you mean {' or '.join(map(repr, close))}?)"
-    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-    return f" (there are: {shown})" if names else ""
 
 
 def op_name(node: fx.Node) -> str:

@@ -5,7 +5,6 @@ all add nodes to its program and give new Variables. It has no value to look at 
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import difflib
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from torch import fx
 
 from argosy.engine.errors import ProgramError, UnknownNameError
 from argosy.engine.ir.dtypes import dtype_name
+from argosy.engine.ir.nearest import nearest
 
 if TYPE_CHECKING:
     from argosy.engine.ir.program import Program
@@ -83,9 +83,8 @@ class Variable:
     def __setattr__(self, name: str, value: Any) -> None:
         """A misspelt attribute (`x.stop_gradeint = True`) is an error, not a wish that nobody hears."""
         if name not in _FIELDS and not name.startswith("_") and not hasattr(type(self), name):
-            close = difflib.get_close_matches(name, [*_FIELDS, *dir(type(self))], n=2)
-            hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
-            raise UnknownNameError(f"Variable has no attribute {name!r} to set{hint}")
+            known = sorted(_FIELDS | {n for n in dir(type(self)) if not n.startswith("_")})
+            raise UnknownNameError(f"Variable has no attribute {name!r} to set{nearest(name, known)}")
         object.__setattr__(self, name, value)
 
     @property

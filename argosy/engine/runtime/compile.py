@@ -159,9 +159,8 @@ def _changes_last(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     held: dict[fx.Node, set[int | None]] = {}
     ordered: list[fx.Node] = []
     for node in nodes:
-        touched = {storage(n) for n in node.all_input_nodes}
         changed = {storage(n) for n in changed_inputs(node)}
-        if any(touched & written or changed & _read(other) for other, written in held.items()):
+        if any(_touched(node) & written or changed & _touched(other) for other, written in held.items()):
             ordered += held
             held = {}
         if changed and changed <= states and node.meta["role"] == "forward" and not node.users:
@@ -172,7 +171,8 @@ def _changes_last(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     return [*ordered[:first_update], *held, *ordered[first_update:]]
 
 
-def _read(node: fx.Node) -> set[int | None]:
+def _touched(node: fx.Node) -> set[int | None]:
+    """The memory that a node reads or changes."""
     return {storage(n) for n in node.all_input_nodes}
 
 

@@ -13,8 +13,8 @@ from torch import fx
 
 from argosy.engine.errors import ArgosyError, ConfigError, FeedError, FetchError, NanInfError, ProgramError
 from argosy.engine.ir.dtypes import dtype_name
+from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.program import Program, default_main_program
-from argosy.engine.ir.show import nearest
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
 from argosy.engine.runtime.compile import CPU, Compiled, Feed, compile_program, feed_of

@@ -5,7 +5,7 @@ from typing import Any
 
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.show import nearest
+from argosy.engine.ir.nearest import nearest
 
 _defaults: dict[str, bool] = {"FLAGS_check_nan_inf": False}
 _set: dict[str, bool] = {}

@@ -12,7 +12,7 @@ import torch
 
 from argosy.engine.errors import ConfigError, ScopeError
 from argosy.engine.ir.dtypes import dtype_name
-from argosy.engine.ir.show import nearest
+from argosy.engine.ir.nearest import nearest
 
 
 class ScopeTensor:

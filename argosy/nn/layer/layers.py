@@ -21,7 +21,7 @@ import torch
 
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.engine.ir import names
-from argosy.engine.ir.show import nearest
+from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.runtime.scope import global_scope
 from argosy.framework.layer import LayerBuilder
