@@ -20,8 +20,9 @@ $(STAMP): pyproject.toml
 
 setup: $(STAMP) ## make .venv with torch and Argosy
 
-quickstart: $(STAMP) ## train the ResNet of the quick start on an embedded data set (a minute or two)
-	$(BIN)/python examples/resnet/train_static.py --layers 18 --image_size 32 --batch_size 32 --epochs 2 --class_dim 102
+quickstart: $(STAMP) ## train the ResNet of the quick start on two ranks, on an embedded data set (a minute or two)
+	$(BIN)/fleetrun --nproc_per_node=2 examples/resnet/train_fleet_static.py \
+		--layers 18 --image_size 32 --batch_size 16 --epochs 2 --class_dim 102
 
 test: $(STAMP) ## run all tests
 	$(BIN)/python -m pytest -n 2 tests
@@ -36,9 +37,11 @@ format: $(STAMP) ## rewrite the files as ruff wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## measure against torch eager and write benchmarks/results/ (some 20 minutes)
+bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/results/ (some 30 minutes)
 	$(BIN)/python benchmarks/resnet50_step.py
 	$(BIN)/python benchmarks/mlp_step.py
+	$(BIN)/python benchmarks/two_ranks_step.py
+	$(BIN)/python benchmarks/start_up.py
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -11,6 +11,7 @@ import multiprocessing as mp
 import os
 import platform
 import resource
+import socket
 import statistics
 import sys
 import time
@@ -41,7 +42,14 @@ class Measured:
         return statistics.median(self.seconds)
 
 
-def _serve(connection: Connection, make: Callable[..., Step], arguments: dict[str, Any]) -> None:
+def _serve(
+    connection: Connection, make: Callable[..., Step], arguments: dict[str, Any], environ: dict[str, str]
+) -> None:
+    os.environ.update(environ)
+    if environ:
+        import torch
+
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(environ["WORLD_SIZE"])))
     began = time.perf_counter()
     step = make(**arguments)
     step()
@@ -59,33 +67,73 @@ def _serve(connection: Connection, make: Callable[..., Step], arguments: dict[st
 
 
 def measure(
-    contenders: Mapping[str, Callable[..., Step]], rounds: int, steps: int = 1, **arguments: Any
+    contenders: Mapping[str, Callable[..., Step]],
+    rounds: int,
+    steps: int = 1,
+    ranks: int = 1,
+    **arguments: Any,
 ) -> dict[str, Measured]:
-    """Let the contenders take turns: in each round each runs `steps` steps while the others wait."""
+    """Let the contenders take turns: in each round each runs `steps` steps while the others wait.
+
+    With several `ranks` a contender is so many processes, which step together; the slowest one's time counts.
+    """
     context = mp.get_context("spawn")
     found = {name: Measured() for name in contenders}
-    running = {}
+    running: dict[str, list[tuple[Any, Connection]]] = {}
     try:
         for name, make in contenders.items():
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
-            process.start()
-            theirs.close()
-            running[name] = (process, ours)
-            found[name].build_s = ours.recv()
+            running[name] = []
+            for environ in _environments(ranks):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve, args=(theirs, make, arguments, environ), daemon=True)
+                process.start()
+                theirs.close()
+                running[name].append((process, ours))
+            found[name].build_s = max(connection.recv() for _, connection in running[name])
         for number in range(rounds):
-            for name, (_, connection) in running.items():
-                connection.send(steps)
-                times, found[name].peak_mib = connection.recv()
-                found[name].seconds += times
+            for name, processes in running.items():
+                for _, connection in processes:
+                    connection.send(steps)
+                answers = [connection.recv() for _, connection in processes]
+                found[name].seconds += [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
+                found[name].peak_mib = max(a[1] for a in answers)
             print(f"\r  round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     finally:
-        for process, connection in running.values():
+        everyone = [pair for processes in running.values() for pair in processes]
+        for process, connection in everyone:
             if process.is_alive():
                 connection.send(None)
-            process.join(10)
+        for process, _ in everyone:
+            process.join(20)
     print(file=sys.stderr)
     return found
+
+
+def _environments(ranks: int) -> list[dict[str, str]]:
+    """The variables of torchrun and of fleetrun for each rank; none for a single process."""
+    if ranks == 1:
+        return [{}]
+    ports = [free_port() for _ in range(ranks + 1)]
+    endpoints = ",".join(f"127.0.0.1:{port}" for port in ports[:ranks])
+    return [
+        {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(ports[ranks]),
+            "PADDLE_TRAINER_ID": str(rank),
+            "PADDLE_TRAINERS_NUM": str(ranks),
+            "PADDLE_TRAINER_ENDPOINTS": endpoints,
+        }
+        for rank in range(ranks)
+    ]
+
+
+def free_port() -> int:
+    """A port that nobody uses just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def table(title: str, found: Mapping[str, Measured], base: str) -> str:

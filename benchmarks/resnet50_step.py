@@ -6,6 +6,7 @@ python benchmarks/resnet50_step.py --batch 8 16 --rounds 12
 # SPDX-License-Identifier: Apache-2.0
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ def batch_of(batch: int, pixels: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(batch, 3, pixels, pixels), torch.randint(0, CLASSES, (batch, 1))
 
 
-def argosy(batch: int, pixels: int) -> harness.Step:
-    """The program of examples/resnet, written NCHW."""
+def argosy(batch: int, pixels: int, wrap: Callable[[Any], Any] = lambda optimizer: optimizer) -> harness.Step:
+    """The program of examples/resnet, written NCHW; `wrap` may make the optimizer a distributed one."""
     import resnet
 
     import argosy as paddle
@@ -36,17 +37,23 @@ def argosy(batch: int, pixels: int) -> harness.Step:
     label = paddle.static.data("y", [None, 1], "int64")
     loss = paddle.nn.functional.cross_entropy(resnet.ResNet(50).net(image, CLASSES), label)
     decay = paddle.regularizer.L2Decay(1e-4)
-    paddle.optimizer.Momentum(0.01, 0.9, weight_decay=decay).minimize(loss)
+    wrap(paddle.optimizer.Momentum(0.01, 0.9, weight_decay=decay)).minimize(loss)
     exe = paddle.static.Executor(paddle.CPUPlace())
     exe.run(paddle.static.default_startup_program())
     main = paddle.static.default_main_program()
     return lambda: exe.run(main, feed={"x": x, "y": y}, fetch_list=[loss])
 
 
-def _eager(batch: int, pixels: int, memory_format: torch.memory_format) -> harness.Step:
+def eager(
+    batch: int,
+    pixels: int,
+    memory_format: torch.memory_format,
+    wrap: Callable[[Any], Any] = lambda model: model,
+) -> harness.Step:
+    """torch eager with the fused optimizer; `wrap` may make the model a distributed one."""
     x, y = batch_of(batch, pixels)
     model: Any = TorchResNet(50, CLASSES)
-    model = model.to(memory_format=memory_format)
+    model = wrap(model.to(memory_format=memory_format))
     optimizer = torch.optim.SGD(model.parameters(), 0.01, 0.9, weight_decay=1e-4, fused=True)
 
     def step() -> float:
@@ -61,12 +68,12 @@ def _eager(batch: int, pixels: int, memory_format: torch.memory_format) -> harne
 
 def eager_plain(batch: int, pixels: int) -> harness.Step:
     """torch eager as it is, with the fused optimizer."""
-    return _eager(batch, pixels, torch.contiguous_format)
+    return eager(batch, pixels, torch.contiguous_format)
 
 
 def eager_channels_last(batch: int, pixels: int) -> harness.Step:
     """torch eager, model and input in channels_last, with the fused optimizer."""
-    return _eager(batch, pixels, torch.channels_last)
+    return eager(batch, pixels, torch.channels_last)
 
 
 def main() -> None:

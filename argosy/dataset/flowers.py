@@ -5,8 +5,8 @@ in. As in Paddle, `train` is the split that the files call tstid, because it is 
 images, or 2,448 drawn ones), and `test` is trnid.
 
 Argosy's additions, by keyword: `image_size` (the side of the cropped square), `seed` (of crops and
-flips) and `epoch` (the number of the first pass, for a resumed run). The order is always the same;
-`argosy.reader.shuffle` changes it.
+flips), `epoch` (the number of the first pass, for a resumed run) and `share` ((rank, ranks): only this
+rank's images). The order is always the same; `argosy.reader.shuffle` changes it.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,6 +28,7 @@ def train(
     image_size: int = 224,
     seed: int = 0,
     epoch: int = 0,
+    share: tuple[int, int] = (0, 1),
 ) -> Callable[[], Iterator[Any]]:
     """To train: random crops and flips. A `mapper` gets (JPEG bytes, label) and replaces all of it."""
     return flowers.reader(
@@ -40,6 +41,7 @@ def train(
         image_size=image_size,
         seed=seed,
         epoch=epoch,
+        share=share,
     )
 
 

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from argosy.engine.errors import ConfigError
@@ -44,25 +45,106 @@ def log_level() -> str:
     return level
 
 
-def rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
-    """This process's rank and how many there are.
+@dataclass(frozen=True)
+class Launched:
+    """What the launcher of this process says about its place in the job."""
 
-    PADDLE_TRAINER_ID of PADDLE_TRAINERS_NUM (set by fleetrun), else RANK of WORLD_SIZE (set by
-    torchrun), else 0 of 1.
-    """
+    launcher: str
+    """fleetrun, torchrun, mpirun, srun, or none."""
+    rank: int
+    size: int
+    local_rank: int | None
+    """The rank among the processes of this host; None if the launcher does not tell."""
+    local_size: int | None
+
+
+# Who started us: the first row of which a variable is set. Each column lists the variables to try.
+_LAUNCHERS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
+    (
+        "fleetrun",
+        ("PADDLE_TRAINER_ID",),
+        ("PADDLE_TRAINERS_NUM",),
+        ("PADDLE_RANK_IN_NODE", "LOCAL_RANK"),
+        ("LOCAL_WORLD_SIZE",),
+    ),
+    ("torchrun", ("RANK",), ("WORLD_SIZE",), ("LOCAL_RANK",), ("LOCAL_WORLD_SIZE",)),
+    (
+        "mpirun",
+        ("OMPI_COMM_WORLD_RANK", "PMI_RANK"),
+        ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"),
+    ),
+    ("srun", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ("SLURM_LOCALID",), ()),
+)
+
+
+def variables() -> Mapping[str, str]:
+    """The whole environment, for those who read many variables of one launcher."""
+    return os.environ
+
+
+def launched(environ: Mapping[str, str] | None = None) -> Launched:
+    """This process's place in the job: fleetrun's variables, else torchrun's, mpirun's, srun's, else alone."""
     source = os.environ if environ is None else environ
-    for rank_name, size_name in (("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM"), ("RANK", "WORLD_SIZE")):
-        if rank_name not in source and size_name not in source:
+    for launcher, *columns in _LAUNCHERS:
+        rank_name, size_name, local_rank_name, local_size_name = (_first_set(source, c) for c in columns)
+        if not (rank_name or size_name) or _not_really(launcher, source):
             continue
-        found = f"{rank_name}={source.get(rank_name)!r}, {size_name}={source.get(size_name)!r}"
-        try:
-            rank, size = int(source.get(rank_name, "0")), int(source.get(size_name, "1"))
-        except ValueError as e:
-            raise ConfigError(f"{found}: these are no numbers; unset them, or start with fleetrun") from e
-        if not 0 <= rank < size:
-            raise ConfigError(f"{found}: the rank must be 0 to size - 1; unset them, or start with fleetrun")
-        return rank, size
-    return 0, 1
+        # A name that is not set still stands in the messages: the user has to know what is missing.
+        names = (rank_name or columns[0][0], size_name or columns[1][0])
+        rank, size = _rank_of_size(source, *names)
+        if rank_name is None and size > 1 and not is_server(source):
+            raise ConfigError(f"{size_name}={size} without {names[0]}; set both, or start with {launcher}")
+        local_rank = None if local_rank_name is None else number(local_rank_name, source)
+        local_size = None if local_size_name is None else number(local_size_name, source)
+        return Launched(launcher, rank, size, local_rank, local_size)
+    return Launched("none", 0, 1, 0, 1)
+
+
+def _first_set(source: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name in source), None)
+
+
+def _not_really(launcher: str, source: Mapping[str, str]) -> bool:
+    """Whether the variables are there although another one, or nobody, started this process."""
+    in_step = "SLURM_STEP_ID" in source or "SLURM_STEPID" in source
+    if launcher == "mpirun":  # srun with its PMI plugin sets PMI_RANK, but none of mpirun's own
+        return in_step and "OMPI_COMM_WORLD_RANK" not in source and "MPI_LOCALRANKID" not in source
+    # In a batch script outside of srun SLURM_NTASKS tells the size of the allocation, yet we are alone.
+    return launcher == "srun" and not in_step
+
+
+def is_server(source: Mapping[str, str]) -> bool:
+    """Parameter servers know the number of trainers and are none of them."""
+    return source.get("TRAINING_ROLE") in ("PSERVER", "HETER_TRAINER")
+
+
+def _rank_of_size(source: Mapping[str, str], rank_name: str, size_name: str) -> tuple[int, int]:
+    found = f"{rank_name}={source.get(rank_name)!r}, {size_name}={source.get(size_name)!r}"
+    try:
+        rank, size = int(source.get(rank_name, "0")), int(source.get(size_name, "1"))
+    except ValueError as e:
+        raise ConfigError(f"{found}: these are no numbers; unset them, or start with fleetrun") from e
+    if not 0 <= rank < size:
+        raise ConfigError(f"{found}: the rank must be 0 to size - 1; unset them, or start with fleetrun")
+    return rank, size
+
+
+def number(name: str, environ: Mapping[str, str] | None = None, default: int = 0) -> int:
+    """A variable that holds a whole number from 0 on, or the default."""
+    text = (os.environ if environ is None else environ).get(name)
+    if text is None:
+        return default
+    if not text.strip().isdecimal():
+        raise ConfigError(f"{name}={text!r} is no number; use 0 or more, or unset it")
+    return int(text)
+
+
+def rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """This process's rank and how many there are, by whichever launcher; 0 of 1 without one."""
+    place = launched(environ)
+    return place.rank, place.size
 
 
 def reader_threads() -> int:
@@ -73,3 +155,17 @@ def reader_threads() -> int:
     if not number.isdecimal() or int(number) == 0:
         raise ConfigError(f"CPU_NUM={number!r} is no number of threads; use 1 or more, or unset it")
     return int(number)
+
+
+def seconds(name: str, default: float) -> float:
+    """A variable that holds a time in seconds, more than 0."""
+    found = os.environ.get(name)
+    if found is None:
+        return default
+    try:
+        value = float(found)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ConfigError(f"{name}={found!r} is no time in seconds; use a number above 0, or unset it")
+    return value

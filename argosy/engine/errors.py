@@ -48,3 +48,15 @@ class CorruptFileError(ArgosyError, OSError):
 
 class EOFException(ArgosyError, EOFError):
     """The reader of a started data loader has no more batches."""
+
+
+class CollectiveError(ArgosyError, RuntimeError):
+    """Ranks could not exchange what they had to; the message names the ranks that are missing."""
+
+
+class PeerLostError(CollectiveError):
+    """Another rank died or ended while this one needed it: a consequence, not the cause."""
+
+
+class ScheduleError(ProgramError):
+    """The ranks would not issue the same collectives: their programs differ."""

@@ -1,7 +1,10 @@
 """What a module says when it is asked for a name that it does not have."""
 
 # SPDX-License-Identifier: Apache-2.0
+import dis
+import sys
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any, NoReturn
 
 from argosy.engine.errors import UnknownNameError
@@ -14,7 +17,23 @@ def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], NoReturn]:
     def __getattr__(name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)  # Python's own questions
-        known = [n for n in space if not n.startswith("_")]
-        raise UnknownNameError(f"{module}.{name} is not in Argosy{nearest(name, sorted(known))}")
+        known = [n for n in space.get("__all__", space) if not n.startswith("_")]
+        message = f"{spoken_name(module)}.{name} is not in Argosy{nearest(name, sorted(known))}"
+        if _is_import(sys._getframe(1)):
+            raise ImportError(message, name=module)  # Python would put its own words in place of the other
+        raise UnknownNameError(message)
 
     return __getattr__
+
+
+def spoken_name(module: str) -> str:
+    """The module's name as the user writes it: `paddle.nn` while the import hook is installed."""
+    hooked = sys.modules.get("paddle") is sys.modules["argosy"]
+    return "paddle" + module.removeprefix("argosy") if hooked else module
+
+
+def _is_import(caller: FrameType) -> bool:
+    """Whether the caller is at a `from module import name`, maybe through the package's own `__getattr__`."""
+    while caller.f_code.co_name == "__getattr__" and caller.f_back is not None:
+        caller = caller.f_back
+    return dis.opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM"

@@ -10,7 +10,7 @@ of the scope, so that a new rate recompiles nothing.
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, fx
@@ -230,6 +230,22 @@ class Optimizer:
             global_scope().var(name).get_tensor().set(state_dict[name])
         if isinstance(self.learning_rate, LRScheduler):
             self.learning_rate.set_state_dict(state_dict["LR_Scheduler"])
+
+    def step(self) -> NoReturn:
+        """Raises: the update is part of the program."""
+        raise ConfigError(
+            "optimizer.step() is eager style; a static program updates in Executor.run: "
+            "call minimize(loss) once while the program is built"
+        )
+
+    def clear_grad(self) -> NoReturn:
+        """Raises: a static program has no gradients between its runs."""
+        raise ConfigError(
+            "optimizer.clear_grad() is eager style; a static program computes new gradients in every "
+            "Executor.run: leave the call out"
+        )
+
+    clear_gradients = clear_grad
 
     def _state_names(self) -> list[str]:
         return list(dict.fromkeys(name for states in self._states.values() for name in states.values()))

@@ -1,4 +1,4 @@
-"""Reader decorators: shuffle, batch, map, read ahead. See `argosy.engine.data.readers`."""
+"""Reader decorators: shuffle, shard, batch, map, read ahead. See `argosy.engine.data.readers`."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine.data.readers import (
@@ -9,6 +9,7 @@ from argosy.engine.data.readers import (
     compose,
     firstn,
     map_readers,
+    shard,
     shuffle,
     xmap_readers,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "compose",
     "firstn",
     "map_readers",
+    "shard",
     "shuffle",
     "xmap_readers",
 ]

@@ -12,6 +12,9 @@ from argosy.framework.missing import missing
 from argosy.framework.place import cpu_places, cuda_places
 from argosy.metric import accuracy, auc
 from argosy.static import nn
+from argosy.static.build_strategy import BuildStrategy
+from argosy.static.compiled_program import CompiledProgram
+from argosy.static.execution_strategy import ExecutionStrategy
 from argosy.static.input import InputSpec, data, device_guard, name_scope
 from argosy.static.io import (
     deserialize_program,
@@ -31,6 +34,9 @@ from argosy.static.module import write_back
 accept_variables()  # torch modules take Variables from here on
 
 __all__ = [
+    "BuildStrategy",
+    "CompiledProgram",
+    "ExecutionStrategy",
     "Executor",
     "InputSpec",
     "Parameter",

@@ -6,60 +6,12 @@ python train_static.py --layers 18 --image_size 32 --epochs 2   a minute on two 
 
 # SPDX-License-Identifier: Apache-2.0
 import argparse
-import os
 import time
-from typing import Any
 
-import numpy as np
+import common
 import resnet
 
 import argosy as paddle
-
-
-def parse() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument(
-        "--layers", type=int, default=50, choices=sorted(resnet.BLOCKS), help="depth of the ResNet"
-    )
-    p.add_argument("--image_size", type=int, default=224, help="pixels per side")
-    p.add_argument("--class_dim", type=int, default=102, help="number of classes")
-    p.add_argument("--batch_size", type=int, default=32)
-    p.add_argument("--epochs", type=int, default=10)
-    p.add_argument("--max_steps", type=int, default=0, help="stop after so many steps (0: do not)")
-    p.add_argument("--lr", type=float, default=0.01, help="learning rate")
-    p.add_argument("--print_every", type=int, default=5, help="print every n-th batch")
-    p.add_argument("--save", default="", help="write an inference model under this path when done")
-    return p.parse_args()
-
-
-def get_train_loader(feed_list: list[Any], place: Any, args: argparse.Namespace) -> Any:
-    """Batches of the training images, read in the background."""
-    reader = paddle.dataset.flowers.train(use_xmap=True, image_size=args.image_size)
-    shuffled = paddle.reader.shuffle(reader, buf_size=1024)
-    loader = paddle.io.DataLoader.from_generator(
-        feed_list=feed_list, capacity=32, use_double_buffer=True, iterable=True
-    )
-    batches = paddle.batch(shuffled, batch_size=args.batch_size, drop_last=True)
-    loader.set_sample_list_generator(batches, place)
-    return loader
-
-
-def optimizer_setting(args: argparse.Namespace) -> Any:
-    return paddle.optimizer.Momentum(
-        learning_rate=args.lr, momentum=0.9, weight_decay=paddle.regularizer.L2Decay(1e-4)
-    )
-
-
-def test_accuracy(exe: Any, program: Any, fetch: Any, args: argparse.Namespace) -> float:
-    """The share of test images whose class is found."""
-    reader = paddle.batch(paddle.dataset.flowers.test(image_size=args.image_size), args.batch_size)
-    right = total = 0.0
-    for samples in reader():
-        image = np.stack([s[0] for s in samples]).reshape(-1, 3, args.image_size, args.image_size)
-        label = np.array([[s[1]] for s in samples], "int64")
-        (acc,) = exe.run(program, feed={"x": image, "y": label}, fetch_list=[fetch])
-        right, total = right + float(acc) * len(samples), total + len(samples)
-    return right / total
 
 
 def train_resnet(args: argparse.Namespace) -> None:
@@ -78,12 +30,10 @@ def train_resnet(args: argparse.Namespace) -> None:
     acc_top5 = paddle.metric.accuracy(input=out, label=label, k=5)
     test_program = paddle.static.default_main_program().clone(for_test=True)
 
-    place: Any = paddle.CPUPlace()
-    if paddle.is_compiled_with_cuda():
-        place = paddle.CUDAPlace(int(os.environ.get("FLAGS_selected_gpus", "0")))  # noqa: SIM112  (Paddle's name)
-    train_loader = get_train_loader([image, label], place, args)
+    place = common.get_place()
+    train_loader = common.get_train_loader([image, label], place, args)
 
-    optimizer = optimizer_setting(args)
+    optimizer = common.optimizer_setting(args)
     optimizer.minimize(avg_cost)
 
     exe = paddle.static.Executor(place)
@@ -111,11 +61,11 @@ def train_resnet(args: argparse.Namespace) -> None:
             break
     seconds = time.perf_counter() - began
     print(f"{step} steps in {seconds:.1f} s, {step * args.batch_size / seconds:.1f} images/s")
-    print(f"test acc1: {test_accuracy(exe, test_program, acc_top1, args):.5f}")
+    print(f"test acc1: {common.test_accuracy(exe, test_program, acc_top1, args):.5f}")
     if args.save:
         paddle.static.save_inference_model(args.save, [image], [out], exe)
         print(f"inference model written to {args.save}.pdmodel")
 
 
 if __name__ == "__main__":
-    train_resnet(parse())
+    train_resnet(common.parser(__doc__).parse_args())

@@ -9,6 +9,7 @@ def test_the_decorators_fit_together() -> None:
     pairs = reader.compose(numbers, reader.firstn(reader.cache(doubled), 10))
     assert list(pairs()) == [(i, 2 * i) for i in range(10)]
     assert sorted(reader.shuffle(pairs, 100)()) == list(pairs())
+    assert list(reader.shard(numbers, 2, 1)()) == [1, 3, 5, 7, 9]
     assert list(reader.map_readers(sum, pairs)()) == [3 * i for i in range(10)]
 
 

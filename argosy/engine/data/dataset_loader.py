@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import IterableDataset
 
 from argosy.engine.data.feed import FeedVariable, check_places, fields_of, specs_of, to_tensor
+from argosy.engine.data.passes import Place, discard
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.data.readers import positive
 from argosy.engine.data.samplers import BatchSampler
@@ -80,6 +82,9 @@ class DatasetLoader:
                 dataset, shuffle=shuffle, batch_size=batch_size, drop_last=drop_last
             )
         self.batch_sampler = options.get("batch_sampler")
+        self._skipping: _Skipping | None = None
+        for name in options.keys() & {"batch_sampler", "sampler"}:
+            self._skipping = options[name] = _Skipping(options[name])
         self._batches: TorchLoader[Any] = TorchLoader(dataset, **options)
 
     def __iter__(self) -> Iterator[Any]:
@@ -89,6 +94,26 @@ class DatasetLoader:
         if self._ahead:
             return Prefetch(lambda: map(self._convert, batches), _AHEAD)
         return map(self._convert, batches)
+
+    def open_at(self, at: Place | None) -> Iterator[Any]:
+        """A pass for a checkpoint: samples in front of `at` are not read if a sampler gives their numbers."""
+        skip, hold_at = (at.batch, at.ahead) if at else (0, None)
+        with self._skipping.skip(skip) if self._skipping else nullcontext():
+            batches = iter(self._batches)
+        if self._skipping:
+            skip = 0
+        if not self._ahead:
+            discard(batches, skip)
+            return map(self._convert, batches)
+        if at is not None and not skip:
+            at.reader.restore()  # samples that are not read do not draw either
+        return Prefetch(
+            lambda: map(self._convert, batches),
+            _AHEAD,
+            skip=skip,
+            hold_at=None if hold_at is None else skip + hold_at,
+            notes_states=True,
+        )
 
     def __call__(self) -> Iterator[Any]:
         return iter(self)
@@ -110,3 +135,28 @@ class DatasetLoader:
         if self.return_list:
             return tensors
         return [{spec.name: tensor for spec, tensor in zip(self._specs, tensors, strict=True)}]
+
+
+class _Skipping:
+    """A sampler whose next pass may leave out what comes first."""
+
+    def __init__(self, sampler: Iterable[Any]) -> None:
+        self._sampler = sampler
+        self._skip = 0
+
+    @contextmanager
+    def skip(self, count: int) -> Iterator[None]:
+        """A pass that begins inside leaves out the first `count`."""
+        self._skip = count
+        try:
+            yield
+        finally:
+            self._skip = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        items = iter(self._sampler)
+        discard(items, self._skip)
+        return items
+
+    def __len__(self) -> int:
+        return len(self._sampler)  # type: ignore[arg-type]  # a sampler without a length: the error is Python's

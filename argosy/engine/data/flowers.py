@@ -25,7 +25,8 @@ import numpy as np
 from argosy.engine import env
 from argosy.engine.data import checked_files, draw_flowers
 from argosy.engine.data.images import load_image_bytes, simple_transform
-from argosy.engine.data.readers import map_readers, positive, xmap_readers
+from argosy.engine.data.passes import pass_counter
+from argosy.engine.data.readers import map_readers, positive, shard, xmap_readers
 from argosy.engine.errors import CorruptFileError, DataError, UnknownNameError
 from argosy.engine.log import logger
 
@@ -83,6 +84,7 @@ def reader(
     image_size: int = 224,
     seed: int = 0,
     epoch: int = 0,
+    share: tuple[int, int] = (0, 1),
     folder: Path | None = None,
     checksums: Mapping[str, str] = MD5,
 ) -> Callable[[], Iterator[Any]]:
@@ -92,19 +94,18 @@ def reader(
     resized to 8/7 of `image_size`, then a square is cropped, at random and flipped at random to train,
     else in the middle. A mapper gets (JPEG bytes, label) instead. Crops depend on `seed`, the number
     of the pass (the first is `epoch`) and the image, and the order is always the archive's, with any
-    number of threads: so a run can be repeated, and resumed at an epoch.
+    number of threads: so a run can be repeated, and resumed at an epoch. `share`: (rank, ranks) gives a
+    rank its own images, of which the others are not decoded; all ranks get equally many.
     """
     flowers = open_split(split, folder, checksums)
     size = positive("image_size", image_size)
-    epochs = itertools.count(epoch)
+    next_pass = pass_counter(epoch)
 
     def numbered() -> Iterator[tuple[int, int]]:
         """(pass, sample); the images are read by the threads that decode them."""
-        while True:
-            number = next(epochs)
+        first = next_pass()
+        for number in itertools.count(first) if cycle else (first,):
             yield from ((number, index) for index in range(len(flowers)))
-            if not cycle:
-                return
 
     def make(key: tuple[int, int]) -> Any:
         number, index = key
@@ -114,11 +115,12 @@ def reader(
         rng = np.random.default_rng([seed, number, index])
         return _default_image(flowers, index, size, is_train, rng), label
 
+    mine = shard(numbered, num_shards=share[1], index=share[0])
     if not use_xmap:
-        return map_readers(make, numbered)
+        return map_readers(make, mine)
     threads = env.reader_threads()
     ahead = min(positive("buffered_size", buffered_size), threads * _AHEAD_PER_THREAD)
-    return xmap_readers(make, numbered, threads, ahead, order=True)
+    return xmap_readers(make, mine, threads, ahead, order=True)
 
 
 def open_split(split: str, folder: Path | None = None, checksums: Mapping[str, str] = MD5) -> Flowers:

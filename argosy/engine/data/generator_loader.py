@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import torch
 
 from argosy.engine.data.feed import FeedSpec, FeedVariable, check_places, fields_of, specs_of, to_tensor
+from argosy.engine.data.passes import Place
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.data.readers import batch, check_reader, positive
 from argosy.engine.errors import ConfigError, DataError, EOFException
@@ -85,6 +86,10 @@ class GeneratorLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         """A new pass over the data; several may run at once, and dropping one ends its thread."""
+        return self.open_at(None)
+
+    def open_at(self, at: Place | None) -> Iterator[Batch]:
+        """A pass for a checkpoint: what lies in front of `at` is read again and dropped."""
         if not self.iterable:
             raise ConfigError(
                 "this loader was made with iterable=False and cannot be iterated; call start() and run the"
@@ -92,9 +97,9 @@ class GeneratorLoader:
             )
         source = self._checked_source()
         if self._return_list:
-            return self._run(source)
+            return self._run(source, at)
         names = self.feed_names
-        return self._run(lambda: ([dict(zip(names, t, strict=True))] for t in source()))
+        return self._run(lambda: ([dict(zip(names, t, strict=True))] for t in source()), at)
 
     def __call__(self) -> Iterator[Batch]:
         return iter(self)
@@ -128,8 +133,9 @@ class GeneratorLoader:
         for running in list(self._running):
             running.close()
 
-    def _run(self, source: Callable[[], Iterable[Any]]) -> Prefetch[Any]:
-        running: Prefetch[Any] = Prefetch(source, self.capacity)
+    def _run(self, source: Callable[[], Iterable[Any]], at: Place | None = None) -> Prefetch[Any]:
+        skip, hold_at = (at.batch, at.batch + at.ahead) if at else (0, None)
+        running: Prefetch[Any] = Prefetch(source, self.capacity, skip=skip, hold_at=hold_at)
         self._running.add(running)
         return running
 

@@ -6,14 +6,19 @@
 Every decorator and loader that reads in the background is this one class, so the promises hold for
 all of them: an exception of the source or the work reaches the consumer with its traceback, and the
 threads end when the iterator is closed, dropped in the middle, or still alive at interpreter exit.
+
+A reader that draws random numbers draws them ahead, too. A checkpoint therefore holds the reader still while
+it looks (`hold`), and a resumed one reads just as far before training goes on (`wait_held`, `release`).
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import contextvars
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from argosy.engine.data.random_states import RandomStates
 from argosy.engine.errors import ConfigError, DataError
 from argosy.engine.log import logger
 
@@ -26,6 +31,8 @@ class Prefetch(Iterator[T]):
     """Iterate over `work(item) for item in source()`, made ahead by `threads` threads.
 
     `ordered=False` hands out whatever is ready first. `close()` ends the threads early.
+    To resume (one thread, no work): the first `skip` items are read and dropped, and no item from number
+    `hold_at` on is read before `release()`. `notes_states`: remember the random states before each item.
     """
 
     def __init__(
@@ -36,14 +43,24 @@ class Prefetch(Iterator[T]):
         work: Callable[[Any], T] | None = None,
         threads: int = 1,
         ordered: bool = True,
+        skip: int = 0,
+        hold_at: int | None = None,
+        notes_states: bool = False,
     ) -> None:
         for name, number in (("capacity", capacity), ("threads", threads)):
             if number < 1:
                 raise ConfigError(f"{name} is {number}, which holds nothing; use 1 or more")
         # The threads know the window and not this object: otherwise it could never become garbage.
-        self._window: _Window[T] = _Window(source, work, capacity, ordered)
+        self._window: _Window[T] = _Window(source, work, capacity, ordered, skip, hold_at)
+        self._window.states = {} if notes_states else None
         team = [
-            threading.Thread(target=self._window.run, name="argosy-reader", daemon=True)
+            # In the context of who iterates: a reader may ask for the number of the pass (passes.py).
+            threading.Thread(
+                target=contextvars.copy_context().run,
+                args=(self._window.run,),
+                name="argosy-reader",
+                daemon=True,
+            )
             for _ in range(threads)
         ]
         # A finalizer runs when this object dies and at interpreter exit; the threads are daemons only
@@ -68,6 +85,21 @@ class Prefetch(Iterator[T]):
         finally:
             del error, taken  # the traceback holds this frame: without the cycle, it dies at once
 
+    def hold(self) -> tuple[int, RandomStates | None]:
+        """Let the reader stand still: how many items are read and not taken; the states before the first.
+
+        (None: nothing is read ahead, or states are not noted.) `release` lets it go on.
+        """
+        return self._window.hold()
+
+    def wait_held(self) -> int:
+        """Wait until the reader has come to `hold_at`, or to its end; how many items it failed to skip."""
+        return self._window.wait_held()
+
+    def release(self) -> None:
+        """Let the reader go on after `hold` or `hold_at`."""
+        self._window.release()
+
     def close(self) -> None:
         """End the threads; what was read ahead is dropped, and the iterator is at its end."""
         self._stop()
@@ -82,11 +114,18 @@ class _Window(Generic[T]):
         work: Callable[[Any], T] | None,
         capacity: int,
         ordered: bool,
+        skip: int,
+        hold_at: int | None,
     ) -> None:
         self._source = source
         self._work = work
         self._capacity = capacity
         self._ordered = ordered
+        self._skip = skip
+        self._hold_at = hold_at
+        self._reading = 0
+        """Items that were begun and are neither ready nor dropped."""
+        self.states: dict[int, RandomStates] | None = None
         self._items: Iterator[Any] | None = None
         self._pulling = threading.Lock()
         self._changed = threading.Condition()
@@ -115,10 +154,35 @@ class _Window(Generic[T]):
                     return None
                 index = self._taken if self._ordered else next(iter(self._ready), -1)
                 if index in self._ready:
-                    self._taken += 1
-                    self._changed.notify_all()
+                    self._advance()
                     return self._ready.pop(index)
                 self._changed.wait()
+
+    def _advance(self) -> None:
+        if self.states is not None:
+            self.states.pop(self._taken, None)
+        self._taken += 1
+        self._changed.notify_all()
+
+    def hold(self) -> tuple[int, RandomStates | None]:
+        with self._changed:
+            self._hold_at = self._pulled
+            self._changed.wait_for(self._is_held)
+            return self._pulled - self._taken, (self.states or {}).get(self._taken)
+
+    def wait_held(self) -> int:
+        with self._changed:
+            self._changed.wait_for(self._is_held)
+            return max(self._skip - self._taken, 0)
+
+    def _is_held(self) -> bool:
+        is_there = self._hold_at is None or self._pulled >= self._hold_at
+        return self._closed or self._end is not None or (is_there and not self._reading)
+
+    def release(self) -> None:
+        with self._changed:
+            self._hold_at = None
+            self._changed.notify_all()
 
     def close(self) -> None:
         with self._changed:
@@ -129,13 +193,16 @@ class _Window(Generic[T]):
     def _pull(self) -> tuple[int, Any] | None:
         with self._pulling:
             with self._changed:
-                while not self._closed and self._pulled >= self._taken + self._capacity:
+                while not self._closed and self._pulled >= self._limit():
                     self._changed.wait()
                 if self._closed or self._end is not None:
                     return None
                 index = self._pulled
                 self._pulled += 1
+                self._reading += 1
             try:
+                if self.states is not None:
+                    self.states[index] = RandomStates.capture()
                 if self._items is None:
                     self._items = iter(self._source())
                 return index, next(self._items)
@@ -146,11 +213,19 @@ class _Window(Generic[T]):
                 self._finish(index + 1)
             return None
 
+    def _limit(self) -> int:
+        return self._taken + self._capacity if self._hold_at is None else self._hold_at
+
     def _put(self, index: int, item: T | None, error: BaseException | None) -> None:
         with self._changed:
-            if not self._closed:
-                self._ready[index] = (item, error)
-                self._changed.notify_all()
+            self._reading -= 1
+            self._changed.notify_all()
+            if self._closed:
+                return
+            if index < self._skip and error is None:
+                self._advance()
+                return
+            self._ready[index] = (item, error)
 
     def _finish(self, end: int) -> None:
         with self._changed:

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from argosy.engine import env
+from argosy.engine.data.passes import pass_counter
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.errors import ConfigError, DataError
 
@@ -61,6 +63,39 @@ def batch(
     return batched
 
 
+def shard(
+    reader: Callable[[], Iterable[T]], num_shards: int | None = None, index: int | None = None
+) -> Callable[[], Iterator[T]]:
+    """This rank's share: every `num_shards`-th sample from `index` on (default: of all ranks, this one's).
+
+        reader    0 1 2   3 4 5   6 7        3 shards
+        index 0   0       3                  all ranks get the same number: a last round
+        index 1     1       4                that does not reach all of them is dropped
+        index 2       2       5
+
+    Every rank reads every sample and keeps its own: shard before you map or decode. A shuffle goes before it
+    with the same seed on all ranks, or behind it; shuffled differently, ranks would see samples twice.
+    """
+    check_reader(reader)
+    if (num_shards is None) != (index is None):
+        raise ConfigError(
+            f"shard: num_shards={num_shards}, index={index}; give both, or none for the ranks of the job"
+        )
+    if num_shards is None or index is None:
+        place, shards = env.rank_and_size()
+    else:
+        place, shards = index, positive("num_shards", num_shards)
+    if place not in range(shards):
+        raise ConfigError(f"shard: index {place!r} of {shards} shards; use 0 to {shards - 1}")
+
+    def sharded() -> Iterator[T]:
+        samples = iter(reader())
+        while len(turn := list(itertools.islice(samples, shards))) == shards:
+            yield turn[place]
+
+    return sharded
+
+
 def map_readers(func: Callable[..., T], *readers: Callable[[], Iterable[Any]]) -> Callable[[], Iterator[T]]:
     """`func` of one sample of every reader; ends with the shortest."""
     return lambda: map(func, *(reader() for reader in readers))
@@ -72,14 +107,15 @@ def shuffle(
     """Shuffle inside a buffer of `buf_size` samples.
 
     Without a seed the order comes from Python's `random`, as in Paddle. With one, it depends on the
-    seed and the number of the pass alone (the first is `epoch`): equal on all ranks and after a resume.
+    seed and the number of the pass alone (the first is `epoch`): equal on all ranks and, where a
+    checkpoint counts the passes, after a resume.
     """
     size = positive("buf_size", buf_size)
-    epochs = itertools.count(epoch)
+    next_pass = pass_counter(epoch)
 
     def shuffled() -> Iterator[T]:
         # A generator of our own even without a seed: the global one may be used meanwhile by others.
-        key = [random.getrandbits(64)] if seed is None else [seed, next(epochs)]
+        key = [random.getrandbits(64)] if seed is None else [seed, next_pass()]
         rng = np.random.default_rng(key)
         for buffer in batch(reader, size)():
             for index in rng.permutation(len(buffer)):

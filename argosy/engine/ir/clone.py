@@ -3,6 +3,7 @@
 for_test=True keeps the forward part and turns what trains into what infers:
 
     native_batch_norm(x, training)   ──▶  native_batch_norm(x, running_mean, running_var)
+    sync_batch_norm(x)               ──▶  the same
     update_running_stats(…)          ──▶  gone
     native_dropout(x, p)             ──▶  x
 """
@@ -19,6 +20,7 @@ from argosy.engine.ir.infer import infer
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
+from argosy.engine.ops.sync_batch_norm import sync_batch_norm
 from argosy.engine.ops.update_running_stats import update_running_stats
 
 aten = torch.ops.aten
@@ -57,6 +59,7 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
     made.adopted = dict(program.adopted)
     made.module_names = dict(program.module_names)
     made.has_history = program.has_history
+    made.without_passes = program.without_passes
     for variable in program.vars.values():
         if variable.value in made.recorder.node_of:
             made.vars[variable.name] = _copy_variable(variable, made)
@@ -71,6 +74,8 @@ def _copy_variable(variable: Variable, program: Program) -> Variable:
 
 def _to_inference(program: Program) -> None:
     graph = program.graph
+    for node in graph.find_nodes(op="call_function", target=sync_batch_norm):
+        _to_this_rank(node)
     for node in graph.find_nodes(op="call_function", target=update_running_stats):
         mean, var, batch_mean = node.args[:3]
         norm = batch_mean.args[0]  # batch_mean = norm[1]
@@ -103,6 +108,13 @@ def _to_inference(program: Program) -> None:
                 node.name,
                 node.meta.get("source"),
             )
+
+
+def _to_this_rank(norm: fx.Node) -> None:
+    """Testing exchanges nothing: ranks may test different numbers of batches."""
+    x, weight, bias, eps, _ = norm.args
+    norm.target, norm.args = aten.native_batch_norm.default, (x, weight, bias, None, None, True, 0.0, eps)
+    norm._rename("native_batch_norm")
 
 
 def _drop_unread(program: Program) -> None:

@@ -57,6 +57,10 @@ class Program:
         """Tensors of torch modules that became variables: id -> (tensor, name)."""
         self.module_names: dict[int, tuple[torch.nn.Module, str]] = {}
         """Torch modules that were called: id -> (module, prefix of their variables)."""
+        self.without_passes: frozenset[str] = frozenset()
+        """Names of the passes that are left out when the program is compiled."""
+        self.schedule: tuple[int, tuple[str, ...]] | None = None
+        """(version, collectives): what the ranks have agreed to exchange when they run this version."""
         self.has_history = True
         """False: loaded, or rewritten for testing; there is nothing to differentiate."""
 

@@ -48,6 +48,7 @@ _FIELDS = frozenset(
         "regularizer",
         "need_clip",
         "is_distributed",
+        "is_sparse",
     }
 )
 
@@ -284,6 +285,8 @@ class Parameter(Variable):
         self.regularizer = regularizer
         self.need_clip = need_clip
         self.is_distributed = False
+        self.is_sparse = False
+        """True: a table that an embedding built with is_sparse looks up; ranks exchange the rows they used."""
         self._stop_gradient = not trainable
 
     @property

@@ -23,6 +23,8 @@ class OpSpec:
     kernel: Callable[..., Any]
     """What the runtime calls: the same as the target, without torch's dispatcher in between."""
     paddle_name: str
+    communicates: bool = False
+    """True: all ranks must run it, in the same order."""
 
     known: ClassVar[dict[OpOverload, "OpSpec"]] = {}
 

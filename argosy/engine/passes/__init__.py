@@ -4,12 +4,29 @@
 from torch import fx
 
 from argosy.engine.passes.base import Pass
+from argosy.engine.passes.broadcast_startup import BroadcastStartup
 from argosy.engine.passes.channels_last import ChannelsLast
+from argosy.engine.passes.gather_sparse_gradients import GatherSparseGradients
 from argosy.engine.passes.in_place import InPlace
+from argosy.engine.passes.insert_all_reduce import InsertAllReduce
+from argosy.engine.passes.scale_loss_gradient import ScaleLossGradient
+from argosy.engine.passes.sync_batch_norm import SyncBatchNorm
 
-PASSES: tuple[type[Pass], ...] = (ChannelsLast, InPlace)
+PASSES: tuple[type[Pass], ...] = (
+    SyncBatchNorm,
+    ScaleLossGradient,
+    GatherSparseGradients,
+    InsertAllReduce,
+    BroadcastStartup,
+    ChannelsLast,
+    InPlace,
+)
 
 
-def default_passes(kept: frozenset[fx.Node]) -> list[Pass]:
-    """What every program goes through before it runs; `kept` are the nodes that are read after the step."""
-    return [ChannelsLast(), InPlace(kept)]
+def default_passes(kept: frozenset[fx.Node], without: frozenset[str] = frozenset()) -> list[Pass]:
+    """What every program goes through before it runs; `kept` are the nodes that are read after the step.
+
+    `without`: names of passes that the program's build strategy switched off.
+    """
+    passes: list[Pass] = [ChannelsLast(), InPlace(kept)]
+    return [one for one in passes if one.name not in without]

@@ -15,8 +15,10 @@ from torch import fx
 from argosy.engine.errors import ScopeError
 from argosy.engine.ir.effects import changed_inputs, is_random, needed, storage
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.show import op_name, type_text
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
+from argosy.engine.ops.spec import OpSpec
 from argosy.engine.passes import default_passes
 from argosy.engine.passes.base import run_passes
 from argosy.engine.runtime.codegen import Step, generate
@@ -52,6 +54,8 @@ class Compiled:
     """Variables of the scope that the step creates: the initialisers of a startup program."""
     draws: bool
     """True: the step draws random numbers."""
+    schedule: tuple[str, ...] = ()
+    """The collectives that the step starts, in order, in words."""
     runs: int = 0
     """How often it has run to the end."""
     checked_sizes: set[tuple[int, ...]] = field(default_factory=set)
@@ -79,7 +83,7 @@ def compile_program(
     kept = needed(program.graph, {*fetch_nodes, *made.values()}, with_updates)
     graph, copy_of = _copy(kept)
     outputs = [copy_of[n] for n in (*fetch_nodes, *made.values())]
-    run_passes(graph, default_passes(frozenset(outputs)))
+    run_passes(graph, default_passes(frozenset(outputs), program.without_passes))
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
@@ -109,7 +113,20 @@ def compile_program(
         copied=_shared([storage(copy_of[n]) for n in fetch_nodes], lasting),
         made=tuple(made),
         draws=any(is_random(n) for n in ordered),
+        schedule=tuple(_collective(n, program) for n in ordered if _communicates(n)),
     )
+
+
+def _communicates(node: fx.Node) -> bool:
+    spec = OpSpec.known.get(node.target)  # type: ignore[call-overload]  # any target may be asked for
+    return spec is not None and spec.communicates
+
+
+def _collective(node: fx.Node, program: Program) -> str:
+    """all_reduce fc_0.w_0@GRAD in dp: float32[784, 10] — what the other ranks must do too."""
+    words = [a for a in node.args if isinstance(a, str)]
+    tensor = next(a for a in node.args if isinstance(a, fx.Node))
+    return f"{op_name(node)} {' of '.join(words)} {type_text(tensor.meta['val'], program.symbols)}"
 
 
 def _place_on(device: torch.device, graph: fx.Graph) -> None:

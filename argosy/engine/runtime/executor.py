@@ -11,10 +11,20 @@ import numpy as np
 import torch
 from torch import fx
 
-from argosy.engine.errors import ArgosyError, ConfigError, FeedError, FetchError, NanInfError, ProgramError
+from argosy.engine.collective import compare_schedules, world
+from argosy.engine.errors import (
+    ArgosyError,
+    ConfigError,
+    FeedError,
+    FetchError,
+    NanInfError,
+    ProgramError,
+    ScheduleError,
+)
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.program import Program, default_main_program
+from argosy.engine.ir.show import op_name
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
 from argosy.engine.runtime.compile import CPU, Compiled, Feed, compile_program, feed_of
@@ -85,8 +95,12 @@ class Executor:
         if compiled.runs == 1:
             keep_freed_memory()
         _write_rates(program, scope)
+        if compiled.schedule and compiled.runs == 0:
+            _agree(program, compiled)
         out = self._call(program, compiled, [*values, *states])
         compiled.runs += 1
+        if compiled.schedule and not compiled.made:
+            world().count_step()
         for name, value in zip(compiled.made, out[len(fetches) :], strict=True):
             scope.put(name, value)
         for _, scheduler in program.lr_schedulers:
@@ -94,6 +108,16 @@ class Executor:
                 scheduler.step()
         found = [v.clone() if c else v for v, c in zip(out, compiled.copied, strict=False)]
         return [_to_numpy(v) for v in found] if return_numpy else found
+
+    def random_state(self, program: Program) -> torch.Tensor | None:
+        """Where a program with a seed is in its stream of random numbers; None before its first run."""
+        return self._generators.get(program)
+
+    def set_random_state(self, program: Program, state: torch.Tensor | None) -> None:
+        """Let a program with a seed go on from here; None: from its seed."""
+        self._generators.pop(program, None)
+        if state is not None:
+            self._generators[program] = state
 
     def close(self) -> None:
         """Forget what was compiled."""
@@ -139,6 +163,18 @@ class Executor:
                 out = compiled.step.function(*arguments)
             self._generators[program] = torch.get_rng_state()
             return out
+
+
+def _agree(program: Program, compiled: Compiled) -> None:
+    """Compare with the other ranks, once for each version of a program, what will be exchanged."""
+    if program.schedule is None or program.schedule[0] != program.version:
+        compare_schedules(world(), compiled.schedule)
+        program.schedule = (program.version, compiled.schedule)
+    elif program.schedule[1] != compiled.schedule:
+        raise ScheduleError(
+            f"{program.name} with fetches {list(compiled.fetched)} exchanges other values than in its first run, and "
+            "the other ranks may not; run it with the same fetches and the same use_prune on every rank"
+        )
 
 
 def _program(program: Any) -> Program:
@@ -292,6 +328,8 @@ def _write_rates(program: Program, scope: Scope) -> None:
 
 def _check_finite(node: fx.Node, value: Any) -> None:
     """Raise at the first node whose result holds a NaN or an infinity."""
+    if op_name(node).startswith(("empty", "new_empty")):
+        return  # memory as it was found, for the next node to fill
     for one in value if isinstance(value, tuple | list) else (value,):
         if isinstance(one, torch.Tensor) and one.is_floating_point() and not bool(torch.isfinite(one).all()):
             bad = "NaN" if bool(torch.isnan(one).any()) else "infinity"

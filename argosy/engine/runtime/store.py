@@ -52,9 +52,17 @@ def replace_files(writers: Mapping[Path, Writer]) -> None:
         for target, temporary in ready.items():
             os.replace(temporary, target)
     for folder in {target.parent for target in writers}:
-        _sync(folder)
+        sync(folder)
     for target in writers:
         _remove_left_over(target)
+
+
+def remove(target: Path) -> None:
+    """Delete a file, what killed writers of it left, and its folder if nothing else is in it."""
+    target.unlink(missing_ok=True)
+    _remove_left_over(target)
+    with suppress(OSError):  # not empty: somebody else's files
+        target.parent.rmdir()
 
 
 def finish(target: Path, fits: Callable[[Path], bool]) -> None:
@@ -63,7 +71,7 @@ def finish(target: Path, fits: Callable[[Path], bool]) -> None:
         with suppress(OSError, ArgosyError), _free(folder):
             if fits(folder / _DATA):
                 os.replace(folder / _DATA, target)
-                _sync(target.parent)
+                sync(target.parent)
 
 
 @contextmanager
@@ -78,7 +86,7 @@ def _temporary(target: Path, write: Writer) -> Iterator[Path]:
             path = folder / _DATA
             write(path)
             path.chmod(stat.S_IMODE(os.fstat(lock.fileno()).st_mode))
-            _sync(path)
+            sync(path)
             yield path
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -111,7 +119,8 @@ def _remove_left_over(target: Path) -> None:
                 shutil.rmtree(folder)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Return when a file, or the list of names in a folder, is on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -209,6 +218,17 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], str]:
                 f"it was altered; {_ADVICE}"
             )
     return found, metadata.get("save_id", "")
+
+
+def read_save_id(path: Path) -> str:
+    """The save that a file of tensors is of; its header alone is read, and the tensors are not checked."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except (safetensors.SafetensorError, OSError) as e:
+        raise CorruptFileError(f"{path} is no whole safetensors file: {e}; {_ADVICE}") from e
+    _check_format(str(path), TENSORS, metadata.get("format"), metadata.get("version"))
+    return str(metadata.get("save_id", ""))
 
 
 def _check_format(where: str, wanted: str, found: Any, version: Any) -> None:

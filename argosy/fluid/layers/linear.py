@@ -88,7 +88,8 @@ def embedding(
 ) -> Any:
     """The rows of a table `size` = [words, width]: ids [N, 1] give [N, width], ids [N, M, 1] [N, M, width].
 
-    The id `padding_idx` gives zeros and trains nothing. The gradient is dense; is_sparse does not change it.
+    The id `padding_idx` gives zeros and trains nothing. The gradient is dense; is_sparse: ranks exchange
+    only the rows that they looked up.
     """
     if input.ndim < 2 or input.shape[-1] != 1:
         raise ConfigError(
@@ -110,7 +111,8 @@ def embedding_of_any_shape(
 ) -> Any:
     """The rows of a table `size` = [words, width] for ids of any shape: that shape + [width].
 
-    The id `padding_idx` gives zeros and trains nothing. The gradient is dense; is_sparse does not change it.
+    The id `padding_idx` gives zeros and trains nothing. The gradient is dense; is_sparse: ranks exchange
+    only the rows that they looked up.
     """
     if is_distributed:
         raise ConfigError(

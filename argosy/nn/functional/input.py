@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.variable import Variable
+from argosy.engine.ir.variable import Parameter, Variable
 from argosy.framework.layer import apply
 from argosy.tensor.arguments import number
 
@@ -36,7 +36,7 @@ def embedding(
     """The rows of `weight` that the ids name: shape x.shape + [row size].
 
     The row `padding_idx` (negative: from the end) counts as zeros and gets no gradient. `sparse` is about how
-    Paddle sends gradients; the numbers are the same.
+    ranks exchange the table's gradient: the rows that were looked up, not the whole table; the numbers are the same.
     """
     if x.dtype not in (torch.int32, torch.int64):
         raise ConfigError(f"embedding: ids {x.name!r} are {x.dtype}; feed int64 (or int32)")
@@ -45,6 +45,9 @@ def embedding(
         raise ConfigError(
             f"embedding: padding_idx={padding_idx} is no row of {rows}; use {-rows} to {rows - 1}"
         )
+
+    if sparse and isinstance(weight, Parameter):
+        weight.is_sparse = True
 
     def looked_up(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         out = F.embedding(x, weight)

@@ -14,7 +14,7 @@ Programs are static here: parameters are made when the layer is, their values wh
 # SPDX-License-Identifier: Apache-2.0
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -248,6 +248,13 @@ class Layer:
             global_scope().var(targets[name].name).get_tensor().set(array)
 
     load_dict = set_dict = set_state_dict
+
+    def clear_gradients(self) -> NoReturn:
+        """Raises: a static program has no gradients between its runs."""
+        raise ConfigError(
+            "clear_gradients() is eager style; a static program computes new gradients in every Executor.run: "
+            "leave the call out, and build the step with optimizer.minimize(loss)"
+        )
 
     def train(self) -> None:
         """Build what trains, from now on."""

@@ -1,6 +1,7 @@
 """Prefetch: what is read ahead, how errors arrive, and that no thread is left."""
 
 import gc
+import random
 import subprocess
 import sys
 import threading
@@ -146,3 +147,65 @@ def test_an_open_iterator_does_not_hold_up_the_end_of_the_program() -> None:
 def test_refuses_to_hold_nothing(capacity: int, threads: int) -> None:
     with pytest.raises(ConfigError, match="use 1 or more"):
         Prefetch[int](lambda: range(3), capacity, threads=threads)
+
+
+def test_skips_and_waits_where_it_is_told() -> None:
+    read: list[int] = []
+
+    def source() -> Iterator[int]:
+        for i in range(9):
+            read.append(i)
+            yield i
+
+    stream: Prefetch[int] = Prefetch(source, 2, skip=3, hold_at=7)
+    assert stream.wait_held() == 0
+    assert read == list(range(7))  # though only two may wait otherwise
+    stream.release()
+    assert list(stream) == [3, 4, 5, 6, 7, 8]
+
+
+def test_tells_how_many_items_it_could_not_skip() -> None:
+    stream: Prefetch[int] = Prefetch(lambda: range(2), 2, skip=5, hold_at=6)
+    assert stream.wait_held() == 3
+    assert list(stream) == []
+
+
+def test_stands_still_while_it_is_held() -> None:
+    read: list[int] = []
+
+    def source() -> Iterator[int]:
+        for i in range(100):
+            read.append(i)
+            yield i
+
+    stream: Prefetch[int] = Prefetch(source, 3, notes_states=True)
+    assert next(stream) == 0
+    ahead, _ = stream.hold()
+    count = len(read)
+    assert count == 1 + ahead
+    for i in range(ahead):
+        assert next(stream) == 1 + i
+    time.sleep(0.02)
+    assert len(read) == count
+    stream.release()
+    assert list(stream) == list(range(1 + ahead, 100))
+
+
+def test_notes_the_states_before_each_item() -> None:
+    def source() -> Iterator[float]:
+        for _ in range(9):
+            yield random.random()
+
+    random.seed(3)
+    wanted = list(source())
+    random.seed(3)
+    stream: Prefetch[float] = Prefetch(source, 3, notes_states=True, hold_at=4)
+    stream.wait_held()
+    stream.release()
+    assert next(stream) == wanted[0]
+    ahead, states = stream.hold()
+    assert ahead >= 3
+    assert states is not None
+    stream.close()
+    states.restore()
+    assert random.random() == wanted[1]

@@ -19,6 +19,7 @@ from argosy.engine.data.readers import (
     compose,
     firstn,
     map_readers,
+    shard,
     shuffle,
     xmap_readers,
 )
@@ -183,3 +184,28 @@ def test_xmap_stops_at_the_error_of_a_mapper_and_leaves_no_thread() -> None:
 def test_every_pass_starts_from_the_beginning() -> None:
     reader = batch(xmap_readers(abs, buffered(reader_of([1, 2, 3]), 2), 2, 2, order=True), 2)
     assert list(reader()) == list(reader()) == [[1, 2], [3]]
+
+
+@given(samples, st.integers(1, 5))
+def test_shards_have_equal_length_and_together_are_the_whole_rounds(values: list[int], shards: int) -> None:
+    parts = [list(shard(reader_of(values), shards, index)()) for index in range(shards)]
+    rounds = len(values) // shards
+    assert [v for turn in zip(*parts, strict=True) for v in turn] == values[: rounds * shards]
+    assert all(len(part) == rounds for part in parts)
+
+
+def test_a_shard_is_of_the_ranks_of_the_job_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(shard(reader_of([0, 1, 2]))()) == [0, 1, 2]
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "1")
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "3")
+    mine = shard(reader_of(list(range(8))))
+    assert list(mine()) == list(mine()) == [1, 4]
+
+
+def test_a_shard_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match="index 3 of 3 shards; use 0 to 2"):
+        shard(reader_of([]), 3, 3)
+    with pytest.raises(ConfigError, match="num_shards is 0"):
+        shard(reader_of([]), 0, 0)
+    with pytest.raises(ConfigError, match="num_shards=2, index=None; give both"):
+        shard(reader_of([]), 2)

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 import argosy as paddle
+from argosy.distributed.fleet.plan import startup_passes, training_passes
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
+from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.compile import compile_program
 
 FOLDER = Path(__file__).parent.parent.parent / "programs"
@@ -49,13 +51,43 @@ def module() -> paddle.Tensor:
     return loss
 
 
+def for_two_ranks(loss: paddle.Tensor, optimizer: paddle.optimizer.Optimizer, **switches: bool) -> None:
+    """What fleet's minimize does on the first of two ranks."""
+    strategy, startup = paddle.distributed.fleet.DistributedStrategy(), default_startup_program()
+    for name, value in switches.items():
+        setattr(strategy, name, value)
+    equal = set(startup.persistables())
+    _, pairs = optimizer.minimize(loss)
+    rewrite(loss.program, training_passes(strategy, loss, pairs, ranks=2))
+    rewrite(startup, startup_passes(startup, equal))
+
+
+def mlp_on_two_ranks() -> paddle.Tensor:
+    """Two layers and Momentum with decay, on two ranks, each all-reduce waited for at once."""
+    x = paddle.static.data("x", [None, 4], "float32")
+    y = paddle.static.data("y", [None, 1], "int64")
+    h = paddle.static.nn.fc(x, 8, activation="relu")
+    loss = paddle.nn.functional.cross_entropy(paddle.static.nn.fc(h, 3), y)
+    for_two_ranks(loss, paddle.optimizer.Momentum(0.1, 0.9, weight_decay=1e-4))
+    return loss
+
+
+def convolution_on_two_ranks() -> paddle.Tensor:
+    """A convolution with sync_batch_norm, on two ranks, the all-reduces beside backward."""
+    x = paddle.static.data("x", [None, 3, 8, 8], "float32")
+    h = paddle.fluid.layers.conv2d(x, 4, 3, padding=1, bias_attr=False)
+    loss = paddle.mean(paddle.fluid.layers.batch_norm(h, act="relu"))
+    for_two_ranks(loss, paddle.optimizer.SGD(0.1), sync_batch_norm=True, sync_nccl_allreduce=False)
+    return loss
+
+
 def as_run(program: Program, loss: paddle.Tensor) -> str:
     """The nodes of the step in the order in which they run, after the default passes."""
     nodes = compile_program(program, [loss]).step.nodes
     return "".join(f"{n.meta['role']:<9} {n.format_node()}\n" for n in nodes)
 
 
-@pytest.mark.parametrize("build", [mlp, convolution, module])
+@pytest.mark.parametrize("build", [mlp, convolution, module, mlp_on_two_ranks, convolution_on_two_ranks])
 def test_the_program_is_the_golden_one(build: Callable[[], paddle.Tensor]) -> None:
     loss = build()
     main = default_main_program()

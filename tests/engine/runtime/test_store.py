@@ -283,6 +283,32 @@ def test_names_with_stars_and_brackets_are_only_names(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["t1", "t[1]*"]
 
 
+def test_a_removed_file_takes_its_left_over_files_and_its_empty_folder_along(tmp_path: Path) -> None:
+    target, other = tmp_path / "step" / "part", tmp_path / "step" / "other"
+    write(target, {"a": torch.ones(2)})
+    write(other, {"a": torch.ones(2)})
+    left = target.parent / ".part.0123456789abcdef.tmp"
+    left.mkdir()
+    (left / "data").write_bytes(b"half")
+    store.remove(target)
+    assert [p.name for p in target.parent.iterdir()] == ["other"]
+    store.remove(other)
+    assert not target.parent.exists()
+    store.remove(other)  # there is nothing left to do
+
+
+def test_the_save_of_a_file_is_known_without_reading_its_tensors(tmp_path: Path) -> None:
+    write(tmp_path / "a", {"a": torch.ones(2)})
+    data = (tmp_path / "a").read_bytes()
+    assert store.read_save_id(tmp_path / "a") == store.save_id(store.checksums({"a": torch.ones(2)}))
+    for damaged in (data[:40], b"", b"{}" * 50):
+        (tmp_path / "b").write_bytes(damaged)
+        with pytest.raises(CorruptFileError):
+            store.read_save_id(tmp_path / "b")
+    with pytest.raises(CorruptFileError):
+        store.read_save_id(tmp_path / "none")
+
+
 def test_many_writers_of_one_file_leave_one_whole_file(tmp_path: Path) -> None:
     contents = [{"x": torch.full((5000,), float(i))} for i in range(6)]
     threads = [threading.Thread(target=write, args=(tmp_path / "t", c)) for c in contents for _ in range(4)]

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from argosy import tensor
+from argosy import fluid, nn, static, tensor
 from argosy.engine.errors import ConfigError, ProgramError
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.runtime.executor import Executor
@@ -57,3 +57,19 @@ def test_embedding_names_what_does_not_fit() -> None:
         functional.embedding(tensor.ones([2]), tensor.eye(3))
     with pytest.raises(ConfigError, match="padding_idx=3"):
         functional.embedding(tensor.ones([2], "int64"), tensor.eye(3), 3)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda ids, sparse: static.nn.embedding(ids, [6, 3], is_sparse=sparse),
+        lambda ids, sparse: fluid.layers.embedding(ids, [6, 3], is_sparse=sparse),
+        lambda ids, sparse: nn.Embedding(6, 3, sparse=sparse)(ids),
+    ],
+)
+def test_a_table_remembers_that_it_is_sparse(look_up: Callable[..., Any], sparse: bool) -> None:
+    look_up(default_main_program().data("ids", [None, 1], "int64"), sparse)
+    (table,) = default_main_program().all_parameters()
+    assert table.is_sparse is sparse
+    assert default_main_program().clone().all_parameters()[0].is_sparse is sparse

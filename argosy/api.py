@@ -1,0 +1,116 @@
+"""What `import argosy` offers, by Paddle's names."""
+
+# SPDX-License-Identifier: Apache-2.0
+from typing import Literal as _Literal
+
+import torch as _torch
+
+from argosy import (
+    common_ops_import,
+    core,
+    dataset,
+    distributed,
+    fluid,
+    framework,
+    io,
+    metric,
+    nn,
+    optimizer,
+    reader,
+    regularizer,
+    static,
+    tensor,
+    utils,
+    vision,
+)
+from argosy.engine.collective import world as _world
+from argosy.engine.data.readers import batch
+from argosy.engine.errors import ArgosyError as _ArgosyError
+from argosy.engine.errors import ConfigError as _ConfigError
+from argosy.engine.ir.variable import Variable as Tensor
+from argosy.engine.runtime.flags import get_flags, set_flags
+from argosy.framework.io import load, save
+from argosy.framework.missing import missing as _missing
+from argosy.framework.param_attr import ParamAttr
+from argosy.framework.place import CPUPlace, CUDAPlace, is_compiled_with_cuda
+from argosy.tensor import *  # noqa: F403  (paddle.add and its kin live at the top)
+
+float16, bfloat16, float32, float64 = _torch.float16, _torch.bfloat16, _torch.float32, _torch.float64
+int8, int16, int32, int64, uint8, bool = (
+    _torch.int8,
+    _torch.int16,
+    _torch.int32,
+    _torch.int64,
+    _torch.uint8,
+    _torch.bool,
+)
+
+Error = _ArgosyError
+no_grad = _torch.no_grad
+
+
+def enable_static() -> None:
+    """Static mode is the only one there is; kept for scripts that switch it on."""
+
+
+def disable_static() -> None:
+    """Raises: there is no eager mode."""
+    raise _ConfigError("Argosy has static programs only; for eager mode use torch itself")
+
+
+def in_dynamic_mode() -> _Literal[False]:
+    """False: there is no eager mode."""
+    return False
+
+
+def seed(value: int) -> None:
+    """Seed the random numbers of programs that have no `random_seed` of their own; each rank draws others."""
+    _torch.manual_seed(value + _world().rank)
+
+
+__all__ = [  # noqa: PLE0604  (names of another list)
+    "CPUPlace",
+    "CUDAPlace",
+    "Error",
+    "ParamAttr",
+    "Tensor",
+    "batch",
+    "bfloat16",
+    "bool",
+    "common_ops_import",
+    "core",
+    "dataset",
+    "disable_static",
+    "distributed",
+    "enable_static",
+    "float16",
+    "float32",
+    "float64",
+    "fluid",
+    "framework",
+    "get_flags",
+    "in_dynamic_mode",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "io",
+    "is_compiled_with_cuda",
+    "load",
+    "metric",
+    "nn",
+    "no_grad",
+    "optimizer",
+    "reader",
+    "regularizer",
+    "save",
+    "seed",
+    "set_flags",
+    "static",
+    "tensor",
+    "uint8",
+    "utils",
+    "vision",
+    *tensor.__all__,
+]
+__getattr__ = _missing("argosy", globals())

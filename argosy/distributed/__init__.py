@@ -1,0 +1,26 @@
+"""paddle.distributed: fleet, and who this process is.
+
+Loaded when it is used, as `argosy` itself: `python -m argosy.distributed.launch` must not wait for torch.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from argosy.distributed import fleet
+    from argosy.distributed.parallel import ParallelEnv, get_rank, get_world_size, init_parallel_env
+
+__all__ = ["ParallelEnv", "fleet", "get_rank", "get_world_size", "init_parallel_env"]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)  # Python's own questions
+    if name == "fleet":
+        return importlib.import_module("argosy.distributed.fleet")
+    return getattr(importlib.import_module("argosy.distributed.parallel"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

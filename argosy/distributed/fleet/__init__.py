@@ -1,0 +1,72 @@
+"""paddle.distributed.fleet: its functions are those of the process's one Fleet."""
+
+# SPDX-License-Identifier: Apache-2.0
+from argosy.distributed.fleet import metrics
+from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, Role, UserDefinedRoleMaker
+from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.distributed.fleet.fleet import DistributedOptimizer, Fleet
+from argosy.distributed.fleet.util import UtilBase
+from argosy.engine.errors import ConfigError as _ConfigError
+from argosy.engine.runtime.checkpoint import Checkpoint
+from argosy.framework.missing import missing as _missing
+
+fleet = Fleet()
+init = fleet.init
+distributed_optimizer = fleet.distributed_optimizer
+minimize = fleet.minimize
+is_first_worker, is_worker, is_server = fleet.is_first_worker, fleet.is_worker, fleet.is_server
+worker_index, worker_num, worker_endpoints = fleet.worker_index, fleet.worker_num, fleet.worker_endpoints
+server_index, server_num, server_endpoints = fleet.server_index, fleet.server_num, fleet.server_endpoints
+rank, nranks, world_size, local_rank = fleet.rank, fleet.nranks, fleet.world_size, fleet.local_rank
+node_num, barrier_worker = fleet.node_num, fleet.barrier_worker
+util = fleet.util
+get_lr, set_lr = fleet.get_lr, fleet.set_lr
+state_dict, set_state_dict = fleet.state_dict, fleet.set_state_dict
+
+__all__ = [
+    "Checkpoint",
+    "DistributedOptimizer",
+    "DistributedStrategy",
+    "Fleet",
+    "PaddleCloudRoleMaker",
+    "Role",
+    "UserDefinedRoleMaker",
+    "UtilBase",
+    "barrier_worker",
+    "distributed_model",
+    "distributed_optimizer",
+    "fleet",
+    "get_lr",
+    "init",
+    "is_first_worker",
+    "is_server",
+    "is_worker",
+    "local_rank",
+    "metrics",
+    "minimize",
+    "node_num",
+    "nranks",
+    "rank",
+    "server_endpoints",
+    "server_index",
+    "server_num",
+    "set_lr",
+    "set_state_dict",
+    "state_dict",
+    "util",
+    "worker_endpoints",
+    "worker_index",
+    "worker_num",
+    "world_size",
+]
+
+
+def distributed_model(model: object) -> object:
+    """Raises: it is of eager mode."""
+    raise _ConfigError(
+        "fleet.distributed_model is for eager mode, which Argosy does not have; build a static program and use "
+        "fleet.distributed_optimizer"
+    )
+
+
+__getattr__ = _missing(__name__, globals())

@@ -1,0 +1,297 @@
+"""DistributedStrategy: the switches of distributed training, their checks, printing and files.
+
+strategy = fleet.DistributedStrategy()
+strategy.nccl_comm_num = 2
+strategy.build_strategy.fuse_bn_act_ops = True
+print(strategy)
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import enum
+from pathlib import Path
+from typing import Any
+
+from argosy.distributed.fleet.strategy_overview import overview
+from argosy.engine.errors import ConfigError
+from argosy.framework.settings import Field, Settings, configs, table, with_defaults
+from argosy.static.build_strategy import BuildStrategy
+from argosy.static.execution_strategy import ExecutionStrategy
+
+
+class Mode(enum.IntEnum):
+    """What kind of job a strategy is for; `fleet.init` decides it."""
+
+    COLLECTIVE = 1
+    PS = 2
+    PIPELINE = 3
+    HETER = 4
+
+
+# Paddle's defaults of these two differ between a fresh object and one that was never assigned.
+_Build = with_defaults(BuildStrategy, fuse_broadcast_ops=False)
+_Execution = with_defaults(ExecutionStrategy, num_threads=1, num_iteration_per_drop_scope=10)
+
+
+class DistributedStrategy(Settings):
+    """Paddle's `fleet.DistributedStrategy`: assigning checks; what is not there yet raises when it is turned on."""
+
+    title = message = "DistributedStrategy"
+    fields = table(
+        # --- switches ---------------------------------------------------------------------------------
+        Field("mode", Mode, Mode.COLLECTIVE, "not yet", "fleet.init decides it"),
+        Field("amp", "bool", False, "not yet", "16-bit arithmetic where it is safe"),
+        Field("recompute", "bool", False, "not yet", "compute activations again instead of keeping them"),
+        Field("localsgd", "bool", False, "not yet", "average the parameters every k steps"),
+        Field("dgc", "bool", False, "not yet", "send only the largest gradients"),
+        Field("gradient_merge", "bool", False, "not yet", "add up the gradients of k steps, then update"),
+        Field("lars", "bool", False, "not yet", "Momentum with a rate for each layer"),
+        Field("lamb", "bool", False, "not yet", "Adam with a rate for each layer"),
+        Field("pipeline", "bool", False, "not yet", "the layers are cut into stages on different ranks"),
+        Field("elastic", "bool", False, "not yet", "ranks that come and go"),
+        Field("auto", "bool", False, "not yet", "let the planner choose the strategy"),
+        Field("a_sync", "bool", True, "always", "parameter servers only; collective training never reads it"),
+        Field(
+            "sync_nccl_allreduce", "bool", True, "works", "wait for each all-reduce before the next starts"
+        ),
+        Field("nccl_comm_num", "int", 1, "not yet", "communicators that gradients take turns on", least=1),
+        Field(
+            "use_hierarchical_allreduce", "bool", False, "not yet", "sum inside a host, then between hosts"
+        ),
+        Field(
+            "hierarchical_allreduce_inter_nranks",
+            "int",
+            1,
+            "works",
+            "ranks that sum first; 1: of a host",
+            least=1,
+        ),
+        Field("sync_batch_norm", "bool", False, "works", "batch_norm's statistics over all ranks"),
+        Field("fuse_all_reduce_ops", "bool", True, "pending", "several gradients in one all-reduce"),
+        Field(
+            "fuse_grad_size_in_MB",
+            "int",
+            32,
+            "pending",
+            "size of a fused all-reduce; 0: one a layer",
+            least=-1,
+        ),
+        Field("_fuse_grad_size_in_TFLOPS", "float", 50.0, "pending", "most gradients in a fused all-reduce"),
+        Field("cudnn_exhaustive_search", "bool", True, "pending", "cuDNN tries its algorithms; GPU only"),
+        Field("conv_workspace_size_limit", "int", 4000, "always", "torch's cuDNN calls choose it; GPU only"),
+        Field("cudnn_batchnorm_spatial_persistent", "bool", True, "always", "torch decides it; GPU only"),
+        Field("adaptive_localsgd", "bool", False, "not yet", "localsgd with k from the loss"),
+        Field("fp16_allreduce", "bool", False, "not yet", "gradients travel as 16-bit floats"),
+        Field("sharding", "bool", False, "not yet", "each rank keeps a share of the optimizer's state"),
+        Field("last_comm_group_size_MB", "float", 1.0, "not yet", "eager mode only", above=0),
+        Field("find_unused_parameters", "bool", False, "not yet", "eager mode only"),
+        Field("tensor_parallel", "bool", False, "not yet", "layers are cut over ranks"),
+        # --- their settings ---------------------------------------------------------------------------
+        configs(
+            "recompute",
+            "RecomputeConfig",
+            Field("checkpoints", "list of str", ()),
+            Field("enable_offload", "bool", False),
+            Field("checkpoint_shape", "list of int", ()),
+        ),
+        configs(
+            "amp",
+            "AMPConfig",
+            Field("init_loss_scaling", "float", 32768.0, above=0),
+            Field("incr_every_n_steps", "int", 1000, least=1),
+            Field("decr_every_n_nan_or_inf", "int", 2, least=1),
+            Field("incr_ratio", "float", 2.0, above=0),
+            Field("decr_ratio", "float", 0.8, above=0),
+            Field("use_dynamic_loss_scaling", "bool", True),
+            Field("custom_white_list", "list of str", ()),
+            Field("custom_black_list", "list of str", ()),
+            Field("custom_black_varnames", "list of str", ()),
+            Field("use_pure_fp16", "bool", False),
+            Field("use_fp16_guard", "bool", True),
+        ),
+        configs(
+            "localsgd",
+            "LocalSGDConfig",
+            Field("k_steps", "int", 1, least=1),
+            Field("begin_step", "int", 1, least=0),
+        ),
+        configs(
+            "gradient_merge",
+            "GradientMergeConfig",
+            Field("k_steps", "int", 1, least=1),
+            Field("avg", "bool", True),
+        ),
+        configs(
+            "dgc",
+            "DGCConfig",
+            Field("rampup_begin_step", "int", 0, least=0),
+            Field("rampup_step", "int", 1, least=1),
+            Field("sparsity", "list of float", (), least=0),
+        ),
+        configs(
+            "pipeline",
+            "PipelineConfig",
+            Field("micro_batch", "int", 1, least=1),  # 2.0; the other three are of 2.1
+            Field("micro_batch_size", "int", 1, least=1),
+            Field("accumulate_steps", "int", 1, least=1),
+            Field("schedule_mode", "str", "1F1B", among=("1F1B", "F-then-B")),
+        ),
+        configs(
+            "a_sync",
+            "AsyncConfig",
+            Field("k_steps", "int", -1, least=-1),
+            Field("max_merge_var_num", "int", 1, least=1),
+            Field("send_queue_size", "int", 16, least=1),
+            Field("independent_recv_thread", "bool", False),
+            Field("min_send_grad_num_before_recv", "int", 1, least=1),
+            Field("thread_pool_size", "int", 1, least=1),
+            Field("send_wait_times", "int", 1, least=0),
+            Field("runtime_split_send_recv", "bool", False),
+            Field("launch_barrier", "bool", True),
+            Field("heter_worker_device_guard", "str", "cpu"),
+            Field("lr_decay_steps", "int", 10, least=1),
+            Field("use_ps_gpu", "int", 0, least=0),
+        ),
+        configs(
+            "lars",
+            "LarsConfig",
+            Field("lars_coeff", "float", 0.001, least=0),
+            Field("lars_weight_decay", "float", 0.0005, least=0),
+            Field("epsilon", "float", 0.0, least=0),
+            Field("exclude_from_weight_decay", "list of str", ()),
+        ),
+        configs(
+            "lamb",
+            "LambConfig",
+            Field("lamb_weight_decay", "float", 0.01, least=0),
+            Field("exclude_from_weight_decay", "list of str", ()),
+        ),
+        configs(
+            "adaptive_localsgd",
+            "AdaptiveLocalSGDConfig",
+            Field("init_k_steps", "int", 1, least=1),
+            Field("begin_step", "int", 1, least=0),
+        ),
+        configs(
+            "sharding",
+            "ShardingConfig",
+            Field("fuse_broadcast_MB", "float", 32.0, above=0),  # 2.0: this, hybrid_dp and the next
+            Field("sharding_group_size", "int", 8, least=1),
+            Field("hybrid_dp", "bool", False),
+            Field(
+                "sharding_segment_strategy",
+                "str",
+                "segment_broadcast_MB",
+                among=("segment_broadcast_MB", "segment_anchors"),
+            ),
+            Field("segment_broadcast_MB", "float", 32.0, above=0),
+            Field("segment_anchors", "list of str", ()),
+            Field("sharding_degree", "int", 8, least=1),
+            Field("mp_degree", "int", 1, least=1),
+            Field("dp_degree", "int", 1, least=1),
+            Field("gradient_merge_acc_step", "int", 1, least=1),
+            Field("optimize_offload", "bool", False),
+            Field("pp_allreduce_in_optimize", "bool", False),
+            Field("pp_degree", "int", 1, least=1),
+        ),
+        configs(
+            "tensor_parallel", "TensorParallelConfig", Field("tensor_parallel_degree", "int", 1, least=1)
+        ),
+        configs(
+            "hybrid",
+            "HybridConfig",
+            Field("dp_degree", "int", -1, "not yet", "eager mode only"),
+            Field("mp_degree", "int", 1, "not yet", "eager mode only"),
+            Field("pp_degree", "int", 1, "not yet", "eager mode only"),
+        ),
+        # --- below ------------------------------------------------------------------------------------
+        Field("build_strategy", BuildStrategy, _Build, "works", "which rewrites the program goes through"),
+        Field("execution_strategy", ExecutionStrategy, _Execution, "works", "how a step is run"),
+    )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name == "a_sync":  # as Paddle does: from the default -1 ("no parameter server") to plain (a)sync
+            self.a_sync_configs = {"k_steps": 0}
+
+    def __str__(self) -> str:
+        return overview(self)
+
+    def effective(self, name: str) -> Any:
+        """The value of a switch that may also be set in build_strategy: the one that was set."""
+        build = self.build_strategy
+        if name == "sync_batch_norm":
+            return self.sync_batch_norm or build.sync_batch_norm
+        only_there = build.fields.get(name) and build.is_assigned(name) and not self.is_assigned(name)
+        return getattr(build if only_there else self, name)
+
+    def check(self, num_ranks: int, num_hosts: int) -> None:
+        """Raise a ConfigError that names both, if two switches contradict each other or the job's size."""
+        _check_exclusive(self)
+        _check_set_twice(self)
+        if self.recompute and not self.recompute_configs["checkpoints"]:
+            raise ConfigError(
+                "strategy.recompute is on, but strategy.recompute_configs['checkpoints'] is empty; name the "
+                "variables to keep, or switch recompute off"
+            )
+        trainers = self.build_strategy.num_trainers
+        if self.build_strategy.is_assigned("num_trainers") and trainers != num_ranks:
+            raise ConfigError(
+                f"build_strategy.num_trainers is {trainers}, but the job has {num_ranks} ranks; leave it out"
+            )
+        if self.effective("use_hierarchical_allreduce"):
+            _check_hierarchy(self.effective("hierarchical_allreduce_inter_nranks"), num_ranks, num_hosts)
+
+    def save_to_prototxt(self, path: str | Path) -> None:
+        """Write what was assigned as protobuf text, whole or not at all."""
+        from argosy.distributed.fleet import prototxt  # a script that saves no strategy needs no protobuf
+
+        prototxt.save(self, Path(path))
+
+    def load_from_prototxt(self, path: str | Path) -> None:
+        """Assign what a protobuf text says and keep the rest; if anything in it is wrong, nothing is assigned."""
+        from argosy.distributed.fleet import prototxt
+
+        prototxt.load(self, Path(path))
+
+
+_EXCLUSIVE = (
+    ("amp", "dgc", "DGC compresses 32-bit gradients only"),
+    ("fp16_allreduce", "dgc", "DGC has its own format on the wire"),
+    ("localsgd", "adaptive_localsgd", "both decide when the parameters are averaged"),
+    ("localsgd", "dgc", "LocalSGD sends no gradients"),
+    ("adaptive_localsgd", "dgc", "LocalSGD sends no gradients"),
+    ("lars", "lamb", "each replaces the optimizer's update"),
+)
+
+
+def _check_exclusive(strategy: DistributedStrategy) -> None:
+    for one, other, why in _EXCLUSIVE:
+        if getattr(strategy, one) and getattr(strategy, other):
+            raise ConfigError(
+                f"strategy.{one} and strategy.{other} are both on; {why}: switch one of them off"
+            )
+
+
+def _check_set_twice(strategy: DistributedStrategy) -> None:
+    build = strategy.build_strategy
+    shared = [name for name in strategy.fields if name in build.fields and name != "sync_batch_norm"]
+    for name in shared:
+        mine, below = getattr(strategy, name), getattr(build, name)
+        if strategy.is_assigned(name) and build.is_assigned(name) and mine != below:
+            raise ConfigError(
+                f"strategy.{name} is {mine!r}, but strategy.build_strategy.{name} is {below!r}; set only the first"
+            )
+
+
+def _check_hierarchy(inner: int, num_ranks: int, num_hosts: int) -> None:
+    """Groups of `inner` ranks must come out even; up to 1 means the ranks of one host."""
+    if inner > 1 and num_ranks > 1 and num_ranks % inner:
+        raise ConfigError(
+            f"strategy.use_hierarchical_allreduce with hierarchical_allreduce_inter_nranks={inner} does not divide "
+            f"{num_ranks} ranks; use a divisor of {num_ranks}, such as the ranks of one host"
+        )
+    if inner <= 1 and num_ranks % num_hosts:
+        raise ConfigError(
+            f"strategy.use_hierarchical_allreduce: {num_ranks} ranks do not divide over {num_hosts} hosts; start "
+            "as many on each, or set hierarchical_allreduce_inter_nranks"
+        )

@@ -1,0 +1,253 @@
+"""Fleet: three lines make a single-card program a distributed one.
+
+fleet.init(is_collective=True, strategy=strategy)          meet the other ranks
+optimizer = fleet.distributed_optimizer(optimizer)         remember what to do
+optimizer.minimize(loss)                                   backward, updates, and the strategy's rewrites
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, RoleMakerBase
+from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.distributed.fleet.plan import startup_passes, training_passes
+from argosy.distributed.fleet.util import UtilBase
+from argosy.engine import collective
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.program import Program, default_startup_program
+from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.log import logger
+from argosy.engine.passes.rewrite import rewrite
+from argosy.optimizer.optimizer import Names, Optimizer
+from argosy.static.compiled_program import configure, draw
+
+
+class DistributedOptimizer:
+    """An optimizer whose `minimize` also rewrites the program as the strategy says; else it is the one inside."""
+
+    def __init__(self, fleet: Fleet, inner: Optimizer) -> None:
+        self._fleet, self.inner = fleet, inner
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Names = None,
+        no_grad_set: Names = None,
+    ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
+        """Add backward, communication and updates; returns update nodes and (parameter, gradient) pairs."""
+        return self._fleet._minimize(self.inner, loss, startup_program, parameter_list, no_grad_set)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":
+            raise AttributeError(name)  # being copied: there is nothing inside yet
+        if name in ("backward", "apply_gradients", "apply_optimize"):
+            raise ConfigError(
+                f"fleet's optimizer has no {name}: by itself it would exchange no gradients; use minimize(loss)"
+            )
+        return getattr(self.inner, name)
+
+
+class Fleet:
+    """The ranks of a job and what they do together; a process has one, and this module's functions are its."""
+
+    def __init__(self) -> None:
+        self._role_maker: RoleMakerBase | None = None
+        self._strategy = DistributedStrategy()
+        self._optimizer: DistributedOptimizer | None = None
+        self._util = UtilBase()
+
+    # --- the three lines ------------------------------------------------------------------------------
+
+    def init(
+        self,
+        role_maker: RoleMakerBase | None = None,
+        is_collective: bool = False,
+        strategy: DistributedStrategy | None = None,
+    ) -> Fleet:
+        """Find out who this process is, and meet the other ranks. Without a launcher it is alone."""
+        if not isinstance(is_collective, bool):
+            raise ConfigError(f"fleet.init: is_collective is {is_collective!r}; use True or False")
+        if role_maker is not None and not isinstance(role_maker, RoleMakerBase):
+            raise ConfigError(
+                f"fleet.init: role_maker is a {type(role_maker).__name__}; use PaddleCloudRoleMaker or "
+                "UserDefinedRoleMaker, or leave it out"
+            )
+        self._strategy = _checked(strategy, DistributedStrategy())
+        self._role_maker = role_maker or PaddleCloudRoleMaker(is_collective=is_collective)
+        self._util._set_role_maker(self._role_maker)
+        if not (is_collective or self._role_maker._is_collective):
+            raise ConfigError(
+                "fleet.init: parameter servers are not there yet; use fleet.init(is_collective=True)"
+            )
+        was_connected = collective.is_connected()
+        world = collective.connect(self._role_maker.identity())
+        if world.rank and not was_connected:
+            torch.manual_seed(torch.initial_seed() + world.rank)  # else all ranks drop out the same units
+        return self
+
+    def distributed_optimizer(
+        self, optimizer: Optimizer, strategy: DistributedStrategy | None = None
+    ) -> DistributedOptimizer:
+        """The optimizer for this job; a strategy given here replaces the one of `init`."""
+        self._roles("distributed_optimizer")
+        if not isinstance(optimizer, Optimizer):
+            raise ConfigError(
+                f"fleet.distributed_optimizer was given a {type(optimizer).__name__}; give an optimizer, such as "
+                "optimizer.Momentum(…)"
+            )
+        if strategy is not None:
+            logger.warning("fleet.distributed_optimizer: this strategy replaces the one given to fleet.init")
+            self._strategy = _checked(strategy, self._strategy)
+        self._optimizer = DistributedOptimizer(self, optimizer)
+        return self._optimizer
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Names = None,
+        no_grad_set: Names = None,
+    ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
+        """`minimize` of the optimizer that was given last to `distributed_optimizer`."""
+        return self._wrapped("minimize").minimize(loss, startup_program, parameter_list, no_grad_set)
+
+    def _minimize(
+        self,
+        inner: Optimizer,
+        loss: Variable,
+        startup_program: Program | None,
+        parameter_list: Names,
+        no_grad_set: Names,
+    ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
+        roles, world, strategy = self._roles("minimize"), collective.world(), self._strategy
+        strategy.check(world.size, roles.node_num())
+        program = loss.program
+        startup = startup_program or default_startup_program()
+        if world.size > 1:
+            _check_startup(program, startup)
+        equal = set(startup.persistables())  # the optimizer's state, which comes next, begins with constants
+        draw(program, strategy.build_strategy, "_original_graph")
+        updates, params_grads = inner.minimize(loss, startup_program, parameter_list, no_grad_set)
+        configure(program, strategy.build_strategy)
+        if world.size > 1:
+            rewrite(program, training_passes(strategy, loss, params_grads, world.size))
+            rewrite(startup, startup_passes(startup, equal))
+        draw(program, strategy.build_strategy, "_multi_devices_graph")
+        strategy.freeze()
+        return updates, params_grads
+
+    # --- who is who -----------------------------------------------------------------------------------
+
+    def is_first_worker(self) -> bool:
+        """True on rank 0."""
+        return self._roles("is_first_worker").is_first_worker()
+
+    def worker_index(self) -> int:
+        """This process's rank."""
+        return self._roles("worker_index").worker_index()
+
+    def worker_num(self) -> int:
+        """How many ranks there are."""
+        return self._roles("worker_num").worker_num()
+
+    def node_num(self) -> int:
+        """On how many hosts they run."""
+        return self._roles("node_num").node_num()
+
+    def local_rank(self) -> int:
+        """This process's number on its host."""
+        return self._roles("local_rank").identity().local_rank
+
+    rank, nranks, world_size = worker_index, worker_num, worker_num
+
+    def is_worker(self) -> bool:
+        """True on every rank of a collective job."""
+        return self._roles("is_worker").is_worker()
+
+    def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
+        """host:port of every rank, as a list or joined by commas."""
+        return _joined(self._roles("worker_endpoints").get_trainer_endpoints(), to_string)
+
+    def is_server(self) -> bool:
+        """True on a parameter server."""
+        return self._roles("is_server").is_server()
+
+    def server_num(self) -> int:
+        """How many parameter servers there are."""
+        return self._roles("server_num").server_num()
+
+    def server_index(self) -> int:
+        """The number of this parameter server."""
+        return self._roles("server_index").server_index()
+
+    def server_endpoints(self, to_string: bool = False) -> list[str] | str:
+        """host:port of every parameter server, as a list or joined by commas."""
+        return _joined(self._roles("server_endpoints").get_pserver_endpoints(), to_string)
+
+    def barrier_worker(self) -> None:
+        """Return when every rank has come."""
+        self._roles("barrier_worker")
+        self._util.barrier("worker")
+
+    @property
+    def util(self) -> UtilBase:
+        """all_reduce, all_gather, barrier, get_file_shard, print_on_rank."""
+        return self._util
+
+    # --- the optimizer inside -------------------------------------------------------------------------
+
+    def get_lr(self) -> float:
+        """The current learning rate."""
+        return self._wrapped("get_lr").inner.get_lr()
+
+    def set_lr(self, value: float) -> None:
+        """Use another learning rate from the next run on."""
+        self._wrapped("set_lr").inner.set_lr(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's variables and the scheduler's state."""
+        return self._wrapped("state_dict").inner.state_dict()
+
+    def set_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Write back what `state_dict` gave."""
+        self._wrapped("set_state_dict").inner.set_state_dict(state_dict)
+
+    def _roles(self, asking: str) -> RoleMakerBase:
+        if self._role_maker is None:
+            raise ConfigError(f"fleet.{asking} before fleet.init; call fleet.init(is_collective=True) first")
+        return self._role_maker
+
+    def _wrapped(self, asking: str) -> DistributedOptimizer:
+        if self._optimizer is None:
+            raise ConfigError(
+                f"fleet.{asking} without an optimizer; call fleet.distributed_optimizer(optimizer) first"
+            )
+        return self._optimizer
+
+
+def _checked(strategy: Any, default: DistributedStrategy) -> DistributedStrategy:
+    if strategy is None:
+        return default
+    if not isinstance(strategy, DistributedStrategy):
+        raise ConfigError(f"the strategy is a {type(strategy).__name__}; use fleet.DistributedStrategy()")
+    return strategy
+
+
+def _check_startup(program: Program, startup: Program) -> None:
+    """Every parameter's first value must be where it can be broadcast."""
+    absent = [p.name for p in program.all_parameters() if p.name not in startup.vars]
+    if absent:
+        raise ConfigError(
+            f"minimize: {absent[0]!r} gets no first value in {startup.name!r}, so the ranks would begin with values of "
+            "their own; call it inside the program_guard of the model, or give it the model's startup_program"
+        )
+
+
+def _joined(endpoints: list[str], to_string: bool) -> list[str] | str:
+    return ",".join(endpoints) if to_string else endpoints

@@ -1,0 +1,63 @@
+"""What `print(strategy)` shows: a box with a section for each switch that is on, then all the others.
+
++==============================================================================+
+|                                amp=True <-> amp_configs                      |
++------------------------------------------------------------------------------+
+|                     init_loss_scaling                 1024.0               * |
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Iterable
+
+from argosy.framework.settings import Settings, shown
+
+_KEY = _VALUE = 38
+_GAP = 2
+_WIDTH = _KEY + _GAP + _VALUE
+_BORDER = "+" + "=" * _WIDTH + "+"
+_LINE = "+" + "-" * _WIDTH + "+"
+_PIECE = _VALUE - 4  # so much of a value stands on a line; the mark stands behind it
+
+
+def overview(strategy: Settings) -> str:
+    """The box, every line indented by four blanks; a `*` marks what differs from the default."""
+    switches = [n for n in strategy.fields if f"{n}_configs" in strategy.fields]
+    below = {"build_strategy", "execution_strategy"}
+    flags = [
+        n for n in strategy.fields if n not in below and not n.endswith("_configs") and n not in switches
+    ]
+    lines = [_BORDER, _centred(""), _centred("DistributedStrategy Overview"), _centred("")]
+    for name in switches:
+        if getattr(strategy, name):
+            part = strategy.part(f"{name}_configs")
+            lines += _section(f"{name}=True <-> {name}_configs", part, part.fields)
+    lines += _section("Environment Flags, Communication Flags", strategy, flags)
+    lines += _section("Build Strategy", strategy.part("build_strategy"))
+    lines += _section("Execution Strategy", strategy.part("execution_strategy"))
+    return "\n".join("    " + line for line in [*lines, _BORDER, "* differs from the default"])
+
+
+def _section(title: str, settings: Settings, names: Iterable[str] | None = None) -> list[str]:
+    lines = [_BORDER, _centred(title), _LINE]
+    for name in settings.fields if names is None else names:
+        lines += _rows(name.lstrip("_"), getattr(settings, name), settings.is_changed(name))
+    return lines
+
+
+def _rows(name: str, value: object, changed: bool) -> list[str]:
+    """A value on its line; a list on a line for each item, a long one on several."""
+    items = [str(item) for item in value] if isinstance(value, list) else [_text(value)]
+    pieces = [item[i : i + _PIECE] for item in items for i in range(0, len(item), _PIECE)] or [""]
+    rows = []
+    for key, piece in zip([name, *[""] * len(pieces)], pieces, strict=False):
+        mark = "*" if changed and key else " "
+        rows.append(f"|{key:>{_KEY}}{'':{_GAP}}{f'{piece:^{_VALUE}}'[:-2]}{mark} |")
+    return rows
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else shown(value)
+
+
+def _centred(text: str) -> str:
+    return f"|{text:^{_WIDTH}}|"

@@ -1,0 +1,235 @@
+"""A named group of ranks and its collectives: start one, go on, wait for it.
+
+    pending = group.start_all_reduce(gradient, what="fc_0.w_0@GRAD")
+    …                                              compute
+    pending.wait()                                 gradient now holds the sum
+
+A wait that takes long does not stay silent: it looks after the others every second (see watch.py) and ends
+with an error that names the ranks that are missing, as soon as it is certain that they will not come.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from argosy.engine.collective.absent import Patience, ended, look_after, store_is_gone
+from argosy.engine.collective.watch import Watch
+from argosy.engine.errors import CollectiveError, ConfigError, PeerLostError
+from argosy.engine.log import logger
+
+_OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+_SLICE = timedelta(seconds=1)
+_FIRST_NOTE_S = 30.0
+_SUSPECT_S = 3.0
+"""How long after a broken connection to find out which of several ranks has died: three beats."""
+
+
+class Group:
+    """All collectives of one communicator; every rank must start the same ones in the same order."""
+
+    def __init__(
+        self, name: str, backend: Any, ranks: Sequence[int], watch: Watch, patience: Patience
+    ) -> None:
+        self.name = name
+        self.ranks = tuple(ranks)
+        self.size = len(self.ranks)
+        self.watch, self.patience = watch, patience
+        self._backend = backend
+        self._reduce = {name: _options(dist.AllreduceOptions, reduceOp=op) for name, op in _OPS.items()}
+
+    def start_all_reduce(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> Pending:
+        """Begin to combine the tensor over the ranks, in place: "sum", "max" or "min"."""
+        if op not in self._reduce:
+            raise ConfigError(f"all_reduce op={op!r}; use one of {', '.join(_OPS)}")
+        if self.size == 1:
+            return _DONE
+        return self._start("all_reduce", what, self._backend.allreduce, [_dense(tensor)], self._reduce[op])
+
+    def start_broadcast(self, tensor: torch.Tensor, source: int = 0, what: str = "") -> Pending:
+        """Begin to give every rank the tensor of rank `source`, in place."""
+        if self.size == 1:
+            return _DONE
+        options = _options(dist.BroadcastOptions, rootRank=source, rootTensor=0)
+        return self._start("broadcast", what, self._backend.broadcast, [_dense(tensor)], options)
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> torch.Tensor:
+        """Combine the tensor over the ranks, in place."""
+        self.start_all_reduce(tensor, op, what).wait()
+        return tensor
+
+    def broadcast(self, tensor: torch.Tensor, source: int = 0, what: str = "") -> torch.Tensor:
+        """Give every rank the tensor of rank `source`, in place."""
+        self.start_broadcast(tensor, source, what).wait()
+        return tensor
+
+    def all_gather(self, tensor: torch.Tensor, what: str = "") -> list[torch.Tensor]:
+        """The tensors of all ranks in the order of the ranks; they have the same shape."""
+        if self.size == 1:
+            return [tensor.clone()]
+        tensor = tensor.contiguous()
+        found = [torch.empty_like(tensor) for _ in self.ranks]
+        self._start("all_gather", what, self._backend.allgather, [found], [tensor]).wait()
+        return found
+
+    def all_gather_rows(self, tensor: torch.Tensor, what: str = "") -> torch.Tensor:
+        """The tensors of all ranks behind each other; their first sizes may differ and may be 0."""
+        if self.size == 1:
+            return tensor.clone()
+        counts = [int(c) for c in self.all_gather(torch.tensor([tensor.shape[0]]), f"{what} (rows)")]
+        padded = tensor.new_zeros((max(counts), *tensor.shape[1:]))
+        padded[: tensor.shape[0]] = tensor
+        parts = self.all_gather(padded, what) if max(counts) else [padded] * self.size
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    def all_gather_bytes(self, data: bytes, what: str = "") -> list[bytes]:
+        """The bytes of all ranks in the order of the ranks."""
+        mine = (
+            torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            if data
+            else torch.empty(0, dtype=torch.uint8)
+        )
+        sizes = [int(s) for s in self.all_gather(torch.tensor([len(data)]), f"{what} (bytes)")]
+        if not max(sizes):
+            return [b""] * self.size
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded[: len(data)] = mine
+        parts = self.all_gather(padded, what)
+        return [part[:size].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)]
+
+    def barrier(self, what: str = "") -> None:
+        """Return when every rank has come."""
+        if self.size > 1:
+            nothing = [torch.zeros(1)]
+            self._start("barrier", what, self._backend.allreduce, nothing, self._reduce["sum"]).wait()
+
+    def _start(self, collective: str, what: str, start: Any, *arguments: Any) -> Pending:
+        started = self.watch.own.started
+        number = started[self.name] = started.get(self.name, 0) + 1
+        try:
+            work = start(*arguments)
+        except RuntimeError as e:
+            raise self._lost(collective, what, e) from None
+        return Pending(self, work, collective, what, number)
+
+    # --- when it takes long ---------------------------------------------------------------------------
+
+    def _lost(self, collective: str, what: str, error: Exception) -> CollectiveError:
+        """A connection broke: say which rank is gone. An ending process tells so before its sockets close."""
+        here = self._described(collective, what)
+        if "scalar type" in str(error):
+            return CollectiveError(
+                f"{here}: the backend cannot exchange tensors of this dtype ({_reason(error)}); convert it, for "
+                "example to int32 or float32"
+            )
+        before, until = self.watch.look(), time.monotonic() + _SUSPECT_S
+        while True:
+            told = self.watch.look()
+            if self.watch.store_is_gone:
+                return store_is_gone(here)
+            # Who ended because it had lost a rank is not the cause.
+            ends = sorted((_is_consequence(t.end), rank) for rank, t in told.items() if t.end)
+            still = [r for r, t in told.items() if not t.end and t.beat == before[r].beat]
+            if len(still) == 1 or (ends and not ends[0][0]) or time.monotonic() > until:
+                break
+            time.sleep(0.1)  # the others' beats go on meanwhile
+        if ends and (not ends[0][0] or not still):
+            return ended(self.watch, ends[0][1], here, told[ends[0][1]])
+        gone = " or ".join(f"rank {rank}" for rank in still) or "one of the ranks"
+        return PeerLostError(
+            f"{here}: the connection to {gone} broke ({_reason(error)}); it was killed, or its host is gone; see "
+            "its log"
+        )
+
+    def _missing(self, number: int) -> list[int]:
+        """The ranks that have not started this collective, as far as they have told."""
+        told = self.watch.look()
+        others = [rank for rank in self.ranks if rank != self.watch.rank]
+        return [r for r in others if r not in told or told[r].started.get(self.name, 0) < number]
+
+    def _described(self, collective: str, what: str) -> str:
+        step = self.watch.own.step + 1
+        return f"{collective}{f' of {what!r}' if what else ''} (group {self.name!r}, step {step})"
+
+
+class Pending:
+    """A collective that was started."""
+
+    def __init__(self, group: Group | None, work: Any, collective: str, what: str, number: int) -> None:
+        self.group, self.collective, self.what, self.number = group, collective, what, number
+        self._work = work
+
+    def wait(self) -> None:
+        """Return when it is done; the tensors hold the result then."""
+        if self._work is None:
+            return
+        group = self.group
+        assert group is not None, self.collective
+        own = group.watch.own
+        own.waiting = f"{group.name}#{self.number} {self.collective} {self.what}".rstrip()
+        try:
+            self._wait(group)
+        finally:
+            own.waiting = ""
+        self._work = None
+
+    def _wait(self, group: Group) -> None:
+        began, note_s = time.monotonic(), _FIRST_NOTE_S
+        while True:
+            try:
+                self._work.wait(_SLICE)
+                return
+            except RuntimeError as e:
+                if "timed out" not in str(e).lower() or self._work.is_completed():
+                    raise group._lost(self.collective, self.what, e) from None
+            waited_s = time.monotonic() - began
+            here = group._described(self.collective, self.what)
+            missing = group._missing(self.number)
+            for rank in missing:
+                look_after(group.watch, rank, here, waited_s, group.patience)
+            if waited_s > note_s:
+                logger.warning(
+                    "%s: waiting since %.0f s for rank %s",
+                    here,
+                    waited_s,
+                    ", ".join(map(str, missing)) or "(all have joined)",
+                )
+                note_s *= 2
+
+
+_DONE = Pending(None, None, "", "", 0)
+
+
+def _is_consequence(end: str) -> bool:
+    return end.startswith(PeerLostError.__name__)
+
+
+def _reason(error: Exception) -> str:
+    """Gloo's message without the place in its source and its advice."""
+    return re.sub(r"^\[[^]]*\] ", "", str(error)).split(". This is ")[0]
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a contiguous tensor; the order of the elements is the same on all ranks."""
+    if tensor.is_contiguous():
+        return tensor
+    if not torch.ops.aten.is_non_overlapping_and_dense.default(tensor):
+        raise CollectiveError(
+            f"a tensor of shape {list(tensor.shape)} and strides {list(tensor.stride())} has gaps; "
+            "collectives work in place: make it contiguous"
+        )
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def _options(kind: Any, **fields: Any) -> Any:
+    made = kind()
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made

@@ -1,0 +1,256 @@
+"""The ranks of this job: connect to them once, then ask for groups by name.
+
+    fleet.init ──▶ connect ──▶ store (rendezvous) ──▶ watch ──▶ groups "dp", "util", … as they are asked for
+
+The table of the connected world is the only thing of the process that this file holds.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import atexit
+import ctypes
+import sys
+import threading
+import time
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from argosy.engine import env
+from argosy.engine.collective import rendezvous, route
+from argosy.engine.collective.absent import Patience, look_after, store_is_gone
+from argosy.engine.collective.group import Group
+from argosy.engine.collective.identity import Identity, read, split_endpoint
+from argosy.engine.collective.watch import Watch
+from argosy.engine.errors import CollectiveError, ConfigError
+from argosy.engine.log import logger
+
+
+class World:
+    """All ranks of the job, as one of them sees it."""
+
+    def __init__(self, identity: Identity, store: Store | None = None, connect_s: float = 300.0) -> None:
+        self.identity = identity
+        self.rank, self.size = identity.rank, identity.size
+        self.store = store
+        self.connect_s = connect_s
+        self.watch = Watch(store, self.rank, self.size)
+        self.device = (
+            torch.device("cuda", identity.local_rank) if _use_nccl(identity) else torch.device("cpu")
+        )
+        self.schedules = 0
+        """How many programs the ranks have compared so far."""
+        self._groups: dict[str, Group] = {}
+        self._address = ""
+
+    @property
+    def step(self) -> int:
+        """How many steps with communication this rank has finished."""
+        return self.watch.own.step
+
+    def count_step(self) -> None:
+        """Say that another step is done."""
+        self.watch.own.step += 1
+
+    def group(self, name: str = "dp") -> Group:
+        """The group of all ranks with this name, made by the first call: a communicator of its own."""
+        if name not in self._groups:
+            self._groups[name] = self._make(name)
+        return self._groups[name]
+
+    def who(self, rank: int) -> str:
+        """A rank with its endpoint, for messages."""
+        known = self.identity.endpoints
+        return f"rank {rank} ({known[rank]})" if known else f"rank {rank}"
+
+    def meet(self, what: str, value: str = "") -> list[str]:
+        """Wait until every rank has come to this point; returns what each of them brought.
+
+        `what` is used once: "util#1 new group", a name of its own with a number, as in the watch's records.
+        """
+        assert self.store is not None, f"a single rank meets nobody ({what})"
+        name, _, number = what.split(" ", 1)[0].partition("#")
+        own = self.watch.own
+        own.started[name] = max(own.started.get(name, 0), int(number))
+        own.waiting = what
+        # In a thread, because whoever asks the store while rank 0 is stopped gets no answer, not even late.
+        meeting = _Meeting(self.store, [f"meet/{what}/{rank}" for rank in range(self.size)], self.rank, value)
+        began = time.monotonic()
+        try:
+            while not meeting.done(timeout_s=1.0):
+                told = self.watch.look()
+                for rank in range(self.size):
+                    if rank != self.rank and (
+                        rank not in told or told[rank].started.get(name, 0) < int(number)
+                    ):
+                        here, waited_s = f"{what}, with {self.who(rank)}", time.monotonic() - began
+                        look_after(self.watch, rank, here, waited_s, self._meeting_patience())
+                if meeting.failed or self.watch.store_is_gone:
+                    raise store_is_gone(what)
+        finally:
+            own.waiting = ""
+            meeting.is_over.set()
+        return meeting.found
+
+    def _meeting_patience(self) -> Patience:
+        return Patience(self.connect_s, min(patience().silent_s, self.connect_s))
+
+    def _make(self, name: str) -> Group:
+        ranks = range(self.size)
+        if self.store is None:
+            return Group(name, None, ranks, self.watch, Patience())
+        self.meet(f"group-{name}#1 to connect")
+        store = PrefixStore(f"group/{name}", self.store)
+        return Group(name, self._backend(store), ranks, self.watch, patience())
+
+    def _backend(self, store: Store) -> Any:
+        timeout = timedelta(seconds=2 * patience().timeout_s)  # our own looking-after comes first
+        if self.device.type == "cuda":
+            nccl = dist.ProcessGroupNCCL.Options()
+            nccl._timeout = timeout
+            return dist.ProcessGroupNCCL(store, self.rank, self.size, nccl)
+        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # not in the stubs
+        options._devices = [self._gloo_device()]
+        options._timeout = timeout
+        try:
+            made = dist.ProcessGroupGloo(store, self.rank, self.size, options)
+        except RuntimeError as e:
+            raise CollectiveError(
+                f"rank {self.rank} at {self._address or 'this host'} cannot connect to the others: {e}; check that "
+                "the hosts reach each other at these addresses, or name the interface with GLOO_SOCKET_IFNAME"
+            ) from e
+        # Its destructor would wait for collectives that a lost rank never joins: let the process's end free it.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+        return made
+
+    def _gloo_device(self) -> Any:
+        if interface := env.text("GLOO_SOCKET_IFNAME", ""):
+            return dist.ProcessGroupGloo.create_device(interface=interface.split(",")[0])
+        self._address = self._address or self._own_address()
+        logger.debug("rank %d speaks from %s", self.rank, self._address)
+        return dist.ProcessGroupGloo.create_device(hostname=self._address)
+
+    def _own_address(self) -> str:
+        """The address under which the other ranks reach this one: by the route to them, not by chance."""
+        endpoints = [split_endpoint(e, "PADDLE_TRAINER_ENDPOINTS")[0] for e in self.identity.endpoints]
+        if endpoints:
+            own = endpoints[self.rank]
+            others = [host for host in endpoints if host != own]
+            return own if route.is_own(own) or not others else route.local_address(others[0])
+        master = split_endpoint(self.identity.master, "the address of the store")[0].strip("[]")
+        first = route.local_address(master)
+        if self.identity.local_size == self.size:
+            return first
+        return self._outward(first)
+
+    def _outward(self, first: str) -> str:
+        """On rank 0's own host the name of that host may be a loopback address: ask the others for theirs."""
+        known = self.meet("address#1", first)
+        outward = [address for address in known if not route.is_loopback(address)]
+        return route.local_address(outward[0]) if route.is_loopback(first) and outward else first
+
+
+class _Meeting:
+    """Brings a value to the store, and fetches those of all ranks when they are there."""
+
+    def __init__(self, store: Store, keys: list[str], rank: int, value: str) -> None:
+        self.found: list[str] = []
+        self.failed = False
+        self.is_over = threading.Event()
+        """Set when nobody waits for it any more."""
+        self._thread = threading.Thread(target=self._meet, args=(store, keys, rank, value), daemon=True)
+        self._thread.start()
+
+    def done(self, timeout_s: float) -> bool:
+        self._thread.join(timeout_s)
+        return bool(self.found)
+
+    def _meet(self, store: Store, keys: list[str], rank: int, value: str) -> None:
+        try:
+            store.set(keys[rank], value)
+            pause_s = 0.001
+            while not store.check(keys) and not self.is_over.wait(pause_s):
+                pause_s = min(1.1 * pause_s, 0.05)
+            if not self.is_over.is_set():
+                self.found = [store.get(key).decode() for key in keys]
+        except RuntimeError:  # the store is gone: torch.distributed's errors are
+            self.failed = True
+
+
+_world: World | None = None
+
+
+def connect(identity: Identity | None = None, timeout_s: float | None = None) -> World:
+    """Meet the other ranks; a second call returns the same world."""
+    global _world  # noqa: PLW0603  (the table of the process's groups)
+    wanted = read() if identity is None else identity
+    if _world is not None:
+        if (wanted.rank, wanted.size) != (_world.rank, _world.size):
+            raise ConfigError(
+                f"this process is rank {_world.rank} of {_world.size} already and cannot become rank {wanted.rank} "
+                f"of {wanted.size}; initialise once"
+            )
+        return _world
+    connect_s = env.seconds("ARGOSY_CONNECT_TIMEOUT_S", 300.0) if timeout_s is None else timeout_s
+    if wanted.size == 1:
+        _world = World(wanted)
+        return _world
+    store = rendezvous.open_store(wanted, connect_s)
+    _world = World(wanted, store, connect_s)
+    _tell_the_end(_world)
+    return _world
+
+
+def disconnect() -> None:
+    """Leave the world; the other ranks are told that this one has ended."""
+    global _world  # noqa: PLW0603
+    if _world is not None:
+        _world.watch.end("done")
+    _world = None
+
+
+def is_connected() -> bool:
+    """True after connect."""
+    return _world is not None
+
+
+def world() -> World:
+    """The world that this process is connected to, or the one of a single rank."""
+    return _world if _world is not None else _ALONE
+
+
+def patience() -> Patience:
+    """How long collectives wait, from the environment."""
+    timeout_s = env.seconds("ARGOSY_COLLECTIVE_TIMEOUT_S", Patience.timeout_s)
+    return Patience(timeout_s, min(env.seconds("ARGOSY_SILENT_S", Patience.silent_s), timeout_s))
+
+
+def _tell_the_end(made: World) -> None:
+    """Whichever way the process ends, the others shall know: done, or with which exception or exit code."""
+    watch, show, leave = made.watch, sys.excepthook, sys.exit
+    left: list[object] = []
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        show(kind, error, trace)  # the traceback first: telling may take a while
+        watch.end(f"{kind.__name__}: {error}"[:500])
+
+    def note_and_leave(code: Any = None) -> NoReturn:
+        if threading.current_thread() is threading.main_thread():
+            left[:] = [code] if code else []
+        leave(code)
+
+    # SystemExit passes no hook, and at exit nothing tells any more with which code.
+    sys.excepthook, sys.exit = hook, note_and_leave
+    atexit.register(lambda: watch.end(f"SystemExit: {left[0]}"[:500] if left else "done"))
+
+
+def _use_nccl(identity: Identity) -> bool:
+    return identity.size > 1 and torch.cuda.is_available() and dist.is_nccl_available()
+
+
+_ALONE = World(Identity())

@@ -1,0 +1,73 @@
+"""The states of the process's global random generators: torch's, NumPy's and Python's.
+
+Readers shuffle with the latter two, dropout draws from torch's; whoever goes on with a run restores all three.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class RandomStates:
+    """What the next random numbers will be, at one moment."""
+
+    torch: Tensor
+    numpy: dict[str, Any]
+    python: tuple[Any, ...]
+    cuda: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def capture(cls) -> RandomStates:
+        """The states as they are now."""
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
+        numpy: Any = np.random.get_state(legacy=False)
+        return cls(torch.get_rng_state(), numpy, random.getstate(), tuple(cuda))
+
+    def restore(self) -> None:
+        """Go on from these states; the generators are those of the process, so of all its threads."""
+        torch.set_rng_state(self.torch)
+        np.random.set_state(self.numpy)
+        random.setstate(self.python)
+        if self.cuda:
+            torch.cuda.set_rng_state_all(list(self.cuda))
+
+    def to_json(self) -> dict[str, Any]:
+        """The states as plain lists, numbers and texts."""
+        return {
+            "torch": text_of(self.torch),
+            "numpy": _plain(self.numpy),
+            "python": self.python,
+            "cuda": [text_of(state) for state in self.cuda],
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> RandomStates:
+        """The states that `to_json` gave, before or after a way through JSON."""
+        version, words, gauss = found["python"]
+        cuda = tuple(state_of(state) for state in found["cuda"])
+        return cls(state_of(found["torch"]), found["numpy"], (version, tuple(words), gauss), cuda)
+
+
+def text_of(state: Tensor) -> str:
+    """The state of a torch generator as hexadecimal digits."""
+    return bytes(state.tolist()).hex()
+
+
+def state_of(text: str) -> Tensor:
+    """What `text_of` was made of."""
+    return torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

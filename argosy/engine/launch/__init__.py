@@ -1,0 +1,6 @@
+"""fleetrun: start the ranks of a job on this host, watch them, end them, say what went wrong.
+
+Only the standard library is used here: the first rank starts before torch could be imported.
+"""
+
+# SPDX-License-Identifier: Apache-2.0

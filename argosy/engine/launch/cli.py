@@ -1,0 +1,152 @@
+"""`fleetrun` and `python -m argosy.distributed.launch`: words into a Configuration, errors into exit codes."""
+
+# SPDX-License-Identifier: Apache-2.0
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.launch.configuration import LOG_LEVELS, MODES, Configuration
+
+_EXAMPLES = """
+examples:
+  fleetrun --gpus=0,1 train.py --lr 0.1             two ranks, one for each GPU (on the CPU if there is none)
+  fleetrun --nproc_per_node=4 train.py              four ranks on this host
+  fleetrun --ips=10.0.0.1,10.0.0.2 --gpus=0,1 train.py      on both hosts: four ranks
+  fleetrun --nproc_per_node=2 --paddle train.py     a script that says `import paddle`
+  fleetrun --nproc_per_node=2 --max_restarts=3 -m mypackage.train
+
+All that follows the script belongs to the script. --like-this and --like_this are the same.
+Exit code: 0 all ranks ended well, 1 a rank failed, 2 the command makes no sense, 130 Ctrl-C, 143 SIGTERM.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see fleetrun --help")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All options of fleetrun, without the script."""
+    p = _Parser(
+        prog="fleetrun",
+        usage="fleetrun [options] script.py [arguments of the script]\n"
+        "       fleetrun [options] -m module [arguments of the module]",
+        description="Start a script on several ranks of this host, watch them, end them together.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_ranks(p.add_argument_group("ranks and devices"))
+    _add_hosts(p.add_argument_group("several hosts"))
+    _add_script(p.add_argument_group("the script"))
+    _add_logs(p.add_argument_group("logs and failures"))
+    _add_ps(p.add_argument_group("parameter servers (checked, but not there yet)"))
+    return p
+
+
+def _add_ranks(g: argparse._ArgumentGroup) -> None:
+    g.add_argument(
+        "--nproc_per_node", type=int, metavar="N", help="ranks on this host (default: one per GPU, else 1)"
+    )
+    g.add_argument(
+        "--gpus", "--selected_gpus", "--devices", type=_list, metavar="0,1", help="devices of this host"
+    )
+    g.add_argument("--xpus", "--selected_xpus", metavar="0,1", help="raises: XPUs are not supported")
+    g.add_argument("--run_mode", choices=MODES, help="instead of guessing it from the other options")
+
+
+def _add_hosts(g: argparse._ArgumentGroup) -> None:
+    ips = ",".join(Configuration.ips)
+    g.add_argument(
+        "--ips", type=_list, default=Configuration.ips, metavar="A,B", help=f"all hosts (default: {ips})"
+    )
+    g.add_argument("--host", metavar="A", help="which of --ips this host is, if that cannot be guessed")
+    port = "port of each host's first rank (default: FLAGS_START_PORT, else free ports on one host, 6070 on several)"
+    g.add_argument("--start_port", type=int, metavar="P", help=port)
+
+
+def _add_script(g: argparse._ArgumentGroup) -> None:
+    g.add_argument(
+        "-m", "--module", action="store_true", help="the script is a module's name, as in python -m"
+    )
+    g.add_argument("--paddle", action="store_true", help="`import paddle` in the script finds Argosy")
+
+
+def _add_logs(g: argparse._ArgumentGroup) -> None:
+    g.add_argument("--log_dir", default=Configuration.log_dir, metavar="DIR", help="default: log")
+    g.add_argument("--log_level", choices=LOG_LEVELS, help="of the ranks (ARGOSY_LOG)")
+    g.add_argument(
+        "--tee", action="store_true", help="show the lines of all ranks, the others as `[rank 1] ...`"
+    )
+    g.add_argument(
+        "--max_restarts", type=int, default=0, metavar="N", help="start a failed job anew, N times at most"
+    )
+    g.add_argument(
+        "--timeout", type=float, metavar="S", help="seconds that ranks wait for each other in a collective"
+    )
+
+
+def _add_ps(g: argparse._ArgumentGroup) -> None:
+    for kind in ("server", "worker", "heter_worker"):
+        g.add_argument(
+            f"--{kind}s", type=_list, default=(), metavar="HOST:PORT,…", help=f"endpoints of the {kind}s"
+        )
+        g.add_argument(f"--{kind}_num", type=int, metavar="N", help=f"how many {kind}s, on this host")
+    g.add_argument("--http_port", type=int, metavar="P")
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",")) if text else ()
+
+
+def parse(argv: Sequence[str]) -> Configuration:
+    """The words of the command line as a Configuration."""
+    p = parser()
+    options, rest = _split(argv, p)
+    known = vars(p.parse_args(options))
+    if not rest:
+        raise ConfigError("no script is given; write fleetrun [options] script.py, see fleetrun --help")
+    known["timeout_s"] = known.pop("timeout")
+    return Configuration(rest[0], tuple(rest[1:]), **known)
+
+
+def _split(argv: Sequence[str], p: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
+    """Our options, spelt with underscores, and the script with all that follows it."""
+    known = {s: a for a in p._actions for s in a.option_strings}
+    options: list[str] = []
+    words = list(argv)
+    while words and words[0].startswith("-"):
+        name, equals, value = words.pop(0).partition("=")
+        if name == "--":
+            break
+        name = "--" + name[2:].replace("-", "_") if name.startswith("--") else name
+        if name not in known:
+            raise ConfigError(f"unknown option {name}{_nearest(name, known)}; see fleetrun --help")
+        options.append(name + equals + value)
+        if not equals and known[name].nargs != 0 and words:
+            options.append(words.pop(0))
+    return options, words
+
+
+def _nearest(name: str, known: dict[str, argparse.Action]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0: the job ended well. 1: a rank failed. 2: the command makes no sense. 128 + n: ended by signal n."""
+    try:
+        config = parse(sys.argv[1:] if argv is None else argv)
+        # Not at the top: --help answers at once, and a bad ARGOSY_LOG is caught below.
+        from argosy.engine.launch.supervise import run
+
+        return run(config)
+    except ConfigError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130

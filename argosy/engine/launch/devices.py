@@ -1,0 +1,88 @@
+"""Which devices this host has, and how the ranks share them. Counting them needs no torch."""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.launch.configuration import Configuration
+
+
+@dataclass(frozen=True)
+class Share:
+    """The devices of each rank of this host; a rank on a CPU has none."""
+
+    of_rank: tuple[tuple[str, ...], ...]
+    gpu: bool
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def count_gpus() -> int:
+    """The NVIDIA GPUs of this host, as its driver lists them."""
+    try:
+        return len(os.listdir("/proc/driver/nvidia/gpus"))
+    except OSError:
+        pass
+    if shutil.which("nvidia-smi") is None:  # a container may have the tool without the /proc entries
+        return 0
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise ConfigError(f"cannot count the GPUs ({e}); repair nvidia-smi, or take it from PATH") from e
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+
+
+def share(config: Configuration, num_gpus: int, environ: Mapping[str, str]) -> Share:
+    """Give each rank its devices: one each, or a contiguous slice of them if there are fewer ranks."""
+    visible = _visible(num_gpus, environ.get("CUDA_VISIBLE_DEVICES"))
+    asked = config.gpus
+    text = f"--gpus={','.join(asked)}" if asked else "--gpus"
+    if asked and not all(g.isdecimal() or g.startswith("GPU-") for g in asked):
+        raise ConfigError(f"{text}: a device is a number; write for example --gpus=0,1")
+    if not visible:
+        return _on_cpu(config, num_gpus)
+    chosen = asked or visible
+    if missing := [g for g in chosen if g not in visible]:
+        raise ConfigError(
+            f"{text}: no such device: {', '.join(missing)}; this host shows {','.join(visible)} "
+            f"(CUDA_VISIBLE_DEVICES={environ.get('CUDA_VISIBLE_DEVICES')})"
+        )
+    relative = tuple(str(visible.index(g)) for g in chosen)
+    notes = (
+        () if relative == chosen else (f"devices {','.join(chosen)} are {','.join(relative)} to the ranks",)
+    )
+    ranks = config.nproc_per_node or len(relative)
+    _check_divides(ranks, len(relative), "all GPUs" if asked is None else text)
+    each = len(relative) // ranks
+    return Share(tuple(relative[i * each : (i + 1) * each] for i in range(ranks)), gpu=True, notes=notes)
+
+
+def _visible(num_gpus: int, cuda_visible: str | None) -> tuple[str, ...]:
+    if num_gpus == 0:
+        return ()
+    if cuda_visible is None:
+        return tuple(map(str, range(num_gpus)))
+    return tuple(word.strip() for word in cuda_visible.split(",") if word.strip() not in ("", "-1"))
+
+
+def _on_cpu(config: Configuration, num_gpus: int) -> Share:
+    if config.gpus is None:
+        return Share(((),) * (config.nproc_per_node or 1), gpu=False)
+    text = f"--gpus={','.join(config.gpus)}"
+    ranks = config.nproc_per_node or len(config.gpus)
+    _check_divides(ranks, len(config.gpus), text)
+    why = "this host has no GPU" if num_gpus == 0 else "CUDA_VISIBLE_DEVICES hides every GPU"
+    warning = f"{text}: {why}; {ranks} rank{'s' * (ranks > 1)} on the CPU instead"
+    return Share(((),) * ranks, gpu=False, warnings=(warning,))
+
+
+def _check_divides(ranks: int, devices: int, text: str) -> None:
+    if devices % ranks:
+        fits = ", ".join(str(n) for n in range(1, devices + 1) if devices % n == 0)
+        raise ConfigError(
+            f"--nproc_per_node={ranks} does not divide the {devices} devices of {text}; use one of {fits}"
+        )

@@ -1,0 +1,195 @@
+"""Who the ranks of this host are, where they are reached, and the environment each is given."""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.launch import devices, hosts, ports
+from argosy.engine.launch.configuration import Configuration
+
+_DEFAULT_START_PORT = 6070
+_PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+# Left by an outer job or set for another machine; a rank must not read them as its own.
+_NOT_INHERITED = ("ARGOSY_STORE_FD", "FLAGS_selected_gpus", *_PROXIES)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What stays the same over all restarts of a job."""
+
+    config: Configuration
+    environ: Mapping[str, str]
+    share: devices.Share
+    host_index: int
+    addresses: tuple[str, ...]
+    start_port: int | None
+    """None: free ports from the operating system, anew at each start."""
+    token: str | None
+
+    @property
+    def num_local(self) -> int:
+        return len(self.share.of_rank)
+
+    @property
+    def size(self) -> int:
+        return self.num_local * len(self.addresses)
+
+
+@dataclass(frozen=True, eq=False)
+class Rank:
+    """One process to start."""
+
+    rank: int
+    local_rank: int
+    environ: Mapping[str, str]
+    shown: tuple[str, ...]
+    """The variables of the table, in its order."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The ranks of one start, with their ports."""
+
+    ranks: tuple[Rank, ...]
+    endpoints: tuple[str, ...]
+    store: socket.socket | None
+    """Listens at rank 0's endpoint; only the host of rank 0 has it."""
+
+
+def plan(config: Configuration, environ: Mapping[str, str], num_gpus: int | None = None) -> Layout:
+    """Check the configuration against this host; nothing is started."""
+    counted = devices.count_gpus() if num_gpus is None else num_gpus
+    share = devices.share(config, counted, environ)
+    index, addresses = hosts.addresses(config)
+    start_port = _start_port(config, environ, len(share.of_rank))
+    token = environ.get("ARGOSY_JOB_TOKEN")
+    if len(addresses) == 1:
+        token = token or os.urandom(16).hex()
+    return Layout(config, environ, share, index, addresses, start_port, token)
+
+
+def place(layout: Layout, restart: int) -> Placed:
+    """Choose the ports and write the environment of each rank of this host."""
+    first = layout.addresses[0]
+    store = None
+    if layout.host_index == 0:
+        store = ports.listen(first, layout.start_port or 0, patience_s=2.0 if restart else 0.0)
+    endpoints, master_port = _endpoints(layout, store)
+    common = _common(layout, restart, endpoints, f"{first}:{master_port}")
+    ranks = tuple(_rank(layout, common, endpoints, i, store) for i in range(layout.num_local))
+    return Placed(ranks, endpoints, store)
+
+
+def _start_port(config: Configuration, environ: Mapping[str, str], num_local: int) -> int | None:
+    start = config.start_port
+    if start is None and (text := environ.get("FLAGS_START_PORT")):
+        if not text.isdecimal():
+            raise ConfigError(f"FLAGS_START_PORT={text!r} is no port; use a number such as 6070, or unset it")
+        start = int(text)
+    if start is None and len(config.ips) > 1:
+        start = _DEFAULT_START_PORT
+    if start is not None and not 1 <= start <= 65535 - num_local:
+        raise ConfigError(
+            f"ports from {start} on do not suffice for {num_local} ranks; use a smaller --start_port"
+        )
+    return start
+
+
+def _endpoints(layout: Layout, store: socket.socket | None) -> tuple[tuple[str, ...], int]:
+    """Every rank's endpoint, and a further port for scripts that call torch.distributed themselves."""
+    count = layout.num_local
+    if len(layout.addresses) == 1:
+        assert store is not None, "the only host has rank 0"
+        *others, master = ports.free_ports(layout.addresses[0], count)
+        if layout.start_port is None:
+            chosen = [store.getsockname()[1], *others]
+        else:
+            chosen = [layout.start_port + i for i in range(count)]
+        return tuple(f"{layout.addresses[0]}:{port}" for port in chosen), master
+    assert layout.start_port is not None, "several hosts cannot agree on free ports"
+    every = tuple(f"{a}:{layout.start_port + i}" for a in layout.addresses for i in range(count))
+    return every, layout.start_port + count
+
+
+def _common(layout: Layout, restart: int, endpoints: tuple[str, ...], master: str) -> dict[str, str]:
+    """The variables that are the same for all ranks of this host."""
+    own = {
+        "PADDLE_TRAINERS_NUM": str(layout.size),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+        "PADDLE_WORLD_DEVICE_IDS": ",".join(
+            ":".join(d) for d in layout.share.of_rank * len(layout.addresses)
+        ),
+        "TRAINING_ROLE": "TRAINER",
+        "WORLD_SIZE": str(layout.size),
+        "LOCAL_WORLD_SIZE": str(layout.num_local),
+        "GROUP_RANK": str(layout.host_index),
+        "NODE_RANK": str(layout.host_index),
+        "GROUP_WORLD_SIZE": str(len(layout.addresses)),
+        "MASTER_ADDR": master.rpartition(":")[0],
+        "MASTER_PORT": master.rpartition(":")[2],
+        "TORCHELASTIC_RUN_ID": "fleetrun",
+        "TORCHELASTIC_RESTART_COUNT": str(restart),
+        "TORCHELASTIC_MAX_RESTARTS": str(layout.config.max_restarts),
+    }
+    if "OMP_NUM_THREADS" not in layout.environ:
+        own["OMP_NUM_THREADS"] = str(max(1, num_cores() // layout.num_local))
+    if "TORCH_CPP_LOG_LEVEL" not in layout.environ:
+        own["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # else a lost peer fills the log with frames of C++
+    if layout.token:
+        own["ARGOSY_JOB_TOKEN"] = layout.token
+    if layout.config.timeout_s is not None:
+        own["ARGOSY_COLLECTIVE_TIMEOUT_S"] = f"{layout.config.timeout_s:g}"
+    if layout.config.log_level is not None:
+        own["ARGOSY_LOG"] = layout.config.log_level
+    return own
+
+
+def _rank(
+    layout: Layout,
+    common: dict[str, str],
+    endpoints: tuple[str, ...],
+    local: int,
+    store: socket.socket | None,
+) -> Rank:
+    rank = layout.host_index * layout.num_local + local
+    own_devices = ",".join(layout.share.of_rank[local])
+    # In the order of Paddle's table; the rest follows.
+    own = {
+        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+        "PADDLE_TRAINERS_NUM": common["PADDLE_TRAINERS_NUM"],
+        "PADDLE_TRAINER_ENDPOINTS": common["PADDLE_TRAINER_ENDPOINTS"],
+        **({"FLAGS_selected_gpus": own_devices} if layout.share.gpu else {}),
+        "PADDLE_TRAINER_ID": str(rank),
+    }
+    shown = tuple(own)
+    own |= {
+        **common,
+        "PADDLE_RANK_IN_NODE": str(local),
+        "PADDLE_LOCAL_DEVICE_IDS": own_devices,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local),
+    }
+    if rank == 0 and store is not None:
+        own["ARGOSY_STORE_FD"] = str(store.fileno())
+    inherited = {k: v for k, v in layout.environ.items() if k not in _NOT_INHERITED}
+    return Rank(rank, local, inherited | own, shown)
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def table(rank: Rank) -> str:
+    """The variables of a rank in the shape of Paddle's launcher."""
+    rows = [(name, rank.environ[name]) for name in rank.shown]
+    width = max(40, *(len(name) for name, _ in rows))
+    edge, rule = (f"    +{c * (width + 47)}+" for c in "=-")
+    lines = [
+        f"    |{name:>{width}}  {'... ' + value[-41:] if len(value) >= 45 else value:^45}|"
+        for name, value in [("Distributed Envs", "Value"), *rows]
+    ]
+    return "\n".join(["", edge, lines[0], rule, *lines[1:], edge, ""])

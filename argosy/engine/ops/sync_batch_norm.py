@@ -1,0 +1,141 @@
+"""sync_batch_norm: normalise with the mean and variance of the batches of all ranks.
+
+    rank 0   n0, mean0, M2_0 ─┐                       n    = n0 + n1                 M2: sum of squared
+    rank 1   n1, mean1, M2_1 ─┴─ all_gather ─▶ Chan:  mean = Σ ni·meani / n          distances to the mean
+                                                      M2   = Σ M2_i + Σ ni·(meani - mean)²
+
+Backward needs two more sums over the ranks, Σ dy and Σ dy·x̂; the gradients of weight and bias are left as
+this rank's share, like those of every other parameter. Per-channel numbers are exchanged in float64, and
+no square of a large mean is ever subtracted from another.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import torch
+from torch import Tensor
+
+from argosy.engine import collective
+from argosy.engine.ops.spec import OpSpec, declare
+
+Triple = tuple[Tensor, Tensor, Tensor]
+
+
+def _kernel(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, group: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """y, mean, 1 / sqrt(variance + eps), and how many elements per channel all ranks have (int64)."""
+    count, mean, var = _combined(_statistics(x), group)
+    kind = _dtype(x, weight)
+    y = torch.native_batch_norm(x, weight, bias, mean.to(kind), var.to(kind), False, 0.0, eps)[0]
+    return y, mean.to(kind), var.add_(eps).rsqrt_().to(kind), count.long()
+
+
+def _statistics(x: Tensor) -> Tensor:
+    """This rank's [count, mean of each channel, M2 of each channel], float64."""
+    channels = x.shape[1]
+    count = x.numel() // channels
+    if count == 0:  # a rank that got no sample takes part with weight 0
+        return x.new_zeros(1 + 2 * channels, dtype=torch.float64)
+    mean, var = torch.batch_norm_update_stats(x, None, None, 0.0)
+    return torch.cat([mean.new_full((1,), count, dtype=torch.float64), mean.double(), var.double() * count])
+
+
+def _combined(own: Tensor, group: str) -> Triple:
+    """Count, mean and (biased) variance over all ranks."""
+    gathered = torch.stack(collective.world().group(group).all_gather(own, what="sync_batch_norm"))
+    channels = own.numel() // 2
+    counts, means, squares = gathered.split([1, channels, channels], 1)
+    count = counts.sum()
+    mean = (counts * means).sum(0) / count
+    var = (squares + counts * (means - mean).square_()).sum(0) / count
+    return count, mean, var
+
+
+def _fake(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, group: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    mean = x.new_empty(x.shape[1], dtype=_dtype(x, weight))
+    return _like(x), mean, torch.empty_like(mean), x.new_empty((), dtype=torch.int64)
+
+
+def _backward_kernel(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    invstd: Tensor,
+    count: Tensor,
+    output_mask: list[bool],
+    group: str,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """dx, and this rank's share of dweight and dbias; None where `output_mask` is False."""
+    dweight, dbias = _sums(dy, x, mean, invstd)
+    dx = None
+    if output_mask[0]:
+        both = torch.cat([dbias, dweight]).double()
+        both = collective.world().group(group).all_reduce(both, what="sync_batch_norm_backward")
+        dx = _input_gradient(dy, x, weight, mean, invstd, (both / count).to(mean.dtype))
+    return dx, dweight if output_mask[1] else None, dbias if output_mask[2] else None
+
+
+def _sums(dy: Tensor, x: Tensor, mean: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ dy·x̂ and Σ dy of this rank for each channel: what the gradients of weight and bias are."""
+    if x.numel() == 0:
+        return torch.zeros_like(mean), torch.zeros_like(mean)
+    ones = torch.ones_like(mean)  # the kernel takes the statistics' dtype from the weight
+    _, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
+        dy, x, ones, None, None, mean, invstd, True, 0.0, [False, True, True]
+    )
+    return dweight, dbias
+
+
+def _input_gradient(
+    dy: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, invstd: Tensor, averages: Tensor
+) -> Tensor:
+    """weight · invstd · (dy - average(dy) - x̂ · average(dy·x̂)), in two passes over memory."""
+    scale = invstd if weight is None else invstd * weight
+    average_dy, average_dy_xhat = averages.chunk(2)
+    # The inference kernel computes -(x - mean) / sqrt(var) · … - …; var = 1 leaves the factor to us.
+    factor, ones = -scale * invstd * average_dy_xhat, torch.ones_like(mean)
+    dx = torch.native_batch_norm(x, factor, -scale * average_dy, mean, ones, False, 0.0, 0.0)[0]
+    return dx.addcmul_(dy, scale.view(1, -1, *[1] * (x.ndim - 2)).to(dx.dtype))
+
+
+def _backward_fake(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    invstd: Tensor,
+    count: Tensor,
+    output_mask: list[bool],
+    group: str,
+) -> tuple[Tensor | None, ...]:
+    made = _like(x), torch.empty_like(mean), torch.empty_like(mean)
+    return tuple(one if wanted else None for one, wanted in zip(made, output_mask, strict=True))
+
+
+def _dtype(x: Tensor, weight: Tensor | None) -> torch.dtype:
+    """Of the statistics: the weight's, which may be float32 where x is bfloat16."""
+    return x.dtype if weight is None else weight.dtype
+
+
+def _like(x: Tensor) -> Tensor:
+    """Memory as torch's batch norm makes it: channels_last stays, anything else becomes contiguous."""
+    order = torch._prims_common.suggest_memory_format(x)
+    return torch.empty_like(x, memory_format=order)
+
+
+sync_batch_norm = declare(
+    "sync_batch_norm(Tensor x, Tensor? weight, Tensor? bias, float eps, str group) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
+    _kernel,
+    _fake,
+)
+sync_batch_norm_backward = declare(
+    "sync_batch_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor mean, Tensor invstd, Tensor count, "
+    "bool[3] output_mask, str group) -> (Tensor, Tensor, Tensor)",
+    _backward_kernel,
+    _backward_fake,
+)
+SPEC = OpSpec(sync_batch_norm, _kernel, "sync_batch_norm", communicates=True)
+BACKWARD_SPEC = OpSpec(sync_batch_norm_backward, _backward_kernel, "sync_batch_norm_grad", communicates=True)

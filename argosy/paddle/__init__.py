@@ -1,0 +1,6 @@
+"""Run scripts that say `import paddle`: `python -m argosy.paddle script.py`, or `argosy.paddle.install()`."""
+
+# SPDX-License-Identifier: Apache-2.0
+from argosy.paddle.hook import install
+
+__all__ = ["install"]

@@ -1,0 +1,99 @@
+"""CompiledProgram: a program and the strategies it is run with."""
+
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+from typing import Self, TypeVar
+
+from argosy.engine.collective import world
+from argosy.engine.errors import ConfigError, FetchError
+from argosy.engine.ir.nearest import nearest
+from argosy.engine.ir.program import Program
+from argosy.framework.place import Place
+from argosy.static.build_strategy import BuildStrategy
+from argosy.static.execution_strategy import ExecutionStrategy
+
+_Strategy = TypeVar("_Strategy", BuildStrategy, ExecutionStrategy)
+
+
+class CompiledProgram:
+    """What Executor.run takes in place of a program, with the strategies to compile it by."""
+
+    def __init__(self, program_or_graph: Program, build_strategy: BuildStrategy | None = None) -> None:
+        if not isinstance(program_or_graph, Program):
+            raise ConfigError(
+                f"CompiledProgram was given a {type(program_or_graph).__name__}; give a static.Program"
+            )
+        self.program = program_or_graph
+        self.build_strategy = _settings("build_strategy", build_strategy, BuildStrategy)
+        self.exec_strategy = ExecutionStrategy()
+        self.is_data_parallel = False
+        if build_strategy is not None:
+            configure(self.program, self.build_strategy)
+            draw(self.program, self.build_strategy, "_original_graph")
+
+    def with_data_parallel(
+        self,
+        loss_name: str | None = None,
+        build_strategy: BuildStrategy | None = None,
+        exec_strategy: ExecutionStrategy | None = None,
+        share_vars_from: "CompiledProgram | None" = None,
+        places: "Place | list[Place] | tuple[Place, ...] | None" = None,
+    ) -> Self:
+        """Run data-parallel: one process has one place, fleetrun starts the others; variables are the scope's."""
+        if self.is_data_parallel:
+            raise ConfigError(
+                "with_data_parallel was called before on this CompiledProgram; make another CompiledProgram"
+            )
+        _check_loss(self.program, loss_name)
+        _check_places(places)
+        if share_vars_from is not None and not isinstance(share_vars_from, CompiledProgram):
+            raise ConfigError(
+                f"share_vars_from is a {type(share_vars_from).__name__}; use a CompiledProgram, or leave it out: "
+                "programs that run in one scope share its variables anyway"
+            )
+        given = self.build_strategy if build_strategy is None else build_strategy
+        build = _settings("build_strategy", given, BuildStrategy)
+        execution = _settings("exec_strategy", exec_strategy, ExecutionStrategy)
+        self.build_strategy, self.exec_strategy, self.is_data_parallel = build, execution, True
+        if build_strategy is not None:
+            configure(self.program, build)
+            draw(self.program, build, "_original_graph")
+        return self
+
+    def __repr__(self) -> str:
+        return f"CompiledProgram({self.program.name!r}, {self.build_strategy!r})"
+
+
+def _settings(what: str, given: _Strategy | None, kind: type[_Strategy]) -> _Strategy:
+    if given is not None and not isinstance(given, kind):
+        raise ConfigError(f"{what} is {given!r}; use an object of {kind.title}")
+    return kind() if given is None else given
+
+
+def _check_loss(program: Program, name: str | None) -> None:
+    if name is not None and name not in program.vars:
+        raise FetchError(f"loss_name {name!r} is not in {program.name!r}{nearest(str(name), program.vars)}")
+
+
+def _check_places(places: object) -> None:
+    listed = places if isinstance(places, list | tuple) else [] if places is None else [places]
+    wrong = [place for place in listed if not isinstance(place, Place)]
+    if wrong:
+        raise ConfigError(f"places has {wrong[0]!r}; use CPUPlace() or CUDAPlace(0)")
+    if len(listed) > 1:
+        raise ConfigError(
+            f"places has {len(listed)} places, but one process has one; start a process for each: "
+            f"fleetrun --nproc_per_node={len(listed)} script.py"
+        )
+
+
+def configure(program: Program, build: BuildStrategy) -> None:
+    """Let the program be compiled as the build strategy says."""
+    program.without_passes = frozenset() if build.enable_inplace else frozenset({"in_place"})
+    program.touch()
+
+
+def draw(program: Program, build: BuildStrategy, suffix: str) -> None:
+    """Write the graph where `debug_graphviz_path` asks for it; of all ranks only rank 0 does."""
+    if build.debug_graphviz_path and world().rank == 0:
+        Path(build.debug_graphviz_path + suffix).write_text(program.to_dot())

@@ -1,0 +1,144 @@
+"""plan: which passes a strategy asks for, and what they make of whole programs; no process is started."""
+
+# SPDX-License-Identifier: Apache-2.0
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import argosy as paddle
+from argosy.distributed import fleet
+from argosy.distributed.fleet.plan import startup_passes, training_passes
+from argosy.engine.ir.program import Program, default_main_program, default_startup_program
+from argosy.engine.passes.rewrite import rewrite
+
+ROOT = Path(__file__).parents[3]
+
+
+def strategy(**switches: Any) -> fleet.DistributedStrategy:
+    made = fleet.DistributedStrategy()
+    for name, value in switches.items():
+        setattr(made, name, value)
+    return made
+
+
+def norm_net() -> Any:
+    """A loss behind a convolution and a batch norm."""
+    x = paddle.static.data("x", [None, 3, 8, 8], "float32")
+    h = paddle.static.nn.batch_norm(paddle.static.nn.conv2d(x, 4, 3, bias_attr=False), act="relu")
+    return paddle.static.nn.fc(h, 2).mean()
+
+
+def passes(loss: Any, made: fleet.DistributedStrategy, **minimize: Any) -> list[Any]:
+    _, pairs = paddle.optimizer.Momentum(0.1, 0.9).minimize(loss, **minimize)
+    return training_passes(made, loss, pairs, ranks=2)
+
+
+def test_the_default_scales_the_loss_and_adds_gradients_up() -> None:
+    found = passes(norm_net(), strategy())
+    assert [one.name for one in found] == ["scale_loss_gradient", "insert_all_reduce"]
+    assert found[0].ranks == 2
+    assert not found[1].overlap
+
+
+def test_each_switch_asks_for_its_pass() -> None:
+    found = passes(norm_net(), strategy(sync_batch_norm=True, sync_nccl_allreduce=False))
+    assert [one.name for one in found] == ["sync_batch_norm", "scale_loss_gradient", "insert_all_reduce"]
+    assert found[0].ranks == 2
+    assert found[2].overlap
+
+
+def test_the_switch_of_the_build_strategy_counts_too() -> None:
+    made = strategy()
+    made.build_strategy.sync_batch_norm = True
+    assert passes(norm_net(), made)[0].name == "sync_batch_norm"
+
+
+def test_without_scaling_the_gradients_are_summed_only() -> None:
+    made = strategy()
+    made.build_strategy.gradient_scale_strategy = paddle.static.BuildStrategy.GradientScaleStrategy.One
+    assert [one.name for one in passes(norm_net(), made)] == ["insert_all_reduce"]
+
+
+def test_a_sparse_table_is_gathered_before_the_rest_is_added_up() -> None:
+    ids = paddle.static.data("ids", [None], "int64")
+    rows = paddle.static.nn.embedding(ids, [10, 4], is_sparse=True)
+    found = passes(paddle.static.nn.fc(rows, 2).mean(), strategy())
+    assert [one.name for one in found][1:] == ["gather_sparse_gradients", "insert_all_reduce"]
+    rewrite(default_main_program(), found)
+    assert "all_reduce" in str(default_main_program())
+    assert "embedding_0.w_0@GRAD = wait" not in str(default_main_program())
+
+
+def test_gradients_come_in_the_order_of_backward() -> None:
+    found = passes(norm_net(), strategy())[-1]
+    names = [name for name, _ in found.gradients]
+    assert names[0].startswith("fc_0.")
+    assert names[-1] == "conv2d_0.w_0@GRAD"
+
+
+def test_a_loss_that_was_differentiated_before_is_scaled_where_this_backward_begins() -> None:
+    loss = norm_net()
+    (before,) = paddle.static.gradients(loss, default_main_program().var("conv2d_0.tmp_0"))
+    rewrite(default_main_program(), passes(loss, strategy(), parameters=["fc_0.w_0"]))
+    rewrite(default_main_program(), passes(loss, strategy(), parameters=["fc_0.b_0"]))
+    text = str(default_main_program())
+    assert f"{loss.name}@GRAD = ones_like" in text, "the user's own gradient stays as it was asked for"
+    assert f"{loss.name}@GRAD@1 = full_like" in text
+    assert f"{loss.name}@GRAD@2 = full_like" in text
+    assert before.name == "conv2d_0.tmp_0@GRAD"
+
+
+def test_a_second_minimize_finds_batch_norms_that_are_synchronised_and_synchronises_its_backward() -> None:
+    first = norm_net()
+    hidden = default_main_program().var("batch_norm_0.tmp_3")
+    second = paddle.static.nn.fc(hidden, 2).mean()
+    made = strategy(sync_batch_norm=True)
+    for loss in (first, second):
+        rewrite(default_main_program(), passes(loss, made))
+    text = str(default_main_program())
+    assert text.count("= sync_batch_norm(") == 1
+    assert text.count("= sync_batch_norm_backward(") == 2
+    assert "native_batch_norm" not in text
+
+
+def test_the_program_for_testing_exchanges_nothing_and_is_that_of_one_process() -> None:
+    found = passes(norm_net(), strategy(sync_batch_norm=True))
+    before = default_main_program().clone(for_test=True)
+    rewrite(default_main_program(), found)
+    after = default_main_program().clone(for_test=True)
+    assert not any(node.meta["role"] == "communicate" for node in after.graph.nodes)
+
+    def lines(program: Program) -> list[str]:  # inference does not read the momentum, so it may differ
+        return [re.sub(r"False, [0-9.]+, 1e-05", "", line) for line in str(program).splitlines()[1:]]
+
+    assert lines(after) == lines(before)
+
+
+def test_a_norm_without_running_statistics_is_tested_with_the_batch_of_the_rank() -> None:
+    x = paddle.static.data("x", [None, 3, 8, 8], "float32")
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4, track_running_stats=False))
+    rewrite(default_main_program(), passes(net(x).mean(), strategy(sync_batch_norm=True)))
+    assert "= sync_batch_norm(" in str(default_main_program())
+    assert "= native_batch_norm(" in str(default_main_program().clone(for_test=True))
+
+
+def test_resnet50_has_an_all_reduce_for_each_gradient_and_a_broadcast_for_each_variable() -> None:
+    """161 parameters; 53 batch norms with two statistics each."""
+    resnet = runpy.run_path(str(ROOT / "examples/resnet/resnet.py"))["ResNet"]
+    image = paddle.static.data("x", [None, 3, 64, 64], "float32")
+    label = paddle.static.data("y", [None, 1], "int64")
+    loss = paddle.nn.functional.cross_entropy(resnet(50).net(image, 102), label)
+    main, startup = default_main_program(), default_startup_program()
+    equal = set(startup.persistables())
+    found = passes(loss, strategy())
+    *_, report = rewrite(main, found)
+    rewrite(startup, startup_passes(startup, equal))
+    assert report.text == "161 gradients are added up over group 'dp'", "none of them in a copy"
+    assert str(main).count(" = all_reduce(") == 161
+    assert str(main).count("@GRAD = wait(") == 161
+    assert str(startup).count(" = broadcast(") == 161 + 106
+    assert found[-1].gradients[0][0] == "fc_0.w_0@GRAD"
+    assert found[-1].gradients[-1][0] == "conv1_weights@GRAD"

@@ -1,0 +1,168 @@
+"""Strategies in files: round trip, files of Paddle, and what is refused with path and line."""
+
+# SPDX-License-Identifier: Apache-2.0
+import logging
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.engine.errors import ConfigError
+from argosy.framework.settings import _warn_once
+from argosy.static.build_strategy import BuildStrategy
+from argosy.static.execution_strategy import ExecutionStrategy
+
+# As Paddle 2.0.0 would write it: its field names, and floats rounded to 32 bits. Written by hand after its .proto file.
+PADDLE = """\
+sync_nccl_allreduce: false
+fuse_all_reduce_ops: true
+fuse_grad_size_in_MB: 16
+fuse_grad_size_in_TFLOPS: 50.0
+amp_configs {
+  init_loss_scaling: 32768.0
+  decr_ratio: 0.800000011920929
+  custom_white_list: "conv2d"
+  custom_white_list: "matmul"
+}
+build_strategy {
+  enable_sequential_execution: false
+  fuse_elewise_add_act_ops: false
+  fuse_broadcast_ops: true
+  enable_inplace: true
+  fuse_bn_add_act_ops: true
+}
+execution_strategy {
+  num_threads: 3
+  num_iteration_per_drop_scope: 100
+}
+"""
+
+
+def saved(strategy: DistributedStrategy, folder: Path) -> tuple[str, DistributedStrategy]:
+    path = folder / "strategy.prototxt"
+    strategy.save_to_prototxt(str(path))
+    again = DistributedStrategy()
+    again.load_from_prototxt(str(path))
+    return path.read_text(), again
+
+
+def test_only_what_was_assigned_is_written(tmp_path: Path) -> None:
+    made = DistributedStrategy()
+    assert saved(made, tmp_path) == ("", made)
+    made.sync_nccl_allreduce = True
+    made._fuse_grad_size_in_TFLOPS = 20
+    made.build_strategy.enable_inplace = False
+    text, again = saved(made, tmp_path)
+    assert text == (
+        "sync_nccl_allreduce: true\nfuse_grad_size_in_TFLOPS: 20.0\nbuild_strategy {\n  enable_inplace: false\n}\n"
+    )
+    assert again == made
+    assert [p.name for p in tmp_path.iterdir()] == ["strategy.prototxt"]
+
+
+def test_everything_survives_the_round_trip(tmp_path: Path) -> None:
+    made = DistributedStrategy()
+    made.build_strategy = BuildStrategy()
+    made.execution_strategy = ExecutionStrategy()
+    made.build_strategy.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.One
+    made.build_strategy.debug_graphviz_path = 'a "b"\n\\ ü'
+    made.build_strategy.memory_optimize = False
+    made.build_strategy.trainers_endpoints = ["a:1", "b:2"]
+    made.dgc_configs = {"sparsity": [0.984375, 0.996, 0.999]}
+    made.recompute_configs = {"checkpoints": ["x", "y"], "checkpoint_shape": [4, 8]}
+    made.amp_configs = {"decr_ratio": 0.1}
+    made.a_sync = False
+    made.a_sync_configs = {"k_steps": 400}
+    text, again = saved(made, tmp_path)
+    assert again == made
+    assert "gradient_scale_strategy: One" in text
+
+
+@given(
+    st.floats(1e-30, 1e30),
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]))),
+    st.integers(1, 2**31 - 1),
+)
+def test_any_value_survives_the_round_trip(ratio: float, names: list[str], steps: int) -> None:
+    made = DistributedStrategy()
+    made.amp_configs = {"decr_ratio": ratio, "custom_black_list": names, "incr_every_n_steps": steps}
+    with TemporaryDirectory() as folder:
+        again = saved(made, Path(folder))[1]
+    assert again == made
+
+
+def test_a_file_of_paddle_loads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _warn_once.cache_clear()
+    path = tmp_path / "paddle.prototxt"
+    path.write_text(PADDLE)
+    made = DistributedStrategy()
+    made.amp_configs = {"custom_white_list": ["mul"], "incr_ratio": 3}
+    with caplog.at_level(logging.WARNING, "argosy"):
+        made.load_from_prototxt(path)
+    assert not made.sync_nccl_allreduce
+    assert made.fuse_grad_size_in_MB == 16
+    assert made.amp_configs["custom_white_list"] == ["conv2d", "matmul"]
+    assert made.amp_configs["incr_ratio"] == 3.0
+    assert made.execution_strategy.num_threads == 3
+    assert "Currently, fuse_broadcast_ops only works under Reduce mode." in caplog.messages
+
+
+def test_enums_may_be_numbers_as_later_paddles_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "s.prototxt"
+    path.write_text("mode: COLLECTIVE build_strategy { reduce_strategy: 0 gradient_scale_strategy: 1 }")
+    made = DistributedStrategy()
+    made.load_from_prototxt(path)
+    assert made.build_strategy.gradient_scale_strategy is BuildStrategy.GradientScaleStrategy.One
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sync_batch_norm: true\nnccl_com_num: 2\n", "line 2: .* no field 'nccl_com_num'.*'nccl_comm_num'"),
+        ("amp_configs {\n  decr_ration: 1\n}", "line 2: AMPConfig has no field 'decr_ration'.*'decr_ratio'"),
+        ("sync_batch_norm: true\namp_configs {\n", "line 2: .*correct the line"),
+        ("sync_batch_norm: 7", "line 1: "),
+        ("mode: SOMETHING", "line 1: "),
+        ("sync_batch_norm: true\nnccl_comm_num: 0", "nccl_comm_num is 0; use a whole number of at least 1"),
+        ("sync_batch_norm: true\nelastic: true", "elastic is True, which Argosy does not have yet"),
+        ("sync_batch_norm: true\namp_configs { incr_ratio: nan }", r"amp_configs\['incr_ratio'\] is nan"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_path_and_changes_nothing(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    path = tmp_path / "wrong.prototxt"
+    path.write_text(text)
+    made = DistributedStrategy()
+    with pytest.raises(ConfigError, match=f"(?s)wrong.prototxt.*{words}"):
+        made.load_from_prototxt(path)
+    assert made == DistributedStrategy()
+
+
+def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
+    made = DistributedStrategy()
+    with pytest.raises(ConfigError, match="cannot read the strategy .*gone.prototxt: No such file"):
+        made.load_from_prototxt(tmp_path / "gone.prototxt")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="bytes is not a text in UTF-8"):
+        made.load_from_prototxt(tmp_path / "bytes")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match="cannot write the strategy to .*folder"):
+        made.save_to_prototxt(tmp_path / "folder")
+
+
+def test_every_field_has_its_place_in_a_file(tmp_path: Path) -> None:
+    there = {n: replace(f, status="works") for n, f in DistributedStrategy.fields.items()}
+    made = type("AllThere", (DistributedStrategy,), {"fields": there})()
+    for name, field in there.items():
+        if field.kind == "bool":
+            setattr(made, name, not field.default)
+    path = tmp_path / "all.prototxt"
+    made.save_to_prototxt(path)
+    again = type(made)()
+    again.load_from_prototxt(path)
+    assert again == made

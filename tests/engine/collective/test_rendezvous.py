@@ -1,0 +1,98 @@
+"""How ranks meet at rank 0's endpoint, and what is said when they do not."""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+import socket
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from torch._C._distributed_c10d import Store
+
+from argosy.engine.collective.identity import Identity
+from argosy.engine.collective.rendezvous import open_store
+from argosy.engine.errors import CollectiveError, ConfigError
+
+
+def free_endpoint() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def rank(number: int, master: str, restart: int = 0, token: str = "") -> Identity:
+    return Identity(rank=number, size=2, master=master, hosts_store=number == 0, restart=restart, token=token)
+
+
+def test_both_ranks_see_one_store() -> None:
+    master = free_endpoint()
+    first = open_store(rank(0, master), 10)
+    second = open_store(rank(1, master), 10)
+    first.set("key", "value")
+    assert second.get("key") == b"value"
+
+
+def test_a_rank_that_comes_first_waits_for_rank_0() -> None:
+    master = free_endpoint()
+    found: list[Store] = []
+    waiting = threading.Thread(target=lambda: found.append(open_store(rank(1, master), 20)))
+    waiting.start()
+    time.sleep(0.3)
+    first = open_store(rank(0, master), 10)
+    first.set("key", "value")
+    waiting.join(timeout=20)
+    assert found[0].get("key") == b"value"
+
+
+def test_an_endpoint_that_never_answers_is_named_with_what_was_tried() -> None:
+    master = free_endpoint()
+    began = time.monotonic()
+    with pytest.raises(CollectiveError) as e:
+        open_store(rank(1, master), 1.0)
+    assert time.monotonic() - began < 5
+    message = str(e.value)
+    assert f"rank 0 at {master} never answered: " in message
+    assert "tries in 1 s, the last one: Connection refused; check that its process runs" in message
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        master = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(
+            ConfigError, match=f"rank 0 cannot listen at {master}: Address already in use; end what"
+        ):
+            open_store(rank(0, master), 5)
+
+
+def test_a_socket_that_takes_connections_is_no_store_yet() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # as the launcher's, before rank 0 has come up
+        master = f"127.0.0.1:{listener.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(CollectiveError) as e:
+            open_store(rank(1, master), 1.0)
+        assert time.monotonic() - began < 5
+    assert f"rank 0 at {master} takes connections, but has not opened the job's store within 1 s" in str(
+        e.value
+    )
+    assert "it has not come to fleet.init, or something else listens there" in str(e.value)
+
+
+def test_the_socket_of_the_launcher_is_used_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("ARGOSY_STORE_FD", str(os.dup(listener.fileno())))
+        master = f"127.0.0.1:{listener.getsockname()[1]}"
+    first = open_store(rank(0, master), 5)
+    first.set("key", "value")
+    monkeypatch.delenv("ARGOSY_STORE_FD")
+    assert open_store(rank(1, master), 5).get("key") == b"value"
+
+
+@pytest.mark.parametrize("other", [{"restart": 1}, {"token": "of another job"}])
+def test_a_rank_of_another_life_or_job_meets_nobody(other: dict[str, object]) -> None:
+    master = free_endpoint()
+    first = open_store(rank(0, master), 5)
+    stranger = open_store(rank(1, master, **other), 5)
+    first.set("key", "value")
+    assert not stranger.check(["key"])
+    with pytest.raises(RuntimeError):
+        stranger.wait(["key"], timedelta(milliseconds=50))

@@ -1,0 +1,70 @@
+"""Ranks with different programs find out before the first step, and say which and where."""
+
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+import argosy as paddle
+from argosy.distributed import fleet
+from argosy.engine import collective
+from argosy.engine.collective.schedule import _difference
+from argosy.engine.errors import ScheduleError
+from tests.ranks import Nursery
+
+
+def train(width: int, batch: int = 4) -> None:
+    """One step of a perceptron with so many hidden units."""
+    x = paddle.static.data("x", [None, 8])
+    loss = paddle.mean(paddle.static.nn.fc(paddle.static.nn.fc(x, width), 2))
+    fleet.distributed_optimizer(paddle.optimizer.SGD(0.1)).minimize(loss)
+    exe = paddle.static.Executor()
+    exe.run(paddle.static.default_startup_program())
+    exe.run(feed={"x": np.ones((batch, 8), "float32")}, fetch_list=[loss])
+    print("a step was done")
+
+
+def another_width() -> None:
+    fleet.init(is_collective=True)
+    train(16 if fleet.worker_index() == 1 else 32)
+
+
+def another_batch() -> None:
+    fleet.init(is_collective=True)
+    train(16, batch=2 + fleet.worker_index())
+
+
+def one_more_collective() -> None:
+    world = collective.connect()
+    collective.compare_schedules(world, ["a", "b"])
+    lines = ["all_reduce dp w@GRAD", "all_reduce dp b@GRAD"]
+    with pytest.raises(ScheduleError) as e:
+        collective.compare_schedules(world, lines[: 1 if world.rank == 2 else 2])
+    assert str(e.value) == (
+        "the ranks have different programs: collective 2 of rank 2 is 'nothing more', and that of rank 0 is "
+        "'all_reduce dp b@GRAD'; build the same model with the same arguments on every rank"
+    )
+    collective.compare_schedules(world, ["c"])  # and they can go on, if they like
+
+
+def test_different_programs_end_on_every_rank_with_the_first_difference(ranks: Nursery) -> None:
+    for end in ranks.run(2, another_width):
+        assert end.code == 1, end.said
+        assert "ScheduleError: the ranks have different programs: collective 1 of rank 1 is '" in end.said
+        last = end.said.splitlines()[-1]
+        assert "rank 0 is '" in last
+        assert "[8, 16]" in last
+        assert "[8, 32]" in last
+        assert "a step was done" not in end.said
+
+
+def test_batches_may_differ(ranks: Nursery) -> None:
+    assert all("a step was done" in said for said in ranks.check(2, another_batch))
+
+
+def test_a_collective_too_few_is_named(ranks: Nursery) -> None:
+    ranks.check(3, one_more_collective)
+
+
+def test_the_minority_is_the_one_that_differs() -> None:
+    message = _difference([["a", "x"], ["a", "b"], ["a", "x"], ["a", "b"], ["a", "b"]])
+    assert "collective 2 of rank 0 (and 1 more ranks) is 'x', and that of rank 1 is 'b'" in message

@@ -1,0 +1,113 @@
+"""The world of a process: connected once, alone without others, left with a word."""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+import threading
+import time
+
+import pytest
+import torch
+
+from argosy.engine import collective
+from argosy.engine.collective import Identity
+from argosy.engine.errors import ConfigError
+from tests.ranks import Nursery
+
+
+def one_world() -> None:
+    world = collective.connect()
+    assert collective.is_connected()
+    assert collective.connect() is world
+    assert collective.world() is world
+    assert (world.rank, world.size) == (int(os.environ["PADDLE_TRAINER_ID"]), 3)
+    with pytest.raises(ConfigError, match=f"this process is rank {world.rank} of 3 already"):
+        collective.connect(Identity(rank=1, size=2))
+    assert world.step == 0
+    world.count_step()
+    assert world.step == 1
+
+
+def a_meeting() -> None:
+    world = collective.connect()
+    time.sleep(0.1 * world.rank)
+    assert world.meet("values#1 of a test", f"of rank {world.rank}") == [
+        "of rank 0",
+        "of rank 1",
+        "of rank 2",
+    ]
+    assert world.meet("values#2 of a test") == [""] * 3
+    assert world.watch.own.waiting == ""
+
+
+def a_long_meeting() -> None:
+    world = collective.connect()
+    if world.rank == 2:
+        time.sleep(4)  # longer than the others need to be sure of anything
+    world.meet("values#1")
+    world.group("dp").all_reduce(torch.ones(1))
+
+
+def leaving() -> None:
+    world = collective.connect()
+    world.group("dp").barrier()
+    if world.rank == 1:
+        collective.disconnect()
+        assert not collective.is_connected()
+        assert collective.world().size == 1
+        return
+    until = time.monotonic() + 10
+    while not world.watch.look()[1].end:
+        assert time.monotonic() < until
+    assert world.watch.records[1].end == "done"
+
+
+def no_threads_in_the_way() -> None:
+    world = collective.connect()
+    world.group("dp").barrier()
+    assert [t.name for t in threading.enumerate() if not t.daemon] == ["MainThread"]
+
+
+def test_a_process_has_one_world_and_one_rank(ranks: Nursery) -> None:
+    ranks.check(3, one_world)
+
+
+def test_a_meeting_gives_every_rank_what_all_have_brought(ranks: Nursery) -> None:
+    ranks.check(3, a_meeting)
+
+
+def test_ranks_that_wait_for_a_late_one_do_not_give_up_on_each_other(ranks: Nursery) -> None:
+    ranks.check(3, a_long_meeting)
+
+
+def test_a_rank_that_leaves_says_so(ranks: Nursery) -> None:
+    ranks.check(2, leaving)
+
+
+def test_only_the_main_thread_keeps_a_rank_alive(ranks: Nursery) -> None:
+    ranks.check(2, no_threads_in_the_way)
+
+
+def test_without_others_the_world_is_of_one_rank() -> None:
+    world = collective.world()
+    assert not collective.is_connected()
+    assert (world.rank, world.size, world.store) == (0, 1, None)
+    assert world.who(0) == "rank 0"
+    collective.compare_schedules(world, ["all_reduce dp w@GRAD"])
+
+
+def test_a_job_of_one_rank_opens_no_store() -> None:
+    try:
+        world = collective.connect(Identity())
+        assert collective.is_connected()
+        assert world.store is None
+        assert collective.connect(Identity()) is world
+    finally:
+        collective.disconnect()
+    assert not collective.is_connected()
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "inf"])
+def test_times_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("ARGOSY_CONNECT_TIMEOUT_S", value)
+    with pytest.raises(ConfigError, match=f"ARGOSY_CONNECT_TIMEOUT_S='{value}' is no time in seconds"):
+        collective.connect(Identity(rank=1, size=2))

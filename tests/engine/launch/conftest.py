@@ -1,0 +1,101 @@
+"""fleetrun as a real command in a directory of its own; nothing that it started may outlive the test."""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]  # it has no annotations
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FOREIGN = (
+    "PADDLE_",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_",
+    "MASTER_",
+    "ARGOSY_",
+    "FLAGS_",
+    "OMP_",
+    "CUDA_",
+    "TORCHELASTIC",
+)
+
+
+class Fleetrun:
+    """Writes scripts, starts jobs in `directory`, and knows every process that came of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.mark = uuid.uuid4().hex
+        path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)])
+        self.environ = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+        self.environ |= {"PYTHONPATH": path, "TEST_MARK": self.mark}
+
+    def script(self, text: str, name: str = "train.py") -> str:
+        (self.directory / name).write_text(
+            "import os, sys, time, signal, subprocess\nrank = os.environ['RANK']\n" + text
+        )
+        return name
+
+    def start(self, *words: str, **environ: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "argosy.distributed.launch", *words],
+            cwd=self.directory,
+            env=self.environ | environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*words, **environ)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def log(self, local_rank: int, old: str = "") -> str:
+        return (self.directory / "log" / f"workerlog.{local_rank}{old}").read_text()
+
+    def wait_for(self, name: str, timeout_s: float = 30.0) -> str:
+        """What a rank has written to this file, as soon as it is there."""
+        until = time.monotonic() + timeout_s
+        path = self.directory / name
+        while not (path.exists() and path.read_text().endswith("\n")):
+            assert time.monotonic() < until, f"{name} did not come"
+            time.sleep(0.02)
+        return path.read_text().strip()
+
+    def alive(self) -> list[psutil.Process]:
+        """All processes that carry the mark of this test; a zombie is gone but for its name."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if (
+                    process.environ().get("TEST_MARK") == self.mark
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def all_gone(self, within_s: float) -> bool:
+        until = time.monotonic() + within_s
+        while self.alive() and time.monotonic() < until:
+            time.sleep(0.05)
+        return not self.alive()
+
+
+@pytest.fixture
+def fleetrun(tmp_path: Path) -> Iterator[Fleetrun]:
+    made = Fleetrun(tmp_path)
+    yield made
+    left = made.alive()
+    for process in left:
+        process.kill()
+    assert not left, f"left behind: {left}"

@@ -1,0 +1,143 @@
+"""The command line: words into a Configuration; what makes no sense is said before anything starts."""
+
+# SPDX-License-Identifier: Apache-2.0
+import subprocess
+import sys
+
+import pytest
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.launch.cli import parse, parser
+from argosy.engine.launch.configuration import Configuration, shown
+
+
+def test_the_list_of_options_is_a_decision() -> None:
+    names = {s for action in parser()._actions for s in action.option_strings}
+    assert names == {
+        *(
+            "-h",
+            "--help",
+            "-m",
+            "--module",
+            "--paddle",
+            "--log_dir",
+            "--log_level",
+            "--tee",
+            "--max_restarts",
+        ),
+        *(
+            "--timeout",
+            "--nproc_per_node",
+            "--gpus",
+            "--selected_gpus",
+            "--devices",
+            "--xpus",
+            "--selected_xpus",
+        ),
+        *("--run_mode", "--ips", "--host", "--start_port", "--servers", "--server_num", "--workers"),
+        *("--worker_num", "--heter_workers", "--heter_worker_num", "--http_port"),
+    }
+
+
+def test_the_defaults_are_those_of_the_dataclass() -> None:
+    assert parse(["train.py"]) == Configuration("train.py")
+
+
+@pytest.mark.parametrize("word", ["--nproc_per_node=2", "--nproc-per-node=2", "--nproc-per_node=2"])
+def test_dash_and_underscore_are_the_same(word: str) -> None:
+    assert parse([word, "t.py"]).nproc_per_node == 2
+
+
+def test_a_value_may_stand_in_the_next_word() -> None:
+    config = parse(["--max-restarts", "3", "--ips", "10.0.0.1, 10.0.0.2", "--timeout", "5", "t.py", "x"])
+    assert (config.max_restarts, config.ips, config.timeout_s) == (3, ("10.0.0.1", "10.0.0.2"), 5.0)
+    assert (config.script, config.script_args) == ("t.py", ("x",))
+
+
+def test_all_that_follows_the_script_is_the_scripts() -> None:
+    rest = ("--gpus=7", "--worker_num", "3", "-m", "--log-dir", "x", "--", "-h")
+    config = parse(["--gpus=0", "t.py", *rest])
+    assert config.script_args == rest
+    assert config.gpus == ("0",)
+
+
+@pytest.mark.parametrize("name", ["--gpus", "--selected_gpus", "--selected-gpus", "--devices"])
+def test_devices_have_three_names(name: str) -> None:
+    assert parse([f"{name}=0,1", "t.py"]).gpus == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--nproc_per_nod=2", "t.py"], "unknown option --nproc_per_nod .did you mean --nproc_per_node"),
+        (["--nproc_per_node=two", "t.py"], "invalid int value: 'two'"),
+        (["--nproc_per_node=2"], "no script is given"),
+        (["--nproc_per_node"], "expected one argument"),
+        (["--nproc_per_node=0", "t.py"], "--nproc_per_node=0: at least one process"),
+        (["--xpus=0", "t.py"], "--xpus=0: XPUs are not supported"),
+        (["--gpus=", "t.py"], "--gpus=: an entry is empty"),
+        (["--gpus=0,0", "t.py"], "--gpus=0,0: 0 stands there more than once"),
+        (["--ips=a,,b", "t.py"], "--ips=a,,b: an entry is empty"),
+        (["--max_restarts=-1", "t.py"], "--max_restarts=-1: use 0"),
+        (["--timeout=0", "t.py"], "--timeout=0: use a number of seconds greater than 0"),
+        (["--timeout=nan", "t.py"], "--timeout=nan"),
+        (["--start_port=70000", "t.py"], "--start_port=70000 is no port"),
+        (["--host=c", "--ips=a,b", "t.py"], "--host=c is not among --ips=a,b"),
+        (["--run_mode=fast", "t.py"], "invalid choice: 'fast'"),
+        (["--worker_num=2", "--ips=a,b", "t.py"], "--ips=a,b asks .* --worker_num=2 for parameter servers"),
+        (["--run_mode=collective", "--server_num=1", "t.py"], "--run_mode=collective asks .* --server_num=1"),
+        (["--run_mode=ps", "--nproc_per_node=2", "t.py"], "--nproc_per_node=2 asks .* --run_mode=ps for"),
+        (
+            ["--server_num=2", "--servers=a:1", "--worker_num=1", "t.py"],
+            "--server_num=2, but --servers lists 1",
+        ),
+        (["--servers=a", "t.py"], "'a' is no endpoint; write host:port"),
+        (["--server_num=1", "--worker_num=1", "t.py"], "parameter-server jobs are not there yet"),
+        (["--run_mode=ps-heter", "t.py"], "--run_mode=ps-heter: parameter-server jobs are not there yet"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(words)
+
+
+def test_the_mode_is_not_guessed_from_words_of_the_script() -> None:
+    assert parse(["t.py", "--servers=x", "--worker_num=2"]).script_args == ("--servers=x", "--worker_num=2")
+
+
+def test_a_python_caller_gets_the_same_errors() -> None:
+    with pytest.raises(ConfigError, match="at least one process"):
+        Configuration("t.py", nproc_per_node=0)
+    with pytest.raises(ConfigError, match="is no mode"):
+        Configuration("t.py", run_mode="fast")
+    with pytest.raises(ConfigError, match="is no level"):
+        Configuration("t.py", log_level="loud")
+    with pytest.raises(ConfigError, match="ips='a,b' is a str; write a tuple"):
+        Configuration("t.py", ips="a,b")
+
+
+def test_the_banner_has_the_shape_of_the_seed() -> None:
+    lines = shown(parse(["--gpus=0,1", "train.py", "--lr", "1"])).splitlines()
+    assert lines[0] == "-----------  Configuration Arguments -----------"
+    assert lines[-1] == "-" * 48
+    names = [line.partition(":")[0] for line in lines[1:-1]]
+    assert names == sorted(names)
+    wanted = [
+        "gpus: 0,1",
+        "heter_worker_num: None",
+        "heter_workers: ",
+        "http_port: None",
+        "ips: 127.0.0.1",
+        "log_dir: log",
+    ]
+    assert [line for line in lines if line in wanted] == wanted
+    assert "training_script_args: ['--lr', '1']" in lines
+
+
+def test_the_launcher_needs_neither_torch_nor_numpy() -> None:
+    code = (
+        "import sys; import argosy.engine.launch.cli, argosy.engine.launch.supervise;"
+        "print([m for m in ('torch', 'numpy', 'rich', 'asyncio') if m in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"

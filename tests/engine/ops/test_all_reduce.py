@@ -1,0 +1,61 @@
+"""all_reduce and wait: the value, the memory, the shape, and the bytes on the wire."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from argosy.engine import collective
+from argosy.engine.ir.program import Program
+from argosy.engine.ops.all_reduce import SPEC, WAIT_SPEC, all_reduce, bytes_sent, wait
+from argosy.engine.ops.spec import OpSpec
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)
+
+
+def sums() -> None:
+    """On every rank: the sum lies in the tensor's own memory, whatever its dtype and its order in memory."""
+    world = collective.world()
+    for dtype in DTYPES:
+        x = torch.arange(6, dtype=dtype).reshape(2, 3) + world.rank
+        for mine in (x.clone(), x.t().contiguous().t()):
+            found = SPEC.kernel(mine, "dp", "x@GRAD")
+            assert found.tensor is mine
+            assert WAIT_SPEC.kernel(found) is mine
+            wanted = sum(torch.arange(6, dtype=dtype).reshape(2, 3) + rank for rank in range(world.size))
+            assert torch.equal(mine, wanted), f"{dtype}: {mine}"
+    several = [torch.full((1000,), float(world.rank + i)) for i in range(8)]
+    started = [SPEC.kernel(x, "dp", f"x_{i}") for i, x in enumerate(several)]
+    for i, pending in reversed(list(enumerate(started))):  # in any order
+        assert torch.equal(WAIT_SPEC.kernel(pending), torch.full((1000,), 1.0 + 2 * i))
+
+
+def test_two_ranks_get_the_sum_in_place(run_ranks: Callable[[int, Callable[[], None]], None]) -> None:
+    run_ranks(2, sums)
+
+
+def test_alone_the_sum_is_the_tensor_itself() -> None:
+    x = torch.ones(3)
+    assert WAIT_SPEC.kernel(SPEC.kernel(x, "dp", "x")) is x
+    assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_in_a_program_both_values_lie_in_the_memory_of_the_input() -> None:
+    program = Program()
+    x = program.data("x", [None, 3]).value
+    with program.recording():
+        y = wait(all_reduce(x, "dp", "x"))
+    assert (y.shape, y.dtype) == (x.shape, x.dtype)
+    assert y.untyped_storage()._cdata == x.untyped_storage()._cdata
+
+
+def test_ranks_must_agree_on_the_sum_and_not_on_the_wait() -> None:
+    assert OpSpec.known[all_reduce].communicates
+    assert not OpSpec.known[wait].communicates
+    assert OpSpec.known[all_reduce].paddle_name == "c_allreduce_sum"
+
+
+@pytest.mark.parametrize(("ranks", "wanted"), [(1, 0), (2, 4000), (4, 6000)])
+def test_a_ring_sends_every_element_twice_less_the_share_a_rank_keeps(ranks: int, wanted: int) -> None:
+    assert bytes_sent(torch.ones(1000), ranks) == wanted

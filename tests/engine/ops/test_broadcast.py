@@ -1,0 +1,51 @@
+"""broadcast: every rank gets the tensor of one of them, in place."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
+
+import torch
+
+from argosy.engine import collective
+from argosy.engine.ir.program import Program
+from argosy.engine.ops.broadcast import SPEC, broadcast
+from argosy.engine.ops.spec import OpSpec
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32)
+DTYPES += (torch.uint8, torch.int8, torch.int16, torch.bool, torch.complex64)
+
+
+def spread() -> None:
+    """Values of any dtype, with the elements in any order in memory, empty ones and single numbers."""
+    rank = collective.world().rank
+    for dtype in DTYPES:
+        x = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype)
+        for wanted in (x, x.t().contiguous().t()):
+            mine = wanted.clone() if rank == 0 else torch.zeros_like(wanted)
+            assert SPEC.kernel(mine, 0, "dp", "w") is mine
+            assert torch.equal(mine, wanted), f"{dtype}: {mine}"
+    single = torch.tensor(float(rank))
+    assert SPEC.kernel(single, 1, "dp", "single").item() == 1.0
+    assert SPEC.kernel(torch.empty(0, 3), 0, "dp", "nothing").shape == (0, 3)
+
+
+def test_two_ranks_get_the_values_of_one(run_ranks: Callable[[int, Callable[[], None]], None]) -> None:
+    run_ranks(2, spread)
+
+
+def test_alone_the_value_is_the_tensor_itself() -> None:
+    x = torch.ones(3)
+    assert SPEC.kernel(x, 0, "dp", "w") is x
+
+
+def test_in_a_program_the_value_lies_in_the_memory_of_the_input() -> None:
+    program = Program()
+    x = program.data("x", [None, 3]).value
+    with program.recording():
+        y = broadcast(x, 0, "dp", "x")
+    assert (y.shape, y.dtype) == (x.shape, x.dtype)
+    assert y.untyped_storage()._cdata == x.untyped_storage()._cdata
+
+
+def test_ranks_must_agree_on_it() -> None:
+    assert OpSpec.known[broadcast].communicates
+    assert OpSpec.known[broadcast].paddle_name == "c_broadcast"

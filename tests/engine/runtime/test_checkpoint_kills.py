@@ -1,0 +1,180 @@
+"""Checkpoints and real kills: of one process at any moment, of one rank of two, and parts that are missing."""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import argosy as paddle
+from argosy import nn, static
+from argosy.engine import collective
+from argosy.engine.errors import ConfigError
+from argosy.engine.runtime import store
+from argosy.engine.runtime.checkpoint import Checkpoint, Position
+from argosy.engine.runtime.executor import Executor
+from argosy.engine.runtime.scope import Scope
+
+ROOT = Path(__file__).parents[3]
+JOB = Path(__file__).with_name("checkpoint_job.py")
+RunRanks = Callable[[int, Callable[[], None]], None]
+
+
+_started: list["subprocess.Popen[str]"] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    yield
+    for process in _started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    _started.clear()
+
+
+def start(folder: Path, *options: str, ranks: int = 1) -> "subprocess.Popen[str]":
+    """The job in a session of its own: alone, or under fleetrun with one restart."""
+    folder.mkdir(exist_ok=True)
+    launcher = ["-m", "argosy.distributed.launch", f"--nproc_per_node={ranks}", "--max_restarts=1"]
+    launcher += ["--log_dir", str(folder / "log")]
+    foreign = ("PADDLE_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "ARGOSY_", "TORCHELASTIC_")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    made = subprocess.Popen(
+        [sys.executable, *(launcher if ranks > 1 else []), str(JOB), str(folder), *options],
+        env=environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    _started.append(made)
+    return made
+
+
+def to_the_end(process: "subprocess.Popen[str]") -> str:
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    return output
+
+
+def assert_equal_results(found: Path, wanted: Path, ranks: int = 1) -> None:
+    for rank in range(ranks):
+        one, other = np.load(found / f"result-{rank}.npz"), np.load(wanted / f"result-{rank}.npz")
+        assert sorted(one) == sorted(other)
+        assert [name for name in one if not np.array_equal(one[name], other[name])] == []
+
+
+def test_killed_at_any_moment_it_goes_on_and_ends_equal(tmp_path: Path) -> None:
+    # So wide a layer that saving takes longer than training: most kills hit a save.
+    options = ("--hidden", "100000", "--every", "1")
+    straight = start(tmp_path / "straight", *options)
+    kills = random.Random()
+    for _ in range(3):
+        process = start(tmp_path / "killed", *options)
+        assert process.stdout is not None
+        while "step" not in process.stdout.readline():
+            assert process.poll() is None
+        time.sleep(kills.uniform(0, 0.4))
+        process.send_signal(kills.choice([signal.SIGKILL, signal.SIGTERM]))
+        process.communicate()
+        assert process.returncode < 0
+        parts = sorted((tmp_path / "killed" / "checkpoints").glob("step-*/rank-0-of-1.safetensors"))
+        for path in parts:
+            store.read_tensors(path)  # what is there under its name is whole
+    to_the_end(start(tmp_path / "killed", *options))
+    to_the_end(straight)
+    assert_equal_results(tmp_path / "killed", tmp_path / "straight")
+    left = [p for p in (tmp_path / "killed" / "checkpoints").rglob("*") if p.name.endswith(".tmp")]
+    assert left == []
+
+
+def test_fleetrun_restarts_a_job_whose_rank_was_killed_and_it_ends_equal(tmp_path: Path) -> None:
+    step = random.Random().randrange(1, 20)
+    to_the_end(start(tmp_path / "straight", ranks=2))
+    output = to_the_end(start(tmp_path / "killed", "--kill-step", str(step), "--kill-rank", "1", ranks=2))
+    assert "SIGKILL" in output
+    if step >= 3:
+        assert f"resumed at step {step // 3 * 3} " in output
+    assert_equal_results(tmp_path / "killed", tmp_path / "straight", ranks=2)
+
+
+# --- what ranks make of missing parts ---------------------------------------------------------------------
+
+
+def job(width: int = 3) -> tuple[Executor, Any, Scope]:
+    main, startup, scope = static.Program(), static.Program(), Scope()
+    with static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        x = static.data("x", [None, 2])
+        loss = paddle.mean(nn.BatchNorm1D(width)(nn.Linear(2, width)(x)))
+        paddle.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    exe = Executor()
+    exe.run(startup, scope=scope)
+    exe.run(main, feed={"x": np.full((4, 2), collective.world().rank, "float32")}, scope=scope)
+    return exe, main, scope
+
+
+def same_folder() -> Path:
+    """A folder for all ranks, made by rank 0."""
+    made = tempfile.mkdtemp() if collective.world().rank == 0 else ""
+    return Path(collective.world().group("util").all_gather_bytes(made.encode())[0].decode())
+
+
+def ranks_agree() -> None:
+    rank, util = collective.world().rank, collective.world().group("util")
+    folder = same_folder()
+    own, other = folder / f"rank-{rank}", folder / "together"
+    try:
+        # Folders of their own, as on hosts without a shared file system: only rank 0 has the parameters.
+        exe, main, scope = job()
+        for step in (1, 2, 3):
+            scope.get("linear_0.w_0").fill_(10 * step + rank)
+            scope.get("batch_norm1d_0.w_1").fill_(20 * step + rank)
+            Checkpoint(own).save(step, exe, main, epoch=step, scope=scope)
+        held, _ = store.read_tensors(own / "step-00000003" / f"rank-{rank}-of-2.safetensors")
+        assert ("linear_0.w_0" in held) == (rank == 0)
+        assert any("velocity" in name for name in held) == (rank == 0)
+        assert "batch_norm1d_0.w_1" in held
+        if rank == 1:
+            (own / "step-00000003" / "rank-1-of-2.safetensors").unlink()
+        util.barrier()
+        assert Checkpoint(own).restore(exe, main, scope) == Position(2, 2, 0)
+        assert scope.get("linear_0.w_0").unique().tolist() == [20.0]  # rank 0's
+        assert scope.get("batch_norm1d_0.w_1").unique().tolist() == [40.0 + rank]  # everybody's own
+        # Parts of two saves of one step are no checkpoint, even if each is whole.
+        before = own / "step-00000002" / f"rank-{rank}-of-2.safetensors"
+        shutil.copy(before, own / "old")
+        Checkpoint(own).save(2, exe, main, scope=scope)
+        if rank == 1:
+            shutil.copy(own / "old", before)
+        util.barrier()
+        assert Checkpoint(own).restore(exe, main, scope) == Position(1, 1, 0)
+        # A program that differs on one rank is refused on all of them.
+        Checkpoint(other).save(1, exe, main, scope=scope)
+        others = job(3 + rank)
+        with pytest.raises(ConfigError, match=r"of another program: .* \(rank 1\)"):
+            Checkpoint(other).restore(*others)
+        util.barrier()
+        assert {p.name for p in (other / "step-00000001").iterdir()} == {
+            "rank-0-of-2.safetensors",
+            "rank-1-of-2.safetensors",
+        }
+        util.barrier()
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+        if rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_ranks_agree_on_the_newest_step_that_all_have(run_ranks: RunRanks) -> None:
+    run_ranks(2, ranks_agree)

@@ -1,0 +1,181 @@
+"""Two hosts: network namespaces with a cable between them, and a fleetrun in each.
+
+host a   10.77.N.1/30 on "cable" ──── "cable" 10.77.N.2/30   host b
+         192.0.2.1    on "astray", up, without anybody behind it (both hosts)
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from argosy.engine import collective
+from tests.engine.launch.conftest import Fleetrun
+from tests.jobs.test_launchers import SCRIPT, check_equal, train_with_given_variables
+from tests.ranks import Nursery
+
+CLONE_NEWNET = 0x40000000
+
+
+def ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+
+class Hosts:
+    """Two namespaces, and the launchers in them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.fleetrun = Fleetrun(directory)
+        number = os.getpid() % 250
+        self.names = [f"argosy-{os.getpid()}-{letter}" for letter in "ab"]
+        self.addresses = [f"10.77.{number}.1", f"10.77.{number}.2"]
+        self._made: list[str] = []
+
+    def set_up(self) -> None:
+        for name in self.names:
+            ip("netns", "add", name)
+            self._made.append(name)
+        a, b = self.names
+        ip("-n", a, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", b)
+        for name, address in zip(self.names, self.addresses, strict=True):
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "addr", "add", f"{address}/30", "dev", "cable")
+            ip("-n", name, "link", "set", "cable", "up")
+            # Another interface, which leads nowhere and has the same address on both hosts.
+            ip("-n", name, "link", "add", "astray", "type", "veth", "peer", "name", "nowhere")
+            ip("-n", name, "addr", "add", "192.0.2.1/24", "dev", "astray")
+            ip("-n", name, "link", "set", "astray", "up")
+
+    def tear_down(self) -> None:
+        for process in self.fleetrun.alive():
+            process.kill()
+        for name in self._made:  # its interfaces go with it
+            ip("netns", "del", name)
+
+    def start(self, host: int, *words: str, ips: str = "", **environ: str) -> subprocess.Popen[str]:
+        """fleetrun with one rank on this host."""
+        directory = self.fleetrun.directory / str(host)
+        directory.mkdir()
+        launch = [sys.executable, "-W", "error", "-m", "argosy.distributed.launch", "--nproc_per_node=1"]
+        return subprocess.Popen(
+            [
+                "ip",
+                "netns",
+                "exec",
+                self.names[host],
+                *launch,
+                f"--ips={ips or ','.join(self.addresses)}",
+                *words,
+            ],
+            cwd=directory,
+            env=self.fleetrun.environ | {"OMP_NUM_THREADS": "1"} | environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    made = Hosts(tmp_path)
+    try:
+        made.set_up()
+    except OSError as e:
+        made.tear_down()
+        pytest.skip(f"network namespaces are not permitted here: {e}")
+    yield made
+    made.tear_down()
+
+
+def listening(pid: str) -> set[str]:
+    """The addresses at which the processes of this one's network namespace listen."""
+    lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    found = [line.split()[1].partition(":")[0] for line in lines if line.split()[3] == "0A"]
+    return {".".join(str(byte) for byte in reversed(bytes.fromhex(text))) for text in found}
+
+
+def across_the_cable() -> None:
+    """On a rank of the nursery: move to a host, and be told only where rank 0 is, as by mpirun."""
+    rank = int(os.environ["PADDLE_TRAINER_ID"])
+    names, addresses = os.environ["NAMES"].split(","), os.environ["ADDRESSES"].split(",")
+    for name in [n for n in os.environ if n.startswith(("PADDLE_", "ARGOSY_STORE_FD", "LOCAL_"))]:
+        del os.environ[name]
+    with open(f"/run/netns/{names[rank]}") as there:
+        assert ctypes.CDLL(None).setns(there.fileno(), CLONE_NEWNET) == 0
+    os.environ |= {
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "MASTER_ADDR": addresses[0],
+    }
+    os.environ |= {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+    group = collective.connect().group("dp")
+    assert group.all_reduce(torch.full((3,), rank + 1.0)).tolist() == [3.0] * 3
+    assert listening("self") == {addresses[rank]}
+    group.barrier()
+
+
+def test_two_hosts_train_as_one_process_does(hosts: Hosts, tmp_path: Path, ranks: Nursery) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    jobs = [hosts.start(host, SCRIPT, f"--out={tmp_path}", "--pause_s=0.3") for host in (0, 1)]
+    ranks.check(1, train_with_given_variables, GIVEN="{}", OUT=str(alone))
+    for host in (0, 1):
+        pid = hosts.fleetrun.wait_for(f"step.{host}", 60).split()[1]
+        # Neither everywhere, nor at the interface that leads nowhere.
+        assert listening(pid) == {hosts.addresses[host]}
+    said = [job.communicate(timeout=60)[0] for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], "\n".join(said)
+    check_equal(tmp_path, alone)
+
+
+def test_the_interface_is_the_one_of_the_route_to_rank_0(hosts: Hosts, ranks: Nursery) -> None:
+    ranks.check(
+        2,
+        across_the_cable,
+        NAMES=",".join(hosts.names),
+        ADDRESSES=",".join(hosts.addresses),
+        MASTER_PORT="6170",
+    )
+
+
+def test_a_rank_killed_on_one_host_ends_the_job_on_both(hosts: Hosts, tmp_path: Path) -> None:
+    jobs = [hosts.start(host, SCRIPT, f"--out={tmp_path}", "--pause_s=2") for host in (0, 1)]
+    pid = int(hosts.fleetrun.wait_for("step.1", 60).split()[1])
+    os.kill(pid, signal.SIGKILL)
+    began = time.monotonic()
+    said = [job.communicate(timeout=60)[0] for job in jobs]
+    assert time.monotonic() - began < 10, "\n".join(said)  # 5 s are promised; and a busy machine
+    assert [job.returncode for job in jobs] == [1, 1], "\n".join(said)
+    assert re.search(r"RankFailed: rank 1 of 2 on \S+ ended with SIGKILL", said[1]), said[1]
+    assert re.search(r"RankFailed: rank 0 of 2 on \S+ ended with exit code 1", said[0]), said[0]
+    assert "the connection to rank 1 broke" in said[0]
+    assert "the cause is in the logs of another host" in said[0]
+    assert hosts.fleetrun.all_gone(within_s=2)
+
+
+def test_a_host_that_is_not_in_the_list_starts_nothing(hosts: Hosts) -> None:
+    job = hosts.start(0, SCRIPT, ips="10.99.0.1,10.99.0.2")
+    said = job.communicate(timeout=60)[0]
+    assert job.returncode == 2, said
+    assert "this host is not among them" in said
+    assert hosts.addresses[0] in said
+    assert hosts.fleetrun.all_gone(within_s=1)
+
+
+def test_a_host_that_never_comes_is_named(hosts: Hosts) -> None:
+    job = hosts.start(1, SCRIPT, ARGOSY_CONNECT_TIMEOUT_S="2")
+    said = job.communicate(timeout=60)[0]
+    assert job.returncode == 1, said
+    assert f"CollectiveError: rank 0 at {hosts.addresses[0]}:6070 never answered: " in said
+    assert "Connection refused; check that its process runs" in said

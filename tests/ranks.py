@@ -1,0 +1,235 @@
+"""Real ranks for tests: processes with fleetrun's environment that run a function of a test file.
+
+To import torch takes seconds, so one process per test session, the nursery, imports it and forks the ranks:
+
+    pytest ──request──▶ nursery ──fork──▶ job ──fork──▶ rank 0, rank 1, …     each writes directory/N.txt
+           ◀─ directory/pids, directory/N.end (exit code and time) ── job
+
+Nothing is left: the kernel ends ranks whose job ends, and a test that is over ends what still runs.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOREIGN = (
+    "PADDLE_",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_",
+    "GROUP_",
+    "NODE_",
+    "MASTER_",
+    "ARGOSY_",
+    "FLAGS_",
+    "OMP_",
+)
+FOREIGN += ("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "TRAINING_ROLE", "GLOO_", "CUDA_")
+_PR_SET_PDEATHSIG = 1
+
+
+def clean_environ() -> dict[str, str]:
+    """This process's environment without what a launcher or a user may have left in it."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)} | {"PYTHONPATH": str(ROOT)}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a rank ended."""
+
+    code: int
+    """The exit code, or the negative number of the signal."""
+    at: float
+    """By time.monotonic(), which is the same clock for all processes."""
+    said: str
+
+
+class Job:
+    """The ranks of one run."""
+
+    def __init__(self, directory: Path, size: int) -> None:
+        self.directory, self.size = directory, size
+        self.pids: list[int] = json.loads(self._text("pids", 30.0))
+
+    def wait_for(self, rank: int, word: str, timeout_s: float = 30.0) -> None:
+        """Return as soon as a rank has printed this."""
+        self._until(lambda: word in self.said(rank), timeout_s, f"rank {rank} did not say {word!r}")
+
+    def said(self, rank: int) -> str:
+        return (self.directory / f"{rank}.txt").read_text()
+
+    def kill(self, rank: int, number: signal.Signals) -> float:
+        """Send a signal; gives the time."""
+        os.kill(self.pids[rank], number)
+        return time.monotonic()
+
+    def end_of(self, rank: int, timeout_s: float = 60.0) -> Ended:
+        code, at = self._text(f"{rank}.end", timeout_s).split()
+        return Ended(int(code), float(at), self.said(rank))
+
+    def close(self) -> None:
+        for rank, pid in enumerate(self.pids):
+            if not (self.directory / f"{rank}.end").exists():  # then its number is still its own
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                self.end_of(rank, 10.0)
+
+    def _text(self, name: str, timeout_s: float) -> str:
+        path = self.directory / name
+        self._until(path.exists, timeout_s, f"{name} did not come")
+        return path.read_text()
+
+    def _until(self, happened: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
+        until = time.monotonic() + timeout_s
+        while not happened():
+            if time.monotonic() > until:
+                said = "\n".join(f"rank {r}: {self.said(r)}" for r in range(self.size))
+                raise AssertionError(f"{otherwise} within {timeout_s:g} s\n{said}")
+            time.sleep(0.01)
+
+
+class Nursery:
+    """Starts jobs."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", __file__],
+            env=clean_environ() | {"OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            text=True,
+        )
+
+    @contextlib.contextmanager
+    def start(self, size: int, function: Callable[[], None], **environ: str) -> Iterator[Job]:
+        """Run a function without arguments, of the top level of a file, on so many ranks."""
+        with tempfile.TemporaryDirectory() as directory:
+            request = {"size": size, "file": function.__code__.co_filename, "function": function.__name__}
+            pipe = self._process.stdin
+            assert pipe is not None
+            pipe.write(json.dumps(request | {"environ": environ, "directory": directory}) + "\n")
+            pipe.flush()
+            job = Job(Path(directory), size)
+            try:
+                yield job
+            finally:
+                job.close()
+
+    def run(
+        self, size: int, function: Callable[[], None], timeout_s: float = 60.0, **environ: str
+    ) -> list[Ended]:
+        """Start so many ranks and wait for them all; gives how they ended."""
+        with self.start(size, function, **environ) as job:
+            return [job.end_of(rank, timeout_s) for rank in range(size)]
+
+    def check(self, size: int, function: Callable[[], None], **environ: str) -> list[str]:
+        """Run, and all must end well; gives what each rank printed."""
+        ends = self.run(size, function, **environ)
+        failed = [f"rank {rank} ended with {e.code}:\n{e.said}" for rank, e in enumerate(ends) if e.code]
+        assert not failed, "\n".join(failed)
+        return [e.said for e in ends]
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)  # the end of its input is its end
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+# --- in the nursery -----------------------------------------------------------------------------------
+
+
+def _serve() -> dict[str, str]:
+    """Fork jobs as they are asked for; returns only in a rank, with what to run."""
+    import argosy.distributed.fleet
+    import argosy.static  # noqa: F401  (what every rank would have to import)
+
+    assert len(os.listdir("/proc/self/task")) == 1, "a fork beside threads may copy a lock that nobody holds"
+    for line in sys.stdin:
+        if os.fork() == 0:
+            request = json.loads(line)
+            _run_job(**request)
+            return {name: request[name] for name in ("file", "function")}
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+    os._exit(0)
+
+
+def _run_job(size: int, environ: dict[str, str], directory: str, **_: str) -> None:
+    """Fork the ranks and note their ends; returns only in a rank."""
+    store = socket.create_server(("127.0.0.1", 0))
+    with contextlib.ExitStack() as others:
+        taken = [others.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(1, size)]
+        endpoints = [f"127.0.0.1:{s.getsockname()[1]}" for s in (store, *taken)]
+    pids: list[int] = []
+    for rank in range(size):
+        Path(directory, f"{rank}.txt").touch()
+        pid = os.fork()
+        if pid == 0:
+            _become_rank(rank, endpoints, store, environ, directory)
+            return
+        pids.append(pid)
+    store.close()
+    _write(directory, "pids", json.dumps(pids))
+    for _number in pids:
+        pid, status = os.waitpid(-1, 0)
+        _write(directory, f"{pids.index(pid)}.end", f"{os.waitstatus_to_exitcode(status)} {time.monotonic()}")
+    os._exit(0)
+
+
+def _become_rank(
+    rank: int, endpoints: list[str], store: socket.socket, environ: dict[str, str], directory: str
+) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    own = {
+        "PADDLE_TRAINER_ID": str(rank),
+        "PADDLE_TRAINERS_NUM": str(len(endpoints)),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+        "PADDLE_RANK_IN_NODE": str(rank),
+        "LOCAL_WORLD_SIZE": str(len(endpoints)),
+        "ARGOSY_CONNECT_TIMEOUT_S": "30",
+    }
+    if rank == 0:
+        own["ARGOSY_STORE_FD"] = str(store.detach())
+    else:
+        store.close()
+    os.environ.update(own | environ)
+    out = os.open(f"{directory}/{rank}.txt", os.O_WRONLY | os.O_APPEND)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for new, old in ((nothing, 0), (out, 1), (out, 2)):
+        os.dup2(new, old)
+
+
+def _write(directory: str, name: str, text: str) -> None:
+    """There whole or not at all."""
+    path = Path(directory, name)
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
+if __name__ == "__main__":
+    _what = _serve()
+    # At the top level: an exception goes through sys.excepthook, as in any script.
+    runpy.run_path(_what["file"])[_what["function"]]()

@@ -1,0 +1,91 @@
+"""BuildStrategy and ExecutionStrategy: Paddle's fields and defaults, and what is there of them."""
+
+# SPDX-License-Identifier: Apache-2.0
+import copy
+import logging
+
+import pytest
+
+from argosy.engine.errors import ConfigError, UnknownNameError
+from argosy.framework.settings import _warn_once
+from argosy.static.build_strategy import BuildStrategy
+
+
+def test_has_the_defaults_of_paddle_2_0() -> None:
+    assert BuildStrategy().as_dict() == {
+        "enable_sequential_execution": False,
+        "fuse_elewise_add_act_ops": False,
+        "fuse_bn_act_ops": False,
+        "fuse_relu_depthwise_conv": False,
+        "fuse_broadcast_ops": True,
+        "fuse_all_optimizer_ops": False,
+        "enable_inplace": True,
+        "enable_backward_optimizer_op_deps": True,
+        "cache_runtime_context": False,
+        "fuse_bn_add_act_ops": True,
+        "enable_auto_fusion": False,
+        "enable_addto": False,
+        "reduce_strategy": BuildStrategy.ReduceStrategy.AllReduce,
+        "gradient_scale_strategy": BuildStrategy.GradientScaleStrategy.CoeffNumDevice,
+        "debug_graphviz_path": "",
+        "remove_unnecessary_lock": True,
+        "num_trainers": 1,
+        "trainer_id": 0,
+        "trainers_endpoints": [],
+        "nccl_comm_num": 1,
+        "use_hierarchical_allreduce": False,
+        "hierarchical_allreduce_inter_nranks": 0,
+        "sync_batch_norm": False,
+        "memory_optimize": None,
+        "is_distribution": False,
+        "async_mode": False,
+        "fuse_all_reduce_ops": True,
+        "mkldnn_enabled_op_types": [],
+    }
+
+
+def test_every_field_takes_its_default_and_says_what_it_is() -> None:
+    made = BuildStrategy()
+    for name, field in made.fields.items():
+        setattr(made, name, getattr(made, name))
+        assert field.help, name
+    assert made == BuildStrategy()
+
+
+def test_enums_are_nested_and_only_their_members_are_taken() -> None:
+    made = BuildStrategy()
+    made.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.One
+    assert made.gradient_scale_strategy.name == "One"
+    assert int(BuildStrategy.ReduceStrategy.Reduce) == 1
+    with pytest.raises(ConfigError, match="use one of BuildStrategy.GradientScaleStrategy.CoeffNumDevice"):
+        made.gradient_scale_strategy = 1
+    with pytest.raises(ConfigError, match="Reduce.*not have yet"):
+        made.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
+    with pytest.raises(ConfigError, match="Customized"):
+        made.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.Customized
+
+
+def test_fuse_broadcast_ops_warns_in_the_words_of_paddle(caplog: pytest.LogCaptureFixture) -> None:
+    _warn_once.cache_clear()
+    with caplog.at_level(logging.WARNING, "argosy"):
+        BuildStrategy().fuse_broadcast_ops = True
+        BuildStrategy().fuse_broadcast_ops = False
+    assert [r.getMessage() for r in caplog.records] == [
+        "Currently, fuse_broadcast_ops only works under Reduce mode."
+    ]
+
+
+def test_a_misspelt_switch_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'enable_inplace'"):
+        BuildStrategy().enable_in_place = True
+
+
+def test_copies_compare_equal_until_one_changes() -> None:
+    made = BuildStrategy()
+    made.memory_optimize = True
+    made.debug_graphviz_path = "/tmp/step.dot"
+    other = copy.deepcopy(made)
+    assert other == made
+    other.memory_optimize = None
+    assert other != made
+    assert repr(other) == "BuildStrategy(debug_graphviz_path='/tmp/step.dot')"

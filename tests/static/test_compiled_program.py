@@ -1,0 +1,68 @@
+"""CompiledProgram: what it takes, and that the Executor runs it."""
+
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+import argosy as paddle
+from argosy.engine.errors import ConfigError, FetchError
+from argosy.static.build_strategy import BuildStrategy
+from argosy.static.compiled_program import CompiledProgram
+from argosy.static.execution_strategy import ExecutionStrategy
+
+
+def program() -> paddle.static.Program:
+    x = paddle.static.data("x", [None, 2], "float32")
+    paddle.mean(paddle.static.nn.fc(x, 1), name="cost")
+    return paddle.static.default_main_program()
+
+
+def test_the_executor_runs_it_like_the_program() -> None:
+    main = program()
+    loss = list(main.vars)[-1]
+    exe = paddle.static.Executor(paddle.CPUPlace())
+    exe.run(paddle.static.default_startup_program())
+    feed = {"x": np.ones((4, 2), "float32")}
+    compiled = CompiledProgram(main).with_data_parallel(loss_name=loss, places=[paddle.CPUPlace()])
+    assert exe.run(compiled, feed, [loss]) == exe.run(main, feed, [loss])
+
+
+def test_keeps_the_strategies_it_is_given() -> None:
+    build, execution = BuildStrategy(), ExecutionStrategy()
+    first = CompiledProgram(program(), build)
+    assert first.build_strategy is build
+    assert not first.is_data_parallel
+    again = first.with_data_parallel(exec_strategy=execution)
+    assert again is first
+    assert (again.build_strategy, again.exec_strategy) == (build, execution)
+    assert again.is_data_parallel
+    other = CompiledProgram(first.program).with_data_parallel(build_strategy=build, share_vars_from=first)
+    assert other.build_strategy is build
+
+
+def test_several_places_in_one_process_point_to_fleetrun() -> None:
+    with pytest.raises(ConfigError, match="2 places.*fleetrun --nproc_per_node=2"):
+        CompiledProgram(program()).with_data_parallel(places=paddle.static.cpu_places(2))
+
+
+def test_refuses_what_makes_no_sense_and_changes_nothing() -> None:
+    main = program()
+    with pytest.raises(ConfigError, match="was given a str; give a static.Program"):
+        CompiledProgram("main")
+    with pytest.raises(ConfigError, match="build_strategy is .*use an object of BuildStrategy"):
+        CompiledProgram(main, ExecutionStrategy())
+    made = CompiledProgram(main)
+    for wrong, words in [
+        ({"build_strategy": {}}, "use an object of BuildStrategy"),
+        ({"exec_strategy": 3}, "use an object of ExecutionStrategy"),
+        ({"share_vars_from": main}, "use a CompiledProgram"),
+        ({"places": ["cpu"]}, "use CPUPlace"),
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            made.with_data_parallel(**wrong)
+    with pytest.raises(FetchError, match="loss_name 'lost' is not in"):
+        made.with_data_parallel("lost")
+    assert not made.is_data_parallel
+    made.with_data_parallel()
+    with pytest.raises(ConfigError, match="called before"):
+        made.with_data_parallel()
