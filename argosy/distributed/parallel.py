@@ -60,4 +60,5 @@ def _identity() -> Identity:
     return collective.world().identity if collective.is_connected() else read()
 
 
-__getattr__ = missing("argosy.distributed", globals())
+__all__ = ["ParallelEnv", "get_rank", "get_world_size", "init_parallel_env"]
+__getattr__ = missing("argosy.distributed", dict.fromkeys((*__all__, "fleet")))

@@ -63,4 +63,9 @@ def test_the_arguments_are_paddles_and_ours_come_by_keyword() -> None:
         "use_xmap",
         "cycle",
     ]
-    assert [p.name for p in parameters if p.kind is p.KEYWORD_ONLY] == ["image_size", "seed", "epoch"]
+    assert [p.name for p in parameters if p.kind is p.KEYWORD_ONLY] == [
+        "image_size",
+        "seed",
+        "epoch",
+        "share",
+    ]

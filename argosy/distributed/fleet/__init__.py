@@ -21,6 +21,9 @@ rank, nranks, world_size, local_rank = fleet.rank, fleet.nranks, fleet.world_siz
 node_num, barrier_worker = fleet.node_num, fleet.barrier_worker
 util = fleet.util
 get_lr, set_lr = fleet.get_lr, fleet.set_lr
+save_persistables, save_inference_model = fleet.save_persistables, fleet.save_inference_model
+init_worker, stop_worker = fleet.init_worker, fleet.stop_worker
+init_server, run_server = fleet.init_server, fleet.run_server
 state_dict, set_state_dict = fleet.state_dict, fleet.set_state_dict
 
 __all__ = [
@@ -38,6 +41,8 @@ __all__ = [
     "fleet",
     "get_lr",
     "init",
+    "init_server",
+    "init_worker",
     "is_first_worker",
     "is_server",
     "is_worker",
@@ -47,12 +52,16 @@ __all__ = [
     "node_num",
     "nranks",
     "rank",
+    "run_server",
+    "save_inference_model",
+    "save_persistables",
     "server_endpoints",
     "server_index",
     "server_num",
     "set_lr",
     "set_state_dict",
     "state_dict",
+    "stop_worker",
     "util",
     "worker_endpoints",
     "worker_index",

@@ -23,6 +23,8 @@ from argosy.engine.ir.program import Program, default_startup_program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.runtime.executor import Executor
+from argosy.fluid import io as fluid_io
 from argosy.optimizer.optimizer import Names, Optimizer
 from argosy.static.compiled_program import configure, draw
 
@@ -30,8 +32,8 @@ from argosy.static.compiled_program import configure, draw
 class DistributedOptimizer:
     """An optimizer whose `minimize` also rewrites the program as the strategy says; else it is the one inside."""
 
-    def __init__(self, fleet: Fleet, inner: Optimizer) -> None:
-        self._fleet, self.inner = fleet, inner
+    def __init__(self, fleet: Fleet, inner: Optimizer, strategy: DistributedStrategy) -> None:
+        self._fleet, self.inner, self.strategy = fleet, inner, strategy
 
     def minimize(
         self,
@@ -41,7 +43,7 @@ class DistributedOptimizer:
         no_grad_set: Names = None,
     ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
         """Add backward, communication and updates; returns update nodes and (parameter, gradient) pairs."""
-        return self._fleet._minimize(self.inner, loss, startup_program, parameter_list, no_grad_set)
+        return self._fleet._minimize(self, loss, startup_program, parameter_list, no_grad_set)
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -58,7 +60,8 @@ class Fleet:
 
     def __init__(self) -> None:
         self._role_maker: RoleMakerBase | None = None
-        self._strategy = DistributedStrategy()
+        self._strategy, self._given = DistributedStrategy(), False
+        self._programs: tuple[Program, Program] | None = None
         self._optimizer: DistributedOptimizer | None = None
         self._util = UtilBase()
 
@@ -76,9 +79,9 @@ class Fleet:
         if role_maker is not None and not isinstance(role_maker, RoleMakerBase):
             raise ConfigError(
                 f"fleet.init: role_maker is a {type(role_maker).__name__}; use PaddleCloudRoleMaker or "
-                "UserDefinedRoleMaker, or leave it out"
+                "UserDefinedRoleMaker, or leave it out (a strategy is given as strategy=…)"
             )
-        self._strategy = _checked(strategy, DistributedStrategy())
+        self._strategy, self._given = _checked(strategy, DistributedStrategy()), strategy is not None
         self._role_maker = role_maker or PaddleCloudRoleMaker(is_collective=is_collective)
         self._util._set_role_maker(self._role_maker)
         if not (is_collective or self._role_maker._is_collective):
@@ -102,9 +105,10 @@ class Fleet:
                 "optimizer.Momentum(…)"
             )
         if strategy is not None:
-            logger.warning("fleet.distributed_optimizer: this strategy replaces the one given to fleet.init")
-            self._strategy = _checked(strategy, self._strategy)
-        self._optimizer = DistributedOptimizer(self, optimizer)
+            if self._given and strategy is not self._strategy:
+                logger.warning("fleet.distributed_optimizer: this strategy replaces the one given before")
+            self._strategy, self._given = _checked(strategy, self._strategy), True
+        self._optimizer = DistributedOptimizer(self, optimizer, self._strategy)
         return self._optimizer
 
     def minimize(
@@ -119,13 +123,13 @@ class Fleet:
 
     def _minimize(
         self,
-        inner: Optimizer,
+        optimizer: DistributedOptimizer,
         loss: Variable,
         startup_program: Program | None,
         parameter_list: Names,
         no_grad_set: Names,
     ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
-        roles, world, strategy = self._roles("minimize"), collective.world(), self._strategy
+        roles, world, strategy = self._roles("minimize"), collective.world(), optimizer.strategy
         strategy.check(world.size, roles.node_num())
         program = loss.program
         startup = startup_program or default_startup_program()
@@ -133,13 +137,14 @@ class Fleet:
             _check_startup(program, startup)
         equal = set(startup.persistables())  # the optimizer's state, which comes next, begins with constants
         draw(program, strategy.build_strategy, "_original_graph")
-        updates, params_grads = inner.minimize(loss, startup_program, parameter_list, no_grad_set)
+        updates, params_grads = optimizer.inner.minimize(loss, startup_program, parameter_list, no_grad_set)
         configure(program, strategy.build_strategy)
         if world.size > 1:
             rewrite(program, training_passes(strategy, loss, params_grads, world.size))
             rewrite(startup, startup_passes(startup, equal))
         draw(program, strategy.build_strategy, "_multi_devices_graph")
         strategy.freeze()
+        self._programs = (program, startup)
         return updates, params_grads
 
     # --- who is who -----------------------------------------------------------------------------------
@@ -200,6 +205,58 @@ class Fleet:
         """all_reduce, all_gather, barrier, get_file_shard, print_on_rank."""
         return self._util
 
+    @property
+    def main_program(self) -> Program:
+        """The program of the last `minimize` (1.x scripts run it)."""
+        return self._minimized("main_program")[0]
+
+    @property
+    def startup_program(self) -> Program:
+        """The startup program of the last `minimize`."""
+        return self._minimized("startup_program")[1]
+
+    # --- saving ---------------------------------------------------------------------------------------
+
+    def save_persistables(
+        self, executor: Executor, dirname: str, main_program: Program | None = None, mode: int = 0
+    ) -> None:
+        """Rank 0 writes the program's variables; the others wait until they are there."""
+        if self.is_first_worker():
+            fluid_io.save_persistables(executor, dirname, main_program)
+        self.barrier_worker()
+
+    def save_inference_model(
+        self,
+        executor: Executor,
+        dirname: str,
+        feeded_var_names: list[str],
+        target_vars: list[Variable],
+        main_program: Program | None = None,
+        export_for_deployment: bool = True,
+    ) -> None:
+        """Rank 0 writes a model for inference; the others wait until it is there."""
+        if self.is_first_worker():
+            fluid_io.save_inference_model(dirname, feeded_var_names, target_vars, executor, main_program)
+        self.barrier_worker()
+
+    # --- parameter servers ----------------------------------------------------------------------------
+
+    def init_worker(self) -> None:
+        """Nothing: a collective job has no servers to meet."""
+        logger.warning("fleet.init_worker does nothing in a collective job")
+
+    def stop_worker(self) -> None:
+        """Nothing: a collective job has no servers to leave."""
+        logger.warning("fleet.stop_worker does nothing in a collective job")
+
+    def init_server(self, *args: Any, **kwargs: Any) -> None:
+        """Raises: parameter servers are not there yet."""
+        raise ConfigError(
+            "fleet.init_server: parameter servers are not there yet; use fleet.init(is_collective=True)"
+        )
+
+    run_server = init_server
+
     # --- the optimizer inside -------------------------------------------------------------------------
 
     def get_lr(self) -> float:
@@ -222,6 +279,13 @@ class Fleet:
         if self._role_maker is None:
             raise ConfigError(f"fleet.{asking} before fleet.init; call fleet.init(is_collective=True) first")
         return self._role_maker
+
+    def _minimized(self, asking: str) -> tuple[Program, Program]:
+        if self._programs is None:
+            raise ConfigError(
+                f"fleet.{asking} before minimize; call fleet.distributed_optimizer(…).minimize(loss)"
+            )
+        return self._programs
 
     def _wrapped(self, asking: str) -> DistributedOptimizer:
         if self._optimizer is None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from argosy.distributed.fleet.base.role_maker import RoleMakerBase
 from argosy.engine import collective, env
 from argosy.engine.errors import ConfigError
+from argosy.engine.runtime.executor import printable
 from argosy.framework import checks
 
 __all__ = ["UtilBase"]
@@ -44,7 +45,7 @@ class UtilBase:
                 f"all_reduce: the {mode} over {group.size} workers does not fit {array.dtype} "
                 f"(largest {made.max()}); give an array of int64"
             )
-        return result
+        return printable(result)
 
     def all_gather(self, input: Any, comm_world: str = "worker") -> list[Any]:
         """The values of all workers by rank: numbers, strings, lists of them, or arrays of any shapes."""

@@ -22,6 +22,8 @@ class Patience:
     """For a rank that is alive and busy with something else."""
     silent_s: float = 60.0
     """For a rank that gives no sign of life."""
+    connect_s: float = 300.0
+    """For a rank that has never been there."""
 
 
 def look_after(watch: Watch, rank: int, here: str, waited_s: float, patience: Patience) -> None:
@@ -41,7 +43,7 @@ def look_after(watch: Watch, rank: int, here: str, waited_s: float, patience: Pa
         )
     if record is not None:
         _look_at(watch, rank, here, waited_s, patience, record)
-    elif waited_s > patience.timeout_s:
+    elif waited_s > patience.connect_s:
         raise CollectiveError(
             f"{here}: rank {rank} has not connected after {waited_s:.0f} s; check that its process was started, "
             "and see its log. ARGOSY_CONNECT_TIMEOUT_S gives it more time"
@@ -75,8 +77,9 @@ def ended(watch: Watch, rank: int, here: str, record: Record) -> CollectiveError
         return PeerLostError(f"{here}: rank {rank} failed after {record.step} steps: {record.end}")
     return CollectiveError(  # no PeerLostError: nothing failed over there, so this is the cause
         f"{here}: rank {rank} ended without error after {record.step} steps, while this rank is in step "
-        f"{watch.own.step + 1}: it ran out of data. Give every rank equally many batches: "
-        "io.DistributedBatchSampler, reader.shard, or drop_last=True"
+        f"{watch.own.step + 1}: it ran out of data, or this rank ran the program more often. Give every rank equally "
+        "many batches (io.DistributedBatchSampler, reader.shard, drop_last=True), and evaluate with "
+        "program.clone(for_test=True)"
     )
 
 

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from argosy.engine.collective.absent import Patience, ended, look_after, store_is_gone
+from argosy.engine.collective.host_plane import DTYPES, HostPlane
 from argosy.engine.collective.watch import Watch
 from argosy.engine.errors import CollectiveError, ConfigError, PeerLostError
 from argosy.engine.log import logger
@@ -36,13 +37,21 @@ class Group:
     """All collectives of one communicator; every rank must start the same ones in the same order."""
 
     def __init__(
-        self, name: str, backend: Any, ranks: Sequence[int], watch: Watch, patience: Patience
+        self,
+        name: str,
+        backend: Any,
+        ranks: Sequence[int],
+        watch: Watch,
+        patience: Patience,
+        plane: HostPlane | None = None,
     ) -> None:
         self.name = name
         self.ranks = tuple(ranks)
         self.size = len(self.ranks)
         self.watch, self.patience = watch, patience
         self._backend = backend
+        self.plane = plane
+        """Set if all ranks are on one host: sums go through shared memory."""
         self._reduce = {name: _options(dist.AllreduceOptions, reduceOp=op) for name, op in _OPS.items()}
 
     def start_all_reduce(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> Pending:
@@ -51,7 +60,10 @@ class Group:
             raise ConfigError(f"all_reduce op={op!r}; use one of {', '.join(_OPS)}")
         if self.size == 1:
             return _DONE
-        return self._start("all_reduce", what, self._backend.allreduce, [_dense(tensor)], self._reduce[op])
+        flat = _dense(tensor.detach())
+        if self.plane is not None and tensor.dtype in DTYPES:
+            return OnPlane(self, flat.view(-1), op, what, self._next(what))
+        return self._start("all_reduce", what, self._backend.allreduce, [flat], self._reduce[op])
 
     def start_broadcast(self, tensor: torch.Tensor, source: int = 0, what: str = "") -> Pending:
         """Begin to give every rank the tensor of rank `source`, in place."""
@@ -83,7 +95,10 @@ class Group:
         """The tensors of all ranks behind each other; their first sizes may differ and may be 0."""
         if self.size == 1:
             return tensor.clone()
-        counts = [int(c) for c in self.all_gather(torch.tensor([tensor.shape[0]]), f"{what} (rows)")]
+        counts = [
+            int(c)
+            for c in self.all_gather(torch.tensor([tensor.shape[0]], device=tensor.device), f"{what} (rows)")
+        ]
         padded = tensor.new_zeros((max(counts), *tensor.shape[1:]))
         padded[: tensor.shape[0]] = tensor
         parts = self.all_gather(padded, what) if max(counts) else [padded] * self.size
@@ -111,13 +126,24 @@ class Group:
             self._start("barrier", what, self._backend.allreduce, nothing, self._reduce["sum"]).wait()
 
     def _start(self, collective: str, what: str, start: Any, *arguments: Any) -> Pending:
-        started = self.watch.own.started
-        number = started[self.name] = started.get(self.name, 0) + 1
+        number = self._next(what)
         try:
             work = start(*arguments)
         except RuntimeError as e:
             raise self._lost(collective, what, e) from None
         return Pending(self, work, collective, what, number)
+
+    def _next(self, what: str) -> int:
+        """The number of the collective that is started now."""
+        if self.watch.broken:
+            raise CollectiveError(
+                f"{what or 'a collective'} (group {self.name!r}) cannot be exchanged: a step of this rank failed "
+                f"halfway ({self.watch.broken}), so the ranks are out of step; end this process, and go on from a "
+                "checkpoint"
+            )
+        started = self.watch.own.started
+        started[self.name] = started.get(self.name, 0) + 1
+        return started[self.name]
 
     # --- when it takes long ---------------------------------------------------------------------------
 
@@ -165,6 +191,7 @@ class Pending:
     def __init__(self, group: Group | None, work: Any, collective: str, what: str, number: int) -> None:
         self.group, self.collective, self.what, self.number = group, collective, what, number
         self._work = work
+        self._note_s = _FIRST_NOTE_S
 
     def wait(self) -> None:
         """Return when it is done; the tensors hold the result then."""
@@ -181,7 +208,7 @@ class Pending:
         self._work = None
 
     def _wait(self, group: Group) -> None:
-        began, note_s = time.monotonic(), _FIRST_NOTE_S
+        began = time.monotonic()
         while True:
             try:
                 self._work.wait(_SLICE)
@@ -189,19 +216,46 @@ class Pending:
             except RuntimeError as e:
                 if "timed out" not in str(e).lower() or self._work.is_completed():
                     raise group._lost(self.collective, self.what, e) from None
+            self._look(group, time.monotonic() - began)
+
+    def _look(self, group: Group, waited_s: float) -> None:
+        """A second has passed: is it certain by now that somebody will not come?"""
+        here = group._described(self.collective, self.what)
+        missing = group._missing(self.number)
+        for rank in missing:
+            look_after(group.watch, rank, here, waited_s, group.patience)
+        if waited_s > self._note_s:
+            names = ", ".join(map(str, missing)) or "(all have joined)"
+            logger.warning("%s: waiting since %.0f s for rank %s", here, waited_s, names)
+            self._note_s *= 2
+
+
+class OnPlane(Pending):
+    """A sum on the host plane. It is made in `wait`: there is no processor beside the ranks' own to do it."""
+
+    def __init__(self, group: Group, tensor: torch.Tensor, op: str, what: str, number: int) -> None:
+        super().__init__(group, tensor, "all_reduce", what, number)
+        self._op = op
+
+    def _wait(self, group: Group) -> None:
+        assert group.plane is not None, self.collective
+        began = time.monotonic()
+
+        def idle(rank: int) -> None:
+            assert group.plane is not None, self.collective
+            if group.plane.has_ended(rank):
+                gone = ConnectionError(f"the process of rank {rank} is gone")
+                raise group._lost(self.collective, self.what, gone)
             waited_s = time.monotonic() - began
+            self._look(group, waited_s)
             here = group._described(self.collective, self.what)
-            missing = group._missing(self.number)
-            for rank in missing:
-                look_after(group.watch, rank, here, waited_s, group.patience)
-            if waited_s > note_s:
-                logger.warning(
-                    "%s: waiting since %.0f s for rank %s",
-                    here,
-                    waited_s,
-                    ", ".join(map(str, missing)) or "(all have joined)",
-                )
-                note_s *= 2
+            look_after(group.watch, rank, here, waited_s, group.patience)  # started or not, it is not here
+
+        if differing := group.plane.all_reduce(self._work, self._op, idle, self.number):
+            raise CollectiveError(
+                f"{group._described(self.collective, self.what)}: {differing}; all ranks must exchange the same "
+                "tensors in the same order"
+            )
 
 
 _DONE = Pending(None, None, "", "", 0)

@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from argosy.engine import env
 from argosy.engine.collective.identity import Identity, split_endpoint
+from argosy.engine.collective.route import is_loopback
 from argosy.engine.errors import CollectiveError, ConfigError
 from argosy.engine.log import logger
 
@@ -29,7 +30,10 @@ def open_store(identity: Identity, timeout_s: float) -> Store:
     host, port = split_endpoint(identity.master, "the address of the store")
     host = host.strip("[]")
     if identity.hosts_store:
-        store = _connect(host, port, timeout_s, _listener(host, port))
+        is_alone = identity.local_size == identity.size
+        listener = _listener(host, port, is_alone)
+        store = _connect(host, port, timeout_s, listener)
+        os.set_inheritable(listener, False)  # what the script starts must not keep the port
     else:
         _await_answer(host, port, timeout_s)
         store = _await_store(host, port, timeout_s)
@@ -78,12 +82,17 @@ def _await_store(host: str, port: int, timeout_s: float) -> TCPStore:
     )
 
 
-def _listener(host: str, port: int) -> int:
-    """The descriptor of a socket that listens at this address: the launcher's, or a new one."""
+def _listener(host: str, port: int, is_alone: bool) -> int:
+    """The descriptor of a socket that listens at this address: the launcher's, or a new one.
+
+    `is_alone`: all ranks are on this host.
+    """
     if given := env.text("ARGOSY_STORE_FD", ""):
         return int(given)
     try:
-        return socket.create_server((host, port), reuse_port=False).detach()
+        # On Debian a host's own name is 127.0.1.1, where other hosts would knock in vain.
+        hides = not is_alone and is_loopback(socket.gethostbyname(host))
+        return socket.create_server(("" if hides else host, port), reuse_port=False).detach()
     except OSError as e:
         raise ConfigError(
             f"rank 0 cannot listen at {host}:{port}: {os.strerror(e.errno or 0)}; end what uses the port, or "

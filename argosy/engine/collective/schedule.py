@@ -24,9 +24,9 @@ def compare_schedules(world: World, schedule: Sequence[str]) -> None:
     world.schedules += 1
     text = "\n".join(schedule)
     mine = hashlib.sha256(text.encode()).hexdigest()
-    sums = world.meet(f"schedule#{world.schedules}", mine)
+    sums = world.meet(f"schedule#{world.schedules} (comparing programs before the first step)", mine)
     if len(set(sums)) > 1:
-        texts = world.meet(f"schedule-text#{world.schedules}", text)
+        texts = world.meet(f"schedule-text#{world.schedules} (looking for the difference)", text)
         raise ScheduleError(_difference([one.splitlines() for one in texts]))
 
 

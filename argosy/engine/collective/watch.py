@@ -12,6 +12,7 @@ asks it hangs for good. The main thread looks at what the thread has brought, an
 
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -44,6 +45,9 @@ class Watch:
     def __init__(self, store: Store | None, rank: int, size: int) -> None:
         self.own = Record()
         self.rank, self.size = rank, size
+        self.broken = ""
+        """Not empty: the exception that ended a step of this rank halfway; the ranks are out of step since."""
+        self._pid = os.getpid()
         self.store_is_gone = store is None
         """True once the store does not exist any more, which means that rank 0 does not."""
         self.records: dict[int, Record] = {}
@@ -78,7 +82,9 @@ class Watch:
 
     def end(self, how: str) -> None:
         """Tell, once, how this process ends; the rank with the store stays until the others have ended too."""
-        if self.store_is_gone or self.own.end:
+        if (
+            self.store_is_gone or self.own.end or os.getpid() != self._pid
+        ):  # the end of a forked child is not ours
             return
         self.own.end = how
         self._stop.set()

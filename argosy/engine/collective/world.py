@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import sys
 import threading
 import time
@@ -22,13 +23,16 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from argosy.engine import env
-from argosy.engine.collective import rendezvous, route
+from argosy.engine.collective import host_plane, rendezvous, route
 from argosy.engine.collective.absent import Patience, look_after, store_is_gone
 from argosy.engine.collective.group import Group
+from argosy.engine.collective.host_plane import HostPlane
 from argosy.engine.collective.identity import Identity, read, split_endpoint
 from argosy.engine.collective.watch import Watch
 from argosy.engine.errors import CollectiveError, ConfigError
 from argosy.engine.log import logger
+
+_FIRST_NOTE_S = 10.0
 
 
 class World:
@@ -52,6 +56,15 @@ class World:
     def step(self) -> int:
         """How many steps with communication this rank has finished."""
         return self.watch.own.step
+
+    def num_started(self) -> int:
+        """How many collectives this rank has started."""
+        return sum(self.watch.own.started.values())
+
+    def note_failed_step(self, started_before: int, error: Exception) -> None:
+        """A step failed. If it had exchanged something, the ranks are out of step: nothing more is exchanged."""
+        if self.num_started() > started_before:
+            self.watch.broken = f"{type(error).__name__}: {error}"
 
     def count_step(self) -> None:
         """Say that another step is done."""
@@ -80,7 +93,7 @@ class World:
         own.waiting = what
         # In a thread, because whoever asks the store while rank 0 is stopped gets no answer, not even late.
         meeting = _Meeting(self.store, [f"meet/{what}/{rank}" for rank in range(self.size)], self.rank, value)
-        began = time.monotonic()
+        began, note_s = time.monotonic(), _FIRST_NOTE_S
         try:
             while not meeting.done(timeout_s=1.0):
                 told = self.watch.look()
@@ -89,28 +102,61 @@ class World:
                         rank not in told or told[rank].started.get(name, 0) < int(number)
                     ):
                         here, waited_s = f"{what}, with {self.who(rank)}", time.monotonic() - began
-                        look_after(self.watch, rank, here, waited_s, self._meeting_patience())
+                        look_after(self.watch, rank, here, waited_s, patience(self.connect_s))
                 if meeting.failed or self.watch.store_is_gone:
                     raise store_is_gone(what)
+                waited_s = time.monotonic() - began
+                if waited_s > note_s:
+                    absent = [self.who(r) for r in range(self.size) if r != self.rank and r not in told]
+                    names = ", ".join(absent) or "ranks that are busy with something else"
+                    logger.warning("%s: waiting since %.0f s for %s", what, waited_s, names)
+                    note_s *= 2
         finally:
             own.waiting = ""
             meeting.is_over.set()
         return meeting.found
 
-    def _meeting_patience(self) -> Patience:
-        return Patience(self.connect_s, min(patience().silent_s, self.connect_s))
-
     def _make(self, name: str) -> Group:
         ranks = range(self.size)
         if self.store is None:
             return Group(name, None, ranks, self.watch, Patience())
-        self.meet(f"group-{name}#1 to connect")
+        self.meet(f"group-{name}#1 (the first exchange of all ranks in group {name!r})")
         store = PrefixStore(f"group/{name}", self.store)
-        return Group(name, self._backend(store), ranks, self.watch, patience())
+        return Group(name, self._backend(name, store), ranks, self.watch, patience(), self._plane(name))
 
-    def _backend(self, store: Store) -> Any:
+    def _plane(self, name: str) -> HostPlane | None:
+        """Shared memory for the group's sums, if all ranks are on this host and may share memory."""
+        wanted = env.flag("ARGOSY_HOST_PLANE", default=True) and host_plane.is_possible()
+        if name == "util" or self.device.type != "cpu" or self.identity.local_size != self.size or not wanted:
+            return None
+        segment, made, problem = -1, None, ""
+        try:
+            segment = host_plane.create_segment(self.size) if self.rank == 0 else -1
+        except OSError as e:
+            problem = str(e)
+        offers = self.meet(f"plane-{name}#1 (sharing memory)", f"{os.getpid()} {segment}")
+        pids = [int(one.split()[0]) for one in offers]
+        try:
+            if self.rank:
+                segment = host_plane.open_segment(pids[0], int(offers[0].split()[1]))
+            made = HostPlane(segment, self.rank, pids) if segment >= 0 else None
+        except OSError as e:
+            problem = str(e)
+        answers = self.meet(f"plane-{name}#2 (sharing memory)", problem)  # now all have opened it
+        problems = [one for one in answers if one]
+        if segment >= 0:
+            os.close(segment)
+        if problems:
+            logger.warning(
+                "ranks exchange through sockets, they cannot share memory (%s); ARGOSY_HOST_PLANE=0 says so beforehand",
+                problems[0],
+            )
+            return None
+        return made
+
+    def _backend(self, name: str, store: Store) -> Any:
         timeout = timedelta(seconds=2 * patience().timeout_s)  # our own looking-after comes first
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and name != "util":  # what the user calls is about arrays of the host
             nccl = dist.ProcessGroupNCCL.Options()
             nccl._timeout = timeout
             return dist.ProcessGroupNCCL(store, self.rank, self.size, nccl)
@@ -183,6 +229,7 @@ class _Meeting:
 
 
 _world: World | None = None
+_has_left = False
 
 
 def connect(identity: Identity | None = None, timeout_s: float | None = None) -> World:
@@ -196,7 +243,13 @@ def connect(identity: Identity | None = None, timeout_s: float | None = None) ->
                 f"of {wanted.size}; initialise once"
             )
         return _world
-    connect_s = env.seconds("ARGOSY_CONNECT_TIMEOUT_S", 300.0) if timeout_s is None else timeout_s
+    if _has_left:
+        raise ConfigError(
+            "this process has left its job and cannot come back; call disconnect at the very end"
+        )
+    connect_s = (
+        env.seconds("ARGOSY_CONNECT_TIMEOUT_S", Patience.connect_s) if timeout_s is None else timeout_s
+    )
     if wanted.size == 1:
         _world = World(wanted)
         return _world
@@ -208,9 +261,10 @@ def connect(identity: Identity | None = None, timeout_s: float | None = None) ->
 
 def disconnect() -> None:
     """Leave the world; the other ranks are told that this one has ended."""
-    global _world  # noqa: PLW0603
+    global _world, _has_left  # noqa: PLW0603
     if _world is not None:
         _world.watch.end("done")
+        _has_left = _world.size > 1
     _world = None
 
 
@@ -224,10 +278,10 @@ def world() -> World:
     return _world if _world is not None else _ALONE
 
 
-def patience() -> Patience:
-    """How long collectives wait, from the environment."""
+def patience(connect_s: float = Patience.connect_s) -> Patience:
+    """How long ranks wait for each other, from the environment."""
     timeout_s = env.seconds("ARGOSY_COLLECTIVE_TIMEOUT_S", Patience.timeout_s)
-    return Patience(timeout_s, min(env.seconds("ARGOSY_SILENT_S", Patience.silent_s), timeout_s))
+    return Patience(timeout_s, min(env.seconds("ARGOSY_SILENT_S", Patience.silent_s), timeout_s), connect_s)
 
 
 def _tell_the_end(made: World) -> None:

@@ -59,8 +59,8 @@ class Program:
         """Torch modules that were called: id -> (module, prefix of their variables)."""
         self.without_passes: frozenset[str] = frozenset()
         """Names of the passes that are left out when the program is compiled."""
-        self.schedule: tuple[int, tuple[str, ...]] | None = None
-        """(version, collectives): what the ranks have agreed to exchange when they run this version."""
+        self.schedules: tuple[int, frozenset[tuple[str, ...]]] = (0, frozenset())
+        """(version, lists of collectives): what the ranks have agreed to exchange when they run this version."""
         self.has_history = True
         """False: loaded, or rewritten for testing; there is nothing to differentiate."""
 

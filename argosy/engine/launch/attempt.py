@@ -230,7 +230,7 @@ class _Watcher:
             self._completed_at = float("inf")  # once
             ended = sorted(r.rank for r in self._attempt.completed)
             going_on = sorted(r.rank for r in self._attempt.running)
-            logger.info("ranks %s ended with 0 some time ago; ranks %s still run", ended, going_on)
+            logger.warning("ranks %s ended with 0 some time ago; ranks %s still run", ended, going_on)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -139,6 +140,7 @@ def _nearest(name: str, known: dict[str, argparse.Action]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0: the job ended well. 1: a rank failed. 2: the command makes no sense. 128 + n: ended by signal n."""
+    _open_standard_streams()
     try:
         config = parse(sys.argv[1:] if argv is None else argv)
         # Not at the top: --help answers at once, and a bad ARGOSY_LOG is caught below.
@@ -150,3 +152,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _open_standard_streams() -> None:
+    """Give a closed stdin, stdout or stderr a place, else the next file that is opened becomes it."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from types import TracebackType
 
 _PR_SET_PDEATHSIG = 1
@@ -36,11 +37,17 @@ class Guard:
     ) -> None:
         self._write(b"bye\n")
         os.close(self._writing)
-        os.waitpid(self._pid, 0)
+        until = time.monotonic() + 1.0
+        while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > until:  # somebody has stopped it
+                os.kill(self._pid, signal.SIGKILL)
+            time.sleep(0.001)
 
     def in_child(self) -> None:
         """Called in a new rank before its exec, so that no moment is left in which nobody knows it."""
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the guard may have been killed
         self._write(b"+%d\n" % os.getpid())
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != self._launcher:  # it died before the line above took effect
             os._exit(1)

@@ -13,7 +13,7 @@ from argosy.engine.launch.layout import Rank
 
 _LINES = 20
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
-_NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen", "<string>", f"lib{os.sep}python")
+_NOT_THE_USERS = ("site-packages", "dist-packages", "<frozen", "<string>", "<argosy", f"lib{os.sep}python")
 _ARGOSY = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _HINTS: dict[int, str] = {
     signal.SIGKILL: "killed from outside, often the kernel for lack of memory; see dmesg",
@@ -33,7 +33,16 @@ class Raised:
     @property
     def is_consequence(self) -> bool:
         """True if the rank only noticed that another one had gone."""
-        return self.what.partition(":")[0].rpartition(".")[2] == "PeerLostError"
+        return self._kind == "PeerLostError"
+
+    @property
+    def blames_another(self) -> bool:
+        """True if it is about another rank: lost, late, stopped or out of data."""
+        return self._kind in ("PeerLostError", "CollectiveError")
+
+    @property
+    def _kind(self) -> str:
+        return self.what.partition(":")[0].rpartition(".")[2]
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,10 @@ def last_traceback(log: str) -> Raised | None:
     """The exception that a Python process printed last, and the innermost line of the user's code."""
     lines = logs.last_lines(log, count=2000)
     starts = [i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    if not starts:  # an error in the script's own syntax comes without that line
+        starts = [i - 1 for i, line in enumerate(lines) if _FRAME.fullmatch(line) and ", in " not in line][
+            -1:
+        ]
     if not starts:
         return None
     after = lines[starts[-1] + 1 :]
@@ -78,12 +91,16 @@ def last_traceback(log: str) -> Raised | None:
     users = [m for m in frames if not any(part in m["file"] for part in _NOT_THE_USERS)]
     users = [m for m in users if not m["file"].startswith(_ARGOSY)]
     inner = (users or frames)[-1:]
-    return Raised(after[end], "".join(f"{m['file']}:{m['line']}, in {m['function']}" for m in inner))
+    where = "".join(
+        f"{m['file']}:{m['line']}" + (f", in {m['function']}" if m["function"] else "") for m in inner
+    )
+    return Raised(after[end], where)
 
 
 def cause(failures: Sequence[Death]) -> Death:
-    """The first that died of itself, rather than of another's death."""
-    return next((d for d in failures if not d.is_consequence), failures[0])
+    """The first that died of itself, rather than of another's death; of two that died so, the first."""
+    own = [d for d in failures if d.raised is None or not d.raised.blames_another]
+    return (own or [d for d in failures if not d.is_consequence] or failures)[0]
 
 
 def text(failures: Sequence[Death], size: int, ended_by_us: Sequence[int]) -> str:
@@ -106,6 +123,11 @@ def text(failures: Sequence[Death], size: int, ended_by_us: Sequence[int]) -> st
     for death in failures:
         if death is not first:
             what = f": {death.raised.what}" if death.raised else ""
+            what = (
+                ": the same"
+                if death.raised and first.raised and death.raised.what == first.raised.what
+                else what
+            )
             out.append(
                 f"  also: rank {death.rank.rank} ended with {death} (pid {death.pid}){what}; log: {death.log}"
             )

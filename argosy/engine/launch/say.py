@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,15 @@ def kept_in(path: str) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         handler.close()
+
+
+def out(text: str) -> None:
+    """A line on stdout; nobody may be reading it any more (`fleetrun … | head -3`)."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), 1)
 
 
 def block(text: str, path: str) -> None:

@@ -29,10 +29,10 @@ def run(config: Configuration, num_gpus: int | None = None, environ: Mapping[str
     """
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError("a job can only be run from the main thread: only it gets signals; call it there")
-    print(configuration.shown(config), flush=True)
     command = target.command(config)
     layout = plan(config, env.variables() if environ is None else environ, num_gpus)
     logs.prepare(config.log_dir)
+    say.out(configuration.shown(config))
     with Guard() as guard, _signals() as events:
         placed = place(layout, restart=0)  # after the guard, which must not hold the socket; it may raise
         logs.rotate(config.log_dir)
@@ -55,7 +55,7 @@ def _say_what_is_odd(layout: Layout) -> None:
             layout.num_local,
             num_cores(),
         )
-    print(f"launch train in {'GPU' if layout.share.gpu else 'CPU'} mode", flush=True)
+    say.out(f"launch train in {'GPU' if layout.share.gpu else 'CPU'} mode")
 
 
 def _run_with_restarts(layout: Layout, placed: Placed, prepare: Callable[[Placed], Attempt]) -> int:

@@ -102,6 +102,8 @@ class Checkpoint:
     ) -> Position | None:
         """Go on from the newest whole checkpoint; None if there is none. Skipping batches is the caller's part."""
         found = self._restore(_training(executor, program, scope))
+        if found and found[1] is not None:
+            found[1].now.restore()  # `batches` would do this when its reader is where it was
         return found[0] if found else None
 
     def _loop(

@@ -54,6 +54,8 @@ class Compiled:
     """Variables of the scope that the step creates: the initialisers of a startup program."""
     draws: bool
     """True: the step draws random numbers."""
+    trains: bool = False
+    """True: the step has updates of an optimizer."""
     schedule: tuple[str, ...] = ()
     """The collectives that the step starts, in order, in words."""
     runs: int = 0
@@ -113,6 +115,7 @@ def compile_program(
         copied=_shared([storage(copy_of[n]) for n in fetch_nodes], lasting),
         made=tuple(made),
         draws=any(is_random(n) for n in ordered),
+        trains=any(n.meta["role"] == "optimize" for n in ordered),
         schedule=tuple(_collective(n, program) for n in ordered if _communicates(n)),
     )
 

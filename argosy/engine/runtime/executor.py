@@ -11,22 +11,16 @@ import numpy as np
 import torch
 from torch import fx
 
+from argosy.engine import env
 from argosy.engine.collective import compare_schedules, world
-from argosy.engine.errors import (
-    ArgosyError,
-    ConfigError,
-    FeedError,
-    FetchError,
-    NanInfError,
-    ProgramError,
-    ScheduleError,
-)
+from argosy.engine.errors import ArgosyError, ConfigError, FeedError, FetchError, NanInfError, ProgramError
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.show import op_name
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
+from argosy.engine.log import logger
 from argosy.engine.runtime.compile import CPU, Compiled, Feed, compile_program, feed_of
 from argosy.engine.runtime.flags import flag
 from argosy.engine.runtime.memory import keep_freed_memory
@@ -52,7 +46,7 @@ class OneElement(np.ndarray[Any, Any]):
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         plain = np.asarray(array)
-        return plain[()] if return_scalar else plain  # what is computed from it is NumPy's again
+        return plain[()] if return_scalar else printable(plain)
 
 
 class Executor:
@@ -95,7 +89,7 @@ class Executor:
         if compiled.runs == 1:
             keep_freed_memory()
         _write_rates(program, scope)
-        if compiled.schedule and compiled.runs == 0:
+        if compiled.runs == 0:
             _agree(program, compiled)
         out = self._call(program, compiled, [*values, *states])
         compiled.runs += 1
@@ -139,14 +133,17 @@ class Executor:
         return cache[key]
 
     def _call(self, program: Program, compiled: Compiled, arguments: list[torch.Tensor]) -> tuple[Any, ...]:
+        exchanged = world().num_started()
         try:
             if program.random_seed and compiled.draws:
                 return self._seeded(program, compiled, arguments)
             with torch._C._AutoDispatchBelowAutograd():
                 return compiled.step.function(*arguments)
-        except ArgosyError:
+        except ArgosyError as e:
+            world().note_failed_step(exchanged, e)
             raise
         except Exception as e:
+            world().note_failed_step(exchanged, e)
             node = compiled.step.node_of(e)
             if node is None:
                 raise
@@ -166,14 +163,35 @@ class Executor:
 
 
 def _agree(program: Program, compiled: Compiled) -> None:
-    """Compare with the other ranks, once for each version of a program, what will be exchanged."""
-    if program.schedule is None or program.schedule[0] != program.version:
+    """Compare what will be exchanged with the other ranks, unless they have agreed on the same before.
+
+    A rank that runs something else meanwhile is found by those who wait for it.
+    """
+    if not compiled.schedule:
+        _warn_if_alone(program, compiled)
+        return
+    if world().size == 1 and compiled.trains:
+        raise ProgramError(
+            f"{program.name} was built for several ranks, and this process is alone; start it with fleetrun and call "
+            "fleet.init, or build the program anew"
+        )
+    version, agreed = program.schedules
+    if version != program.version:
+        agreed = frozenset()
+    if compiled.schedule not in agreed:
         compare_schedules(world(), compiled.schedule)
-        program.schedule = (program.version, compiled.schedule)
-    elif program.schedule[1] != compiled.schedule:
-        raise ScheduleError(
-            f"{program.name} with fetches {list(compiled.fetched)} exchanges other values than in its first run, and "
-            "the other ranks may not; run it with the same fetches and the same use_prune on every rank"
+        program.schedules = (program.version, agreed | {compiled.schedule})
+
+
+def _warn_if_alone(program: Program, compiled: Compiled) -> None:
+    """The likeliest mistake of the three lines: every rank trains a model of its own, and nobody notices."""
+    _, size = env.rank_and_size()
+    if size > 1 and compiled.trains:
+        logger.warning(
+            "%s trains on this rank alone: nothing is exchanged with the %d other ranks of the job; call fleet.init "
+            "and minimize with fleet.distributed_optimizer(optimizer)",
+            program.name,
+            size - 1,
         )
 
 
@@ -316,7 +334,11 @@ def _numpy_dtype(want: Feed) -> Any:
 
 def _to_numpy(value: torch.Tensor) -> np.ndarray[Any, Any]:
     value = value.float() if value.dtype is torch.bfloat16 else value
-    array = value.numpy(force=True)
+    return printable(value.numpy(force=True))
+
+
+def printable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array; if it has one element, as a OneElement."""
     return array.view(OneElement) if array.ndim and array.size == 1 else array
 
 

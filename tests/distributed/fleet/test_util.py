@@ -171,3 +171,8 @@ def test_a_heter_shard_is_for_heter_workers() -> None:
 def test_what_makes_no_sense_is_refused(call: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         call(UtilBase())
+
+
+def test_a_sum_of_one_number_still_prints_as_a_number() -> None:
+    total = UtilBase().all_reduce(np.array([1.5], "float32"))
+    assert "%.2f" % (total / 2) == "0.75"

@@ -126,8 +126,8 @@ def with_victims(
         for end in job.values():
             assert end.code == 1, end
             noticed = end.said.partition("noticed at ")[2].split("\n")[0]
-            # At most 3 s, for which rank 0 keeps the store; the rest is for a busy machine.
-            assert not noticed or end.at - float(noticed) < 8, end
+            # At most 3 s, to tell the others or to keep the store for them; the rest is for a busy machine.
+            assert not noticed or end.at - float(noticed) < 15, end
     return found
 
 
@@ -142,7 +142,7 @@ def test_a_stopped_rank_is_named_also_if_it_holds_the_store(ranks: Nursery) -> N
 
 def test_a_stopped_rank_is_named_while_a_group_is_made(ranks: Nursery) -> None:
     zero, one = with_victims(ranks, 2, stops_before_the_group, ARGOSY_SILENT_S="2")
-    assert "group-util#1 to connect" in zero[1].said
+    assert "group-util#1 (the first exchange of all ranks in group 'util')" in zero[1].said
     assert "rank 0, which holds the job's store, gives no sign of life" in zero[1].said
     assert "rank 1 has not joined and gives no sign of life" in one[0].said
 
@@ -175,7 +175,10 @@ def test_a_rank_that_ends_early_is_named_with_both_steps(ranks: Nursery) -> None
         # No PeerLostError: nothing failed over there.
         assert "errors.CollectiveError: all_reduce of 'w@GRAD' (group 'dp', step 5): " in said
         assert f"rank {victim} ended without error after 3 steps, while this rank is in step 5: " in said
-        assert "it ran out of data. Give every rank equally many batches" in said
+        assert (
+            "it ran out of data, or this rank ran the program more often. Give every rank equally many batches"
+            in said
+        )
 
 
 def test_the_exit_code_of_a_rank_is_told_to_the_others(ranks: Nursery) -> None:
@@ -207,8 +210,11 @@ def test_ranks_in_different_collectives_know_that_neither_goes_on(ranks: Nursery
 
 
 def test_a_rank_that_does_not_come_to_a_group_is_named(ranks: Nursery) -> None:
-    (busy,) = with_victims(ranks, 2, busy_before_the_group, (1,), ARGOSY_CONNECT_TIMEOUT_S="3")
-    assert "CollectiveError: group-util#1 to connect, with rank 1 (127.0.0.1:" in busy[0].said
+    (busy,) = with_victims(ranks, 2, busy_before_the_group, (1,), ARGOSY_COLLECTIVE_TIMEOUT_S="3")
+    assert (
+        "CollectiveError: group-util#1 (the first exchange of all ranks in group 'util'), with rank 1 (127"
+        in busy[0].said
+    )
     assert "rank 1 has not joined after" in busy[0].said
 
 

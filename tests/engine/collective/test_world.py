@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import os
+import sys
 import threading
 import time
 
@@ -10,7 +11,7 @@ import torch
 
 from argosy.engine import collective
 from argosy.engine.collective import Identity
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import CollectiveError, ConfigError
 from tests.ranks import Nursery
 
 
@@ -111,3 +112,43 @@ def test_times_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch, value:
     monkeypatch.setenv("ARGOSY_CONNECT_TIMEOUT_S", value)
     with pytest.raises(ConfigError, match=f"ARGOSY_CONNECT_TIMEOUT_S='{value}' is no time in seconds"):
         collective.connect(Identity(rank=1, size=2))
+
+
+def goes_on_after_a_step_that_failed_halfway() -> None:
+    world = collective.connect()
+    group = world.group("dp")
+    before = world.num_started()
+    group.all_reduce(torch.ones(1))
+    world.note_failed_step(before, ValueError("boom"))
+    with pytest.raises(CollectiveError, match="a step of this rank failed halfway .ValueError: boom."):
+        group.all_reduce(torch.ones(1), what="w@GRAD")
+
+
+def forks_a_child_that_ends() -> None:
+    world = collective.connect()
+    group = world.group("dp")
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)  # with all that Python does at exit
+    os.waitpid(child, 0)
+    time.sleep(1.5)
+    assert group.all_reduce(torch.ones(1)).item() == 2
+
+
+def connects_again() -> None:
+    collective.connect().group("util").barrier()
+    collective.disconnect()
+    with pytest.raises(ConfigError, match="has left its job and cannot come back"):
+        collective.connect()
+
+
+def test_after_a_step_that_failed_halfway_nothing_is_exchanged(ranks: Nursery) -> None:
+    ranks.check(2, goes_on_after_a_step_that_failed_halfway)
+
+
+def test_the_end_of_a_forked_child_is_not_that_of_its_rank(ranks: Nursery) -> None:
+    ranks.check(2, forks_a_child_that_ends)
+
+
+def test_a_process_connects_once(ranks: Nursery) -> None:
+    ranks.check(2, connects_again)

@@ -90,6 +90,7 @@ def test_the_environment_of_a_rank() -> None:
         "TORCHELASTIC_RUN_ID": "fleetrun",
         "TORCHELASTIC_RESTART_COUNT": "2",
         "TORCHELASTIC_MAX_RESTARTS": "3",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
         "OMP_NUM_THREADS": str(max(1, num_cores() // 2)),
         "ARGOSY_COLLECTIVE_TIMEOUT_S": "7.5",
     }

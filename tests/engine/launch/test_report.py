@@ -64,3 +64,19 @@ def test_exit_codes_and_signals_have_names() -> None:
     assert death(0, 137).hint == death(0, -9).hint != ""
     assert death(0, 1).hint == death(0, 0).hint == ""
     assert str(death(0, -40)) == "signal 40"
+
+
+def test_an_error_about_another_rank_comes_behind_one_of_its_own() -> None:
+    other = "argosy.engine.errors.CollectiveError: rank 0 ran out of data"
+    assert cause([death(1, 1, other), death(0, 3)]).rank.rank == 0
+    assert cause([death(1, 1, LOST), death(2, 1, other)]).rank.rank == 2
+    said = text([death(0, 1, "ValueError: x"), death(1, 1, "ValueError: x")], 2, [])
+    assert "also: rank 1 ended with exit code 1 (pid 101): the same; log: /nowhere" in said
+
+
+def test_a_syntax_error_is_found_without_a_traceback(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        '  File "/home/me/train.py", line 2\n    y = = 2\n        ^\nSyntaxError: invalid syntax\n'
+    )
+    assert last_traceback(str(log)) == Raised("SyntaxError: invalid syntax", "/home/me/train.py:2")

@@ -380,3 +380,48 @@ def test_help_answers_with_examples(fleetrun: Fleetrun) -> None:
     done = fleetrun.run("--help")
     assert done.returncode == 0
     assert "fleetrun --gpus=0,1 train.py" in done.stdout
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_do_not_end_the_job(fleetrun: Fleetrun, closed: str) -> None:
+    script = fleetrun.script("print('trained')")
+    command = f"{sys.executable} -m argosy.distributed.launch --nproc_per_node=2 {script} {closed}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=fleetrun.directory,
+        env=fleetrun.environ,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "trained" in fleetrun.log(1)
+
+
+def test_a_console_that_is_closed_at_once_does_not_stop_the_start(fleetrun: Fleetrun) -> None:
+    script = fleetrun.script("print('trained')")
+    command = f"{sys.executable} -m argosy.distributed.launch {script} | head -1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=fleetrun.directory,
+        env=fleetrun.environ,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "trained" in fleetrun.log(0)
+
+
+def test_a_job_without_its_guard_is_started_anew_all_the_same(fleetrun: Fleetrun) -> None:
+    script = fleetrun.script(
+        f"if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n    {SAY_HERE.strip()}\n    time.sleep(1); sys.exit(1)\n"
+        "print('second life')"
+    )
+    job = fleetrun.start("--max_restarts=1", script)
+    fleetrun.wait_for("here.0")
+    (guard,) = [p for p in fleetrun.alive() if p.ppid() == job.pid and "RANK" not in p.environ()]
+    guard.kill()
+    job.communicate(timeout=30)
+    assert job.returncode == 0
+    assert "second life" in fleetrun.log(0)

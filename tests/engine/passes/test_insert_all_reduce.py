@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 import argosy as paddle
+from argosy.engine.errors import ProgramError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.serialize import from_dict, to_dict
 from argosy.engine.ops.all_reduce import all_reduce, wait
@@ -17,7 +18,6 @@ from argosy.engine.passes.insert_all_reduce import InsertAllReduce
 from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.compile import compile_program
 from argosy.engine.runtime.executor import Executor
-from argosy.engine.runtime.scope import global_scope
 
 
 def parameter(name: str, shape: list[int]) -> Any:
@@ -179,22 +179,15 @@ def test_a_copy_of_the_program_has_the_same_sums() -> None:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_program_that_was_saved_and_loaded_trains_the_same(overlap: bool) -> None:
+def test_a_program_that_was_saved_and_loaded_is_the_same_and_wants_its_ranks(overlap: bool) -> None:
     one = two_layers()
-    default_startup_program().random_seed = 1
     rewrite(default_main_program(), [InsertAllReduce(one.gradients, overlap=overlap)])
     loaded = from_dict(to_dict(default_main_program()))
     assert str(loaded) == str(default_main_program())
-    ends = []
-    for program in (default_main_program(), loaded):
-        exe = Executor()
-        exe.run(default_startup_program())
-        for _ in range(2):
-            exe.run(program, {"x": np.ones((3, 4), "float32")}, ["fc_0.w_0@GRAD"])
-        ends.append({n: global_scope().get(n).numpy().copy() for n in program.persistables()})
-    assert ends[0].keys() == ends[1].keys()
-    for name, value in ends[0].items():
-        np.testing.assert_array_equal(ends[1][name], value)
+    exe = Executor()
+    exe.run(default_startup_program())
+    with pytest.raises(ProgramError, match="was built for several ranks, and this process is alone"):
+        exe.run(loaded, {"x": np.ones((3, 4), "float32")})
 
 
 def schedule(program: Program, fetches: list[str], **options: Any) -> tuple[str, ...]:

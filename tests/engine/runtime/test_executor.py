@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import argosy as paddle
 from argosy.engine.errors import (
     ConfigError,
     EOFException,
@@ -324,3 +325,19 @@ def test_an_unknown_flag_is_refused() -> None:
         set_flags({"FLAGS_check_nan": True})
     with pytest.raises(ConfigError, match="neither yes nor no"):
         set_flags({"FLAGS_check_nan_inf": "maybe"})
+
+
+def test_a_program_that_every_rank_trains_alone_is_warned_about(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        loss = paddle.static.nn.fc(paddle.static.data("x", [None, 2]), 1).mean()
+        paddle.optimizer.SGD(0.1).minimize(loss)
+    exe, scope = paddle.static.Executor(), paddle.static.Scope()
+    exe.run(startup, scope=scope)
+    assert "alone" not in caplog.text
+    exe.run(main, {"x": np.ones((2, 2), "float32")}, scope=scope)
+    assert "trains on this rank alone: nothing is exchanged with the 2 other ranks" in caplog.text
