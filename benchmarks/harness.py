@@ -148,7 +148,10 @@ def table(title: str, found: Mapping[str, Measured], base: str) -> str:
     for name, m in found.items():
         ratios = f"{m.best / own.best:.3f} | {m.median / own.median:.3f}"
         times = f"{1000 * m.best:.2f} | {1000 * m.median:.2f}"
-        lines.append(f"| {name} | {times} | {ratios} | {m.peak_mib:.0f} | {m.build_s:.1f} |")
+        rest = " | ".join(
+            f"{value:{kind}}" if value else "" for value, kind in ((m.peak_mib, ".0f"), (m.build_s, ".1f"))
+        )
+        lines.append(f"| {name} | {times} | {ratios} | {rest} |")
     return "\n".join(lines) + "\n"
 
 
