@@ -31,8 +31,13 @@ def _argosy(batch: int, pixels: int, **switches: Any) -> harness.Step:
 
 
 def argosy(batch: int, pixels: int) -> harness.Step:
-    """As it is: one all-reduce a gradient, waited for at once."""
+    """As it is: gradients in groups, waited for at once."""
     return _argosy(batch, pixels)
+
+
+def argosy_unfused(batch: int, pixels: int) -> harness.Step:
+    """One all-reduce a gradient: fuse_all_reduce_ops=False."""
+    return _argosy(batch, pixels, fuse_all_reduce_ops=False)
 
 
 def argosy_overlapped(batch: int, pixels: int) -> harness.Step:
@@ -59,7 +64,12 @@ def main() -> None:
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--rounds", type=int, default=10)
     args = p.parse_args()
-    contenders: dict[str, Any] = {"argosy": argosy, "argosy overlapped": argosy_overlapped, "DDP": ddp}
+    contenders: dict[str, Any] = {
+        "argosy": argosy,
+        "argosy overlapped": argosy_overlapped,
+        "argosy unfused": argosy_unfused,
+        "DDP": ddp,
+    }
     text, found = "", {}
     for pixels in args.pixels:
         title = f"ResNet50, {args.ranks} ranks, batch {args.batch} each, {pixels} px"

@@ -118,6 +118,6 @@ class BuildStrategy(Settings):
             "is_distribution", "bool", False, "not yet", "a program with send and recv of parameter servers"
         ),
         Field("async_mode", "bool", False, "not yet", "parameter servers without waiting"),
-        Field("fuse_all_reduce_ops", "bool", True, "pending", "several gradients in one all-reduce"),
+        Field("fuse_all_reduce_ops", "bool", True, "works", "several gradients in one all-reduce"),
         Field("mkldnn_enabled_op_types", "list of str", (), "not yet", "torch chooses oneDNN by itself"),
     )

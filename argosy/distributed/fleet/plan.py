@@ -1,6 +1,6 @@
 """Which passes a strategy asks for, in which order: one list for the program, one for its startup program.
 
-sync_batch_norm · scale_loss_gradient · gather_sparse_gradients · insert_all_reduce
+sync_batch_norm · scale_loss_gradient · gather_sparse_gradients · insert_all_reduce · fuse_all_reduce
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -13,6 +13,7 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.passes.base import Pass
 from argosy.engine.passes.broadcast_startup import BroadcastStartup
+from argosy.engine.passes.fuse_all_reduce import FuseAllReduce
 from argosy.engine.passes.gather_sparse_gradients import GatherSparseGradients
 from argosy.engine.passes.insert_all_reduce import InsertAllReduce
 from argosy.engine.passes.scale_loss_gradient import ScaleLossGradient
@@ -42,6 +43,9 @@ def training_passes(
     if tables:
         passes.append(GatherSparseGradients(ranks=ranks, tables=tables, gradients=grad_of))
     passes.append(InsertAllReduce(gradients, overlap=not strategy.sync_nccl_allreduce))
+    if strategy.effective("fuse_all_reduce_ops"):
+        most = int(strategy._fuse_grad_size_in_TFLOPS)  # Paddle's name for a number of gradients
+        passes.append(FuseAllReduce(strategy.fuse_grad_size_in_MB, most))
     return passes
 
 

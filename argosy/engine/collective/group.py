@@ -62,8 +62,21 @@ class Group:
             return _DONE
         flat = _dense(tensor.detach())
         if self.plane is not None and tensor.dtype in DTYPES:
-            return OnPlane(self, flat.view(-1), op, what, self._next(what))
+            return OnPlane(self, [flat.view(-1)], op, what, self._next(what))
         return self._start("all_reduce", what, self._backend.allreduce, [flat], self._reduce[op])
+
+    def start_all_reduce_of(
+        self, tensors: Sequence[torch.Tensor], op: str = "sum", what: str = ""
+    ) -> Pending:
+        """Begin to combine several tensors of one dtype over the ranks in one exchange, each in place."""
+        if self.size == 1:
+            return _DONE
+        parts = [_dense(tensor.detach()).view(-1) for tensor in tensors]
+        if self.plane is not None and parts[0].dtype in DTYPES:
+            return OnPlane(self, parts, op, what, self._next(what))
+        flat = torch.cat(parts)
+        started = self._start("all_reduce", what, self._backend.allreduce, [flat], self._reduce[op])
+        return InOneBuffer(started, flat, parts)
 
     def start_broadcast(self, tensor: torch.Tensor, source: int = 0, what: str = "") -> Pending:
         """Begin to give every rank the tensor of rank `source`, in place."""
@@ -233,8 +246,8 @@ class Pending:
 class OnPlane(Pending):
     """A sum on the host plane. It is made in `wait`: there is no processor beside the ranks' own to do it."""
 
-    def __init__(self, group: Group, tensor: torch.Tensor, op: str, what: str, number: int) -> None:
-        super().__init__(group, tensor, "all_reduce", what, number)
+    def __init__(self, group: Group, tensors: list[torch.Tensor], op: str, what: str, number: int) -> None:
+        super().__init__(group, tensors, "all_reduce", what, number)
         self._op = op
 
     def _wait(self, group: Group) -> None:
@@ -256,6 +269,18 @@ class OnPlane(Pending):
                 f"{group._described(self.collective, self.what)}: {differing}; all ranks must exchange the same "
                 "tensors in the same order"
             )
+
+
+class InOneBuffer(Pending):
+    """A sum of several tensors that travel in one buffer."""
+
+    def __init__(self, started: Pending, flat: torch.Tensor, parts: list[torch.Tensor]) -> None:
+        super().__init__(started.group, started, started.collective, started.what, started.number)
+        self._flat, self._parts = flat, parts
+
+    def _wait(self, group: Group) -> None:
+        self._work.wait()
+        torch._foreach_copy_(self._parts, list(self._flat.split([part.numel() for part in self._parts])))
 
 
 _DONE = Pending(None, None, "", "", 0)

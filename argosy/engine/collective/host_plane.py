@@ -21,7 +21,7 @@ import os
 import platform
 import select
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -90,6 +90,35 @@ def _bytes(size: int) -> int:
     return _head(size) + size * 2 * _HALF
 
 
+def _pieces(tensors: Sequence[torch.Tensor], step: int) -> Iterator[list[torch.Tensor]]:
+    """The elements of all tensors in pieces of at most `step`, each as a list of parts of tensors; one at least."""
+    piece: list[torch.Tensor] = []
+    room = step
+    for tensor in tensors:
+        first = 0
+        while first < tensor.numel():
+            part = tensor[first : first + room]
+            piece.append(part)
+            first += part.numel()
+            room -= part.numel()
+            if room == 0:
+                yield piece
+                piece, room = [], step
+    if piece or not any(tensor.numel() for tensor in tensors):
+        yield piece
+
+
+def _copy(parts: Sequence[torch.Tensor], area: torch.Tensor, into: bool) -> None:
+    first = 0
+    for part in parts:
+        there = area[first : first + part.numel()]
+        first += part.numel()
+        if into:
+            there.copy_(part)
+        else:
+            part.copy_(there)
+
+
 class HostPlane:
     """Sums over the ranks of a host; every rank calls the same in the same order."""
 
@@ -105,29 +134,31 @@ class HostPlane:
         self._alive = {r: os.pidfd_open(pids[r]) for r in self._others}
         self._areas: dict[torch.dtype, list[list[torch.Tensor]]] = {}
 
-    def all_reduce(self, tensor: torch.Tensor, op: str, idle: Callable[[int], None], number: int) -> str:
-        """Combine a flat tensor over the ranks, in place; `idle(rank)` is called every second of waiting for it.
+    def all_reduce(
+        self, tensors: Sequence[torch.Tensor], op: str, idle: Callable[[int], None], number: int
+    ) -> str:
+        """Combine flat tensors of one dtype over the ranks, in place; `idle(rank)` is called every second of waiting.
 
         `number` counts the group's collectives. Returns what another rank does differently, or "".
         """
-        halves, combine = self._halves(tensor.dtype), COMBINE[op]
-        mine = array("q", (number, tensor.numel(), 8 * _KINDS.index(tensor.dtype) + list(COMBINE).index(op)))
-        step = _HALF // tensor.element_size()
+        dtype, total = tensors[0].dtype, sum(tensor.numel() for tensor in tensors)
+        halves, combine = self._halves(dtype), COMBINE[op]
+        mine = array("q", (number, total, 8 * _KINDS.index(dtype) + list(COMBINE).index(op)))
         place = self.rank * _WORDS
         self._counters[place + 1 : place + 4] = memoryview(mine)
-        for first in range(0, max(tensor.numel(), 1), step):
-            piece, areas = tensor[first : first + step], halves[self._half]
-            count = piece.numel()
-            areas[self.rank][:count].copy_(piece)
+        for turn, piece in enumerate(_pieces(tensors, _HALF // dtype.itemsize)):
+            areas = halves[self._half]
+            count = sum(part.numel() for part in piece)
+            _copy(piece, areas[self.rank], into=True)
             self.barrier(idle)
-            if first == 0 and (differing := self._differing(mine)):
+            if turn == 0 and (differing := self._differing(mine)):
                 return differing
             share = slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
-            total = areas[0][share]
+            result = areas[0][share]
             for area in areas[1:]:
-                combine(total, area[share], out=total)
+                combine(result, area[share], out=result)
             self.barrier(idle)
-            piece.copy_(areas[0][:count])
+            _copy(piece, areas[0], into=False)
             self._half ^= 1
         return ""
 

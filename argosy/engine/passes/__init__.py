@@ -6,6 +6,7 @@ from torch import fx
 from argosy.engine.passes.base import Pass
 from argosy.engine.passes.broadcast_startup import BroadcastStartup
 from argosy.engine.passes.channels_last import ChannelsLast
+from argosy.engine.passes.fuse_all_reduce import FuseAllReduce
 from argosy.engine.passes.gather_sparse_gradients import GatherSparseGradients
 from argosy.engine.passes.in_place import InPlace
 from argosy.engine.passes.insert_all_reduce import InsertAllReduce
@@ -17,6 +18,7 @@ PASSES: tuple[type[Pass], ...] = (
     ScaleLossGradient,
     GatherSparseGradients,
     InsertAllReduce,
+    FuseAllReduce,
     BroadcastStartup,
     ChannelsLast,
     InPlace,

@@ -128,8 +128,8 @@ def _communicates(node: fx.Node) -> bool:
 def _collective(node: fx.Node, program: Program) -> str:
     """all_reduce fc_0.w_0@GRAD in dp: float32[784, 10] — what the other ranks must do too."""
     words = [a for a in node.args if isinstance(a, str)]
-    tensor = next(a for a in node.args if isinstance(a, fx.Node))
-    return f"{op_name(node)} {' of '.join(words)} {type_text(tensor.meta['val'], program.symbols)}"
+    kinds = [type_text(source.meta["val"], program.symbols) for source in node.all_input_nodes]
+    return f"{op_name(node)} {' of '.join(words)} {', '.join(kinds)}"
 
 
 def _place_on(device: torch.device, graph: fx.Graph) -> None:

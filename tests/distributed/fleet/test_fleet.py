@@ -350,5 +350,8 @@ def test_with_check_nan_inf_the_rank_that_has_the_nan_is_named_by_all(ranks: Nur
     assert (first.code, second.code) == (1, 1)
     assert f"{NanInfError.__name__}: addmm" in second.said
     assert "it is the first node that did" in second.said
-    assert f"{PeerLostError.__name__}: all_reduce of 'fc_1.w_0@GRAD' (group 'dp', step 2)" in first.said
+    assert (
+        f"{PeerLostError.__name__}: all_reduce of 'fc_1.w_0@GRAD … fc_0.b_0@GRAD' (group 'dp', step 2)"
+        in first.said
+    )
     assert "rank 1 failed after 1 steps: NanInfError: addmm" in first.said

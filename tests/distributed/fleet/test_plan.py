@@ -12,6 +12,8 @@ import argosy as paddle
 from argosy.distributed import fleet
 from argosy.distributed.fleet.plan import startup_passes, training_passes
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
+from argosy.engine.ops.all_reduce import all_reduce_fused
+from argosy.engine.passes.fuse_all_reduce import FuseAllReduce, _in_order
 from argosy.engine.passes.rewrite import rewrite
 
 ROOT = Path(__file__).parents[3]
@@ -38,14 +40,19 @@ def passes(loss: Any, made: fleet.DistributedStrategy, **minimize: Any) -> list[
 
 def test_the_default_scales_the_loss_and_adds_gradients_up() -> None:
     found = passes(norm_net(), strategy())
-    assert [one.name for one in found] == ["scale_loss_gradient", "insert_all_reduce"]
+    assert [one.name for one in found] == ["scale_loss_gradient", "insert_all_reduce", "fuse_all_reduce"]
     assert found[0].ranks == 2
     assert not found[1].overlap
 
 
 def test_each_switch_asks_for_its_pass() -> None:
     found = passes(norm_net(), strategy(sync_batch_norm=True, sync_nccl_allreduce=False))
-    assert [one.name for one in found] == ["sync_batch_norm", "scale_loss_gradient", "insert_all_reduce"]
+    assert [one.name for one in found] == [
+        "sync_batch_norm",
+        "scale_loss_gradient",
+        "insert_all_reduce",
+        "fuse_all_reduce",
+    ]
     assert found[0].ranks == 2
     assert found[2].overlap
 
@@ -59,21 +66,25 @@ def test_the_switch_of_the_build_strategy_counts_too() -> None:
 def test_without_scaling_the_gradients_are_summed_only() -> None:
     made = strategy()
     made.build_strategy.gradient_scale_strategy = paddle.static.BuildStrategy.GradientScaleStrategy.One
-    assert [one.name for one in passes(norm_net(), made)] == ["insert_all_reduce"]
+    assert [one.name for one in passes(norm_net(), made)] == ["insert_all_reduce", "fuse_all_reduce"]
 
 
 def test_a_sparse_table_is_gathered_before_the_rest_is_added_up() -> None:
     ids = paddle.static.data("ids", [None], "int64")
     rows = paddle.static.nn.embedding(ids, [10, 4], is_sparse=True)
     found = passes(paddle.static.nn.fc(rows, 2).mean(), strategy())
-    assert [one.name for one in found][1:] == ["gather_sparse_gradients", "insert_all_reduce"]
+    assert [one.name for one in found][1:] == [
+        "gather_sparse_gradients",
+        "insert_all_reduce",
+        "fuse_all_reduce",
+    ]
     rewrite(default_main_program(), found)
     assert "all_reduce" in str(default_main_program())
     assert "embedding_0.w_0@GRAD = wait" not in str(default_main_program())
 
 
 def test_gradients_come_in_the_order_of_backward() -> None:
-    found = passes(norm_net(), strategy())[-1]
+    found = passes(norm_net(), strategy(fuse_all_reduce_ops=False))[-1]
     names = [name for name, _ in found.gradients]
     assert names[0].startswith("fc_0.")
     assert names[-1] == "conv2d_0.w_0@GRAD"
@@ -126,19 +137,38 @@ def test_a_norm_without_running_statistics_is_tested_with_the_batch_of_the_rank(
 
 
 def test_resnet50_has_an_all_reduce_for_each_gradient_and_a_broadcast_for_each_variable() -> None:
-    """161 parameters; 53 batch norms with two statistics each."""
+    """161 parameters; 53 batch norms with two statistics each. The groups are those of Paddle 2.0's logs."""
     resnet = runpy.run_path(str(ROOT / "examples/resnet/resnet.py"))["ResNet"]
     image = paddle.static.data("x", [None, 3, 64, 64], "float32")
     label = paddle.static.data("y", [None, 1], "int64")
     loss = paddle.nn.functional.cross_entropy(resnet(50).net(image, 102), label)
     main, startup = default_main_program(), default_startup_program()
     equal = set(startup.persistables())
-    found = passes(loss, strategy())
-    *_, report = rewrite(main, found)
+    *inserting, fusing = passes(loss, strategy())
+    *_, report = rewrite(main, inserting)
     rewrite(startup, startup_passes(startup, equal))
     assert report.text == "161 gradients are added up over group 'dp'", "none of them in a copy"
     assert str(main).count(" = all_reduce(") == 161
     assert str(main).count("@GRAD = wait(") == 161
     assert str(startup).count(" = broadcast(") == 161 + 106
-    assert found[-1].gradients[0][0] == "fc_0.w_0@GRAD"
-    assert found[-1].gradients[-1][0] == "conv1_weights@GRAD"
+    assert inserting[-1].gradients[0][0] == "fc_0.w_0@GRAD"
+    assert inserting[-1].gradients[-1][0] == "conv1_weights@GRAD"
+
+    starts = _in_order(main.graph)
+    for memory_mb, most, wanted in (
+        (32, 50, [20, 33, 51, 51, 6]),
+        (16, 50, [11, 9, 9, 36, 51, 45]),
+        (-1, 1, [2] + [1] * 159),
+        (32, 1, [20, 33, 108]),
+        (32, 20, [20, 21, 21, 21, 21, 21, 21, 15]),
+    ):
+        assert [len(g) for g in FuseAllReduce(memory_mb, most).groups(starts)] == wanted
+    assert rewrite(main, [fusing])[0].text == "161 all_reduce in 5 groups (20, 33, 51, 51, 6)"
+    last = [str(n.args[2]).split(" … ")[1] for n in main.graph.nodes if n.target is all_reduce_fused]
+    assert last == [
+        "res5b_branch2a_weights@GRAD",
+        "res4d_branch2c_weights@GRAD",
+        "res3c_branch2b_weights@GRAD",
+        "res2a_branch2b_weights@GRAD",
+        "conv1_weights@GRAD",
+    ]

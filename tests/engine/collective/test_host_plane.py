@@ -41,6 +41,15 @@ def sums_on_the_plane() -> None:
         assert group.all_reduce(torch.tensor([float(world.rank)]), op).item() == wanted_value
     image = torch.full((2, 3, 4, 5), 1.0).contiguous(memory_format=torch.channels_last)
     assert bool((group.all_reduce(image) == world.size).all())
+    for chosen in (group, plain):
+        parts = [torch.full((n,), float(world.rank)) for n in (3, 0, 300_000, 5, 262_144)]
+        parts.append(torch.ones(2, 3, 4, 5).contiguous(memory_format=torch.channels_last))
+        pending = chosen.start_all_reduce_of(parts, what="all of them")
+        pending.wait()
+        pending.wait()  # a second time does nothing: one for each gradient
+        for part in parts[:-1]:
+            assert bool((part == sum(range(world.size))).all())
+        assert bool((parts[-1] == world.size).all())
     flag = group.start_all_reduce(torch.ones(3))
     second = group.start_all_reduce(torch.ones(4))
     flag.wait()
