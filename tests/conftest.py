@@ -1,4 +1,4 @@
-"""Shared by all tests: every test has its own programs, names and scope."""
+"""Shared by all tests: every test has its own programs, names and scope; `ranks` starts connected processes."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterator
@@ -9,6 +9,9 @@ import torch
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
+from tests.ranks import ranks
+
+__all__ = ["fresh", "ranks"]
 
 
 @pytest.fixture(autouse=True)

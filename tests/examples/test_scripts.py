@@ -41,6 +41,43 @@ def test_the_quick_start_prints_the_lines_of_the_seeds_and_saves_a_model(tmp_pat
     assert logits.shape == (3, 102)
 
 
+def test_the_quick_start_on_two_ranks_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    size = [
+        "--layers",
+        "18",
+        "--image_size",
+        "32",
+        "--batch_size",
+        "8",
+        "--print_every",
+        "1",
+        "--epochs",
+        "1",
+    ]
+    script = [
+        str(EXAMPLES / "resnet/train_fleet_static.py"),
+        *size,
+        "--checkpoint",
+        "kept",
+        "--checkpoint_every",
+        "2",
+    ]
+    launch = [sys.executable, "-m", "argosy.distributed.launch", "--nproc_per_node=2"]
+    for max_steps, shown in ((3, ["0", "1", "2"]), (1, ["2"])):  # the second run has the checkpoint of step 2
+        done = subprocess.run(
+            [*launch, *script, "--max_steps", str(max_steps)],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert re.findall(r"^\[Epoch 0, batch (\d+)\] loss: ", done.stdout, re.M) == shown
+        assert re.search(rf"^{max_steps} steps on 2 ranks in .* images/s$", done.stdout, re.M)
+    assert "resumed at step 2 (epoch 0, batch 2)" in done.stdout
+
+
 def test_the_mlp_module_learns_digits() -> None:
     out = run("torch_modules/train_mlp.py", "--epochs", "1", "--max_steps", "80")
     found = re.search(r"test accuracy: (\d\.\d+)", out)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -56,34 +57,32 @@ class Group:
 
     def start_all_reduce(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> Pending:
         """Begin to combine the tensor over the ranks, in place: "sum", "max" or "min"."""
-        if op not in self._reduce:
-            raise ConfigError(f"all_reduce op={op!r}; use one of {', '.join(_OPS)}")
-        if self.size == 1:
-            return _DONE
-        flat = _dense(tensor.detach())
-        if self.plane is not None and tensor.dtype in DTYPES:
-            return OnPlane(self, [flat.view(-1)], op, what, self._next(what))
-        return self._start("all_reduce", what, self._backend.allreduce, [flat], self._reduce[op])
+        return self.start_all_reduce_of([tensor], op, what)
 
     def start_all_reduce_of(
         self, tensors: Sequence[torch.Tensor], op: str = "sum", what: str = ""
     ) -> Pending:
         """Begin to combine several tensors of one dtype over the ranks in one exchange, each in place."""
+        if op not in self._reduce:
+            raise ConfigError(f"all_reduce op={op!r}; use one of {', '.join(_OPS)}")
         if self.size == 1:
             return _DONE
-        parts = [_dense(tensor.detach()).view(-1) for tensor in tensors]
+        parts = [_flat(tensor) for tensor in tensors]
         if self.plane is not None and parts[0].dtype in DTYPES:
             return OnPlane(self, parts, op, what, self._next(what))
-        flat = torch.cat(parts)
+        flat = parts[0] if len(parts) == 1 else torch.cat(parts)
         started = self._start("all_reduce", what, self._backend.allreduce, [flat], self._reduce[op])
-        return InOneBuffer(started, flat, parts)
+        return started if len(parts) == 1 else InOneBuffer(started, flat, parts)
 
     def start_broadcast(self, tensor: torch.Tensor, source: int = 0, what: str = "") -> Pending:
         """Begin to give every rank the tensor of rank `source`, in place."""
         if self.size == 1:
             return _DONE
         options = _options(dist.BroadcastOptions, rootRank=source, rootTensor=0)
-        return self._start("broadcast", what, self._backend.broadcast, [_dense(tensor)], options)
+        # As bytes: gloo knows neither bool, as masks are, nor complex numbers.
+        return self._start(
+            "broadcast", what, self._backend.broadcast, [_flat(tensor).view(torch.uint8)], options
+        )
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> torch.Tensor:
         """Combine the tensor over the ranks, in place."""
@@ -106,31 +105,21 @@ class Group:
 
     def all_gather_rows(self, tensor: torch.Tensor, what: str = "") -> torch.Tensor:
         """The tensors of all ranks behind each other; their first sizes may differ and may be 0."""
-        if self.size == 1:
-            return tensor.clone()
-        counts = [
-            int(c)
-            for c in self.all_gather(torch.tensor([tensor.shape[0]], device=tensor.device), f"{what} (rows)")
-        ]
-        padded = tensor.new_zeros((max(counts), *tensor.shape[1:]))
-        padded[: tensor.shape[0]] = tensor
-        parts = self.all_gather(padded, what) if max(counts) else [padded] * self.size
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+        return torch.cat(self._gather_rows(tensor, what))
 
     def all_gather_bytes(self, data: bytes, what: str = "") -> list[bytes]:
         """The bytes of all ranks in the order of the ranks."""
-        mine = (
-            torch.frombuffer(bytearray(data), dtype=torch.uint8)
-            if data
-            else torch.empty(0, dtype=torch.uint8)
-        )
-        sizes = [int(s) for s in self.all_gather(torch.tensor([len(data)]), f"{what} (bytes)")]
-        if not max(sizes):
-            return [b""] * self.size
-        padded = torch.zeros(max(sizes), dtype=torch.uint8)
-        padded[: len(data)] = mine
-        parts = self.all_gather(padded, what)
-        return [part[:size].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)]
+        mine = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
+        return [part.numpy().tobytes() for part in self._gather_rows(mine, what)]
+
+    def _gather_rows(self, tensor: torch.Tensor, what: str) -> list[torch.Tensor]:
+        """The tensors of all ranks; a shorter one travels with rows that are cut off again."""
+        own = torch.tensor([tensor.shape[0]], device=tensor.device)
+        counts = [int(count) for count in self.all_gather(own, f"{what} (how many)")]
+        padded = tensor.new_zeros((max(counts), *tensor.shape[1:]))
+        padded[: tensor.shape[0]] = tensor
+        parts = self.all_gather(padded, what) if max(counts) else [padded] * self.size
+        return [part[:count] for part, count in zip(parts, counts, strict=True)]
 
     def barrier(self, what: str = "") -> None:
         """Return when every rank has come."""
@@ -295,10 +284,9 @@ def _reason(error: Exception) -> str:
     return re.sub(r"^\[[^]]*\] ", "", str(error)).split(". This is ")[0]
 
 
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as a contiguous tensor; the order of the elements is the same on all ranks."""
-    if tensor.is_contiguous():
-        return tensor
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a vector; the order of the elements is that of memory, the same on all ranks."""
+    tensor = tensor.detach()
     if not torch.ops.aten.is_non_overlapping_and_dense.default(tensor):
         raise CollectiveError(
             f"a tensor of shape {list(tensor.shape)} and strides {list(tensor.stride())} has gaps; "

@@ -61,7 +61,7 @@ class World:
         """How many collectives this rank has started."""
         return sum(self.watch.own.started.values())
 
-    def note_failed_step(self, started_before: int, error: Exception) -> None:
+    def note_failed_step(self, started_before: int, error: BaseException) -> None:
         """A step failed. If it had exchanged something, the ranks are out of step: nothing more is exchanged."""
         if self.num_started() > started_before:
             self.watch.broken = f"{type(error).__name__}: {error}"

@@ -139,23 +139,24 @@ class Executor:
                 return self._seeded(program, compiled, arguments)
             with torch._C._AutoDispatchBelowAutograd():
                 return compiled.step.function(*arguments)
-        except ArgosyError as e:
+        except BaseException as e:
             world().note_failed_step(exchanged, e)
-            raise
-        except Exception as e:
-            world().note_failed_step(exchanged, e)
-            node = compiled.step.node_of(e)
+            is_foreign = isinstance(e, Exception) and not isinstance(e, ArgosyError)
+            node = compiled.step.node_of(e) if is_foreign else None
             if node is None:
                 raise
             raise ProgramError(f"{describe(node)} failed in {node.meta['role']}: {e}") from e
 
     def _seeded(self, program: Program, compiled: Compiled, arguments: list[torch.Tensor]) -> tuple[Any, ...]:
-        """A program with a seed draws from its own stream; a startup program starts it anew every time."""
+        """A program with a seed draws from its own stream; a startup program starts it anew every time.
+
+        Each rank has a stream of its own, else all would drop out the same units; first values are the same.
+        """
         with torch.random.fork_rng(devices=[]):
             if program in self._generators and not compiled.made:
                 torch.set_rng_state(self._generators[program])
             else:
-                torch.manual_seed(program.random_seed)
+                torch.manual_seed(program.random_seed + (0 if compiled.made else world().rank))
             with torch._C._AutoDispatchBelowAutograd():
                 out = compiled.step.function(*arguments)
             self._generators[program] = torch.get_rng_state()

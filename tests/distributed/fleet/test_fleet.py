@@ -355,3 +355,18 @@ def test_with_check_nan_inf_the_rank_that_has_the_nan_is_named_by_all(ranks: Nur
         in first.said
     )
     assert "rank 1 failed after 1 steps: NanInfError: addmm" in first.said
+
+
+def drops_out() -> None:
+    rank = collective.connect().rank
+    main = default_main_program()
+    main.random_seed = 3
+    kept = paddle.nn.functional.dropout(paddle.static.data("x", [64]), 0.5)
+    (mine,) = paddle.static.Executor().run(feed={"x": np.ones(64, "float32")}, fetch_list=[kept])
+    first, second = collective.world().group("util").all_gather(torch.from_numpy(mine))
+    assert not torch.equal(first, second), "each rank has a stream of its own"
+    assert torch.equal(torch.from_numpy(mine), (first, second)[rank])
+
+
+def test_ranks_with_one_seed_drop_out_different_units(ranks: Nursery) -> None:
+    ranks.check(2, drops_out)

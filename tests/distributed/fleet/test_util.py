@@ -1,53 +1,17 @@
 """fleet.util: exchanges between two real processes, and what one process does alone."""
 
 # SPDX-License-Identifier: Apache-2.0
-import os
-import socket
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
+from argosy.distributed.fleet import metrics
 from argosy.distributed.fleet.base.role_maker import UserDefinedRoleMaker
-from argosy.distributed.fleet.util import UtilBase
-from argosy.engine.errors import ConfigError
-
-BEGIN = """
-import numpy as np
 from argosy.distributed.fleet.util import UtilBase
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError
-rank = collective.connect().rank
-util = UtilBase()
-"""
-
-
-def run_ranks(size: int, code: str) -> list[str]:
-    """What `size` connected processes print, by rank."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = os.environ | {"WORLD_SIZE": str(size), "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", BEGIN + code],
-            env=common | {"RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    try:
-        found = [rank.communicate(timeout=120)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    assert [rank.returncode for rank in ranks] == [0] * size, "\n".join(found)
-    return found
+from tests.ranks import Nursery
 
 
 def worker(index: int, num: int) -> UtilBase:
@@ -55,53 +19,57 @@ def worker(index: int, num: int) -> UtilBase:
     return UtilBase(UserDefinedRoleMaker(is_collective=True, current_id=index, worker_endpoints=endpoints))
 
 
-def test_two_ranks_reduce_and_gather_by_rank() -> None:
-    code = """
-for dtype in ("float16", "float32", "float64", "int8", "int32", "int64", "uint8"):
-    mine = np.array([[1, 2], [3, 4]], dtype) * (rank + 1)
-    for mode, wanted in (("sum", 3), ("max", 2), ("min", 1)):
-        made = util.all_reduce(mine, mode)
-        assert made.dtype == dtype and made.shape == (2, 2), (made.dtype, made.shape)
-        assert (made == np.array([[1, 2], [3, 4]]) * wanted).all(), (dtype, mode, made)
-assert util.all_reduce(rank + 1) == 3
-assert util.all_reduce([1.5, rank]).tolist() == [3.0, 1.0]
-assert util.all_reduce(np.array(rank == 1), "max") == True
-assert util.all_reduce(np.zeros((0, 3))).shape == (0, 3)
-view = np.arange(6.0).reshape(2, 3).T
-assert (util.all_reduce(view) == 2 * view).all()
-util.barrier()
+def reduces_and_gathers() -> None:
+    rank, util = collective.connect().rank, UtilBase()
+    for dtype in ("float16", "float32", "float64", "int8", "int32", "int64", "uint8"):
+        mine = np.array([[1, 2], [3, 4]], dtype) * (rank + 1)
+        for mode, wanted in (("sum", 3), ("max", 2), ("min", 1)):
+            made = util.all_reduce(mine, mode)
+            assert (made.dtype, made.shape) == (dtype, (2, 2))
+            assert (made == np.array([[1, 2], [3, 4]]) * wanted).all(), (dtype, mode, made)
+    assert util.all_reduce(rank + 1) == 3
+    assert util.all_reduce([1.5, rank]).tolist() == [3.0, 1.0]
+    assert util.all_reduce(np.array(rank == 1), "max")
+    assert util.all_reduce(np.zeros((0, 3))).shape == (0, 3)
+    view = np.arange(6.0).reshape(2, 3).T
+    assert (util.all_reduce(view) == 2 * view).all()
+    util.barrier()
 
-assert util.all_gather(rank * 10) == [0, 10]
-assert util.all_gather(0.1 + rank) == [0.1, 1.1]
-assert util.all_gather(f"file-{rank}-\\u00e9") == ["file-0-\\u00e9", "file-1-\\u00e9"]
-assert util.all_gather([rank, 2.5, "a", None]) == [[0, 2.5, "a", None], [1, 2.5, "a", None]]
-assert util.all_gather({"loss": rank}) == [{"loss": 0}, {"loss": 1}]
-arrays = util.all_gather(np.full((rank + 1, 2), rank, "float32"))
-assert [a.shape for a in arrays] == [(1, 2), (2, 2)] and arrays[1].dtype == "float32"
-one = util.all_gather(np.float64(rank))
-assert one == [0.0, 1.0] and isinstance(one[0], np.float64)
+    assert util.all_gather(rank * 10) == [0, 10]
+    assert util.all_gather(0.1 + rank) == [0.1, 1.1]
+    assert util.all_gather(f"file-{rank}-\u00e9") == ["file-0-\u00e9", "file-1-\u00e9"]
+    assert util.all_gather([rank, 2.5, "a", None]) == [[0, 2.5, "a", None], [1, 2.5, "a", None]]
+    assert util.all_gather({"loss": rank}) == [{"loss": 0}, {"loss": 1}]
+    arrays = util.all_gather(np.full((rank + 1, 2), rank, "float32"))
+    assert [a.shape for a in arrays] == [(1, 2), (2, 2)]
+    assert arrays[1].dtype == "float32"
+    one = util.all_gather(np.float64(rank))
+    assert one == [0.0, 1.0]
+    assert isinstance(one[0], np.float64)
 
-from argosy.distributed.fleet import metrics
-assert metrics.acc(np.array([1 + rank]), np.array([4 - 2 * rank])) == 0.5
-assert metrics.max(np.array([rank, -rank])).tolist() == [1, 0]
-positives, negatives = np.eye(2, dtype="int64")[[rank]], np.eye(2, dtype="int64")[[1 - rank]]
-assert metrics.auc(positives, negatives) == 0.5
-print("done")
-"""
-    assert run_ranks(2, code) == ["done\n"] * 2
+    assert metrics.acc(np.array([1 + rank]), np.array([4 - 2 * rank])) == 0.5
+    assert metrics.max(np.array([rank, -rank])).tolist() == [1, 0]
+    positives, negatives = np.eye(2, dtype="int64")[[rank]], np.eye(2, dtype="int64")[[1 - rank]]
+    assert metrics.auc(positives, negatives) == 0.5
 
 
-def test_arrays_that_differ_between_the_ranks_are_refused_on_all_of_them() -> None:
-    code = """
-util.print_on_rank("I am 1", 1)
-for bad in (np.zeros(2 + rank, "float32"), np.full(1, 100, "int8")):
-    try:
-        util.all_reduce(bad)
-    except ConfigError as e:
-        print(e)
-assert util.all_reduce(1) == 2  # and the group still works
-"""
-    said = [text.splitlines() for text in run_ranks(2, code)]
+def gives_other_arrays() -> None:
+    rank, util = collective.connect().rank, UtilBase()
+    util.print_on_rank("I am 1", 1)
+    for bad in (np.zeros(2 + rank, "float32"), np.full(1, 100, "int8")):
+        try:
+            util.all_reduce(bad)
+        except ConfigError as e:
+            print(e)
+    assert util.all_reduce(1) == 2  # and the group still works
+
+
+def test_two_ranks_reduce_and_gather_by_rank(ranks: Nursery) -> None:
+    ranks.check(2, reduces_and_gathers)
+
+
+def test_arrays_that_differ_between_the_ranks_are_refused_on_all_of_them(ranks: Nursery) -> None:
+    said = [text.splitlines() for text in ranks.check(2, gives_other_arrays)]
     assert said[1] == ["I am 1", *said[0]]
     assert said[0] == [
         "all_reduce: rank 0 gives float32 of shape [2], mode sum and rank 1 gives float32 of shape [3], mode sum; "

@@ -1,7 +1,6 @@
 """all_reduce and wait: the value, the memory, the shape, and the bytes on the wire."""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,12 +9,14 @@ from argosy.engine import collective
 from argosy.engine.ir.program import Program
 from argosy.engine.ops.all_reduce import SPEC, WAIT_SPEC, all_reduce, bytes_sent, wait
 from argosy.engine.ops.spec import OpSpec
+from tests.ranks import Nursery
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)
 
 
 def sums() -> None:
     """On every rank: the sum lies in the tensor's own memory, whatever its dtype and its order in memory."""
+    collective.connect()
     world = collective.world()
     for dtype in DTYPES:
         x = torch.arange(6, dtype=dtype).reshape(2, 3) + world.rank
@@ -31,8 +32,8 @@ def sums() -> None:
         assert torch.equal(WAIT_SPEC.kernel(pending), torch.full((1000,), 1.0 + 2 * i))
 
 
-def test_two_ranks_get_the_sum_in_place(run_ranks: Callable[[int, Callable[[], None]], None]) -> None:
-    run_ranks(2, sums)
+def test_two_ranks_get_the_sum_in_place(ranks: Nursery) -> None:
+    ranks.check(2, sums)
 
 
 def test_alone_the_sum_is_the_tensor_itself() -> None:

@@ -1,7 +1,6 @@
 """broadcast: every rank gets the tensor of one of them, in place."""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable
 
 import torch
 
@@ -9,6 +8,7 @@ from argosy.engine import collective
 from argosy.engine.ir.program import Program
 from argosy.engine.ops.broadcast import SPEC, broadcast
 from argosy.engine.ops.spec import OpSpec
+from tests.ranks import Nursery
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32)
 DTYPES += (torch.uint8, torch.int8, torch.int16, torch.bool, torch.complex64)
@@ -16,6 +16,7 @@ DTYPES += (torch.uint8, torch.int8, torch.int16, torch.bool, torch.complex64)
 
 def spread() -> None:
     """Values of any dtype, with the elements in any order in memory, empty ones and single numbers."""
+    collective.connect()
     rank = collective.world().rank
     for dtype in DTYPES:
         x = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype)
@@ -28,8 +29,8 @@ def spread() -> None:
     assert SPEC.kernel(torch.empty(0, 3), 0, "dp", "nothing").shape == (0, 3)
 
 
-def test_two_ranks_get_the_values_of_one(run_ranks: Callable[[int, Callable[[], None]], None]) -> None:
-    run_ranks(2, spread)
+def test_two_ranks_get_the_values_of_one(ranks: Nursery) -> None:
+    ranks.check(2, spread)
 
 
 def test_alone_the_value_is_the_tensor_itself() -> None:

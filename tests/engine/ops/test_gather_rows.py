@@ -1,7 +1,6 @@
 """gather_rows: rows and ids of all ranks in the order of the ranks, however many each has."""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,12 +9,14 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from argosy.engine import collective
 from argosy.engine.ops.gather_rows import gather_rows
+from tests.ranks import Nursery
 
 SHAPES = [[(2, 3), (4,)], [(0,), (3,)], [(2, 0), (0,)]]
 """Of the ids of rank 0 and rank 1."""
 
 
 def on_two_ranks() -> None:
+    collective.connect()
     for shapes in SHAPES:
         for kind in (torch.int32, torch.int64):
             torch.manual_seed(3)
@@ -32,10 +33,8 @@ def on_two_ranks() -> None:
             )
 
 
-def test_two_ranks_with_different_numbers_of_ids(
-    run_ranks: Callable[[int, Callable[[], None]], None],
-) -> None:
-    run_ranks(2, on_two_ranks)
+def test_two_ranks_with_different_numbers_of_ids(ranks: Nursery) -> None:
+    ranks.check(2, on_two_ranks)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

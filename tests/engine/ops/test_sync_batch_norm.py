@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from argosy.engine import collective
 from argosy.engine.ops.sync_batch_norm import sync_batch_norm, sync_batch_norm_backward
+from tests.ranks import Nursery
 
 EPS = 1e-5
 SHARES = {1: [6], 3: [3, 0, 4]}
@@ -73,6 +74,7 @@ def a_large_mean_costs_no_digits() -> None:
 
 
 def on_three_ranks() -> None:
+    collective.connect()
     all_shapes_and_layouts()
     a_large_mean_costs_no_digits()
 
@@ -81,10 +83,8 @@ def test_alone_it_is_torchs_batch_norm() -> None:
     all_shapes_and_layouts()
 
 
-def test_three_ranks_are_as_one_process_with_the_whole_batch(
-    run_ranks: Callable[[int, Callable[[], None]], None],
-) -> None:
-    run_ranks(3, on_three_ranks)
+def test_three_ranks_are_as_one_process_with_the_whole_batch(ranks: Nursery) -> None:
+    ranks.check(3, on_three_ranks)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

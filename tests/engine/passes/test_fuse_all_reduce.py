@@ -2,7 +2,6 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import logging
-from collections.abc import Iterator
 
 import pytest
 from torch import fx
@@ -15,16 +14,6 @@ from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, wait
 from argosy.engine.passes.base import Report
 from argosy.engine.passes.fuse_all_reduce import FuseAllReduce
 from argosy.engine.passes.rewrite import rewrite
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    with (
-        paddle.static.program_guard(Program(), Program()),
-        paddle.utils.unique_name.guard(),
-        paddle.static.scope_guard(paddle.static.Scope()),
-    ):
-        yield
 
 
 def built(dtype: str = "float32", **switches: object) -> tuple[Program, Report]:

@@ -1,7 +1,6 @@
 """gather_sparse_gradients: which gradients it gathers, which it leaves to all_reduce, and that sums are equal."""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from argosy.engine.passes.base import Report, run_passes
 from argosy.engine.passes.gather_sparse_gradients import GatherSparseGradients
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, scope_guard
+from tests.ranks import Nursery
 
 
 def table(
@@ -149,6 +149,7 @@ def gradient(batches: dict[str, np.ndarray[Any, Any]], rewritten: bool) -> np.nd
 
 def as_one_process() -> None:
     """Three ranks have 4, 0 and 1 rows of ids, as one process has 5."""
+    collective.connect()
     rng = np.random.default_rng(0)
     whole = {name: rng.integers(0, 10, (5, 3)) for name in ("a", "b")}
     whole["image"] = rng.standard_normal((5, 4, 3, 3))
@@ -156,7 +157,5 @@ def as_one_process() -> None:
     np.testing.assert_allclose(gradient(mine, True), gradient(whole, False), rtol=1e-12)
 
 
-def test_three_ranks_are_as_one_process_with_all_ids(
-    run_ranks: Callable[[int, Callable[[], None]], None],
-) -> None:
-    run_ranks(3, as_one_process)
+def test_three_ranks_are_as_one_process_with_all_ids(ranks: Nursery) -> None:
+    ranks.check(3, as_one_process)

@@ -1,7 +1,6 @@
 """sync_batch_norm: what it rewrites, what it leaves alone, and that ranks together are one process."""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from argosy.engine.passes.base import run_passes
 from argosy.engine.passes.sync_batch_norm import SyncBatchNorm
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
+from tests.ranks import Nursery
 
 STATISTICS = ["bn.mean", "bn.var", "unbiased_mean", "unbiased_var"]
 
@@ -57,6 +57,7 @@ def one_step(
 
 def as_one_process() -> None:
     """Ranks with different batches: their gradients add up to those of the whole batch."""
+    collective.connect()
     world = collective.world()
     for dtype, tolerance in (("float32", 1e-6), ("float64", 1e-12)):
         whole = 2 + np.random.default_rng(0).standard_normal((7, 3, 6, 6)).astype(dtype)
@@ -73,10 +74,8 @@ def as_one_process() -> None:
             )
 
 
-def test_two_ranks_are_as_one_process_with_the_whole_batch(
-    run_ranks: Callable[[int, Callable[[], None]], None],
-) -> None:
-    run_ranks(2, as_one_process)
+def test_two_ranks_are_as_one_process_with_the_whole_batch(ranks: Nursery) -> None:
+    ranks.check(2, as_one_process)
 
 
 def test_alone_a_rewritten_program_gives_the_same_numbers() -> None:

@@ -332,12 +332,10 @@ def test_a_program_that_every_rank_trains_alone_is_warned_about(
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    main, startup = paddle.static.Program(), paddle.static.Program()
-    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
-        loss = paddle.static.nn.fc(paddle.static.data("x", [None, 2]), 1).mean()
-        paddle.optimizer.SGD(0.1).minimize(loss)
-    exe, scope = paddle.static.Executor(), paddle.static.Scope()
-    exe.run(startup, scope=scope)
+    loss = paddle.static.nn.fc(paddle.static.data("x", [None, 2]), 1).mean()
+    paddle.optimizer.SGD(0.1).minimize(loss)
+    exe = Executor()
+    exe.run(paddle.static.default_startup_program())
     assert "alone" not in caplog.text
-    exe.run(main, {"x": np.ones((2, 2), "float32")}, scope=scope)
+    exe.run(feed={"x": np.ones((2, 2), "float32")})
     assert "trains on this rank alone: nothing is exchanged with the 2 other ranks" in caplog.text
