@@ -40,7 +40,10 @@ format: $(STAMP) ## rewrite the files as ruff wants them
 bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/results/ (some 30 minutes)
 	$(BIN)/python benchmarks/resnet50_step.py
 	$(BIN)/python benchmarks/mlp_step.py
-	$(BIN)/python benchmarks/two_ranks_step.py
+	$(BIN)/python benchmarks/distributed_step.py one-host
+	$(BIN)/python benchmarks/distributed_step.py two-hosts
+	$(BIN)/python benchmarks/all_reduce.py one-host
+	$(BIN)/python benchmarks/all_reduce.py two-hosts
 	$(BIN)/python benchmarks/start_up.py
 
 clean: ## remove .venv and caches

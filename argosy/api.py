@@ -20,6 +20,7 @@ from argosy import (
     regularizer,
     static,
     tensor,
+    timeline,
     utils,
     vision,
 )
@@ -108,6 +109,7 @@ __all__ = [  # noqa: PLE0604  (names of another list)
     "set_flags",
     "static",
     "tensor",
+    "timeline",
     "uint8",
     "utils",
     "vision",

@@ -5,6 +5,7 @@ and warmed up first; then rounds go round the table. A contender is a function t
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import datetime
 import json
 import multiprocessing as mp
@@ -20,6 +21,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from lab.namespaces import inside, setns
+from lab.network import INTERFACE, Lab
+
+from argosy.engine.errors import ConfigError
 
 Step = Callable[[], object]
 RESULTS = Path(__file__).parent / "results"
@@ -43,8 +49,14 @@ class Measured:
 
 
 def _serve(
-    connection: Connection, make: Callable[..., Step], arguments: dict[str, Any], environ: dict[str, str]
+    connection: Connection,
+    make: Callable[..., Step],
+    arguments: dict[str, Any],
+    environ: dict[str, str],
+    host: str | None,
 ) -> None:
+    if host is not None:
+        setns(host)  # before gloo starts its threads
     os.environ.update(environ)
     if environ:
         import torch
@@ -71,21 +83,26 @@ def measure(
     rounds: int,
     steps: int = 1,
     ranks: int = 1,
+    hosts: Lab | None = None,
     **arguments: Any,
 ) -> dict[str, Measured]:
     """Let the contenders take turns: in each round each runs `steps` steps while the others wait.
 
     With several `ranks` a contender is so many processes, which step together; the slowest one's time counts.
+    With a lab as `hosts` the ranks are spread over its hosts, equally many on each, in order.
     """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch misses a name server in a lab
     context = mp.get_context("spawn")
     found = {name: Measured() for name in contenders}
     running: dict[str, list[tuple[Any, Connection]]] = {}
     try:
         for name, make in contenders.items():
             running[name] = []
-            for environ in _environments(ranks):
+            for environ, host in _places(ranks, hosts):
                 ours, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(theirs, make, arguments, environ), daemon=True)
+                process = context.Process(
+                    target=_serve, args=(theirs, make, arguments, environ, host), daemon=True
+                )
                 process.start()
                 theirs.close()
                 running[name].append((process, ours))
@@ -100,8 +117,8 @@ def measure(
             print(f"\r  round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     finally:
         everyone = [pair for processes in running.values() for pair in processes]
-        for process, connection in everyone:
-            if process.is_alive():
+        for _, connection in everyone:
+            with contextlib.suppress(OSError):  # it has failed, and said so
                 connection.send(None)
         for process, _ in everyone:
             process.join(20)
@@ -109,30 +126,40 @@ def measure(
     return found
 
 
-def _environments(ranks: int) -> list[dict[str, str]]:
-    """The variables of torchrun and of fleetrun for each rank; none for a single process."""
-    if ranks == 1:
-        return [{}]
-    ports = [free_port() for _ in range(ranks + 1)]
-    endpoints = ",".join(f"127.0.0.1:{port}" for port in ports[:ranks])
-    return [
-        {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(ports[ranks]),
-            "PADDLE_TRAINER_ID": str(rank),
-            "PADDLE_TRAINERS_NUM": str(ranks),
-            "PADDLE_TRAINER_ENDPOINTS": endpoints,
-        }
-        for rank in range(ranks)
-    ]
+def _places(ranks: int, hosts: Lab | None) -> list[tuple[dict[str, str], str | None]]:
+    """For each rank the variables of torchrun and of fleetrun, and its host; none for a single process."""
+    if ranks == 1 and hosts is None:
+        return [({}, None)]
+    names: list[str | None] = [None] if hosts is None else [*hosts.names]
+    addresses = ["127.0.0.1"] if hosts is None else hosts.addresses
+    if ranks % len(names):
+        raise ConfigError(f"{ranks} ranks do not divide over {len(names)} hosts; use a multiple of it")
+    each = ranks // len(names)
+    with inside(names[0]) if names[0] else contextlib.nullcontext():
+        ports = [free_port() for _ in range(each + 1)]
+    common = {
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(each),
+        "MASTER_ADDR": addresses[0],
+        "MASTER_PORT": str(ports[each]),
+        "PADDLE_TRAINERS_NUM": str(ranks),
+        # Only rank 0's is listened at: the others' ports need not be free.
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(f"{a}:{port}" for a in addresses for port in ports[:each]),
+        **({"GLOO_SOCKET_IFNAME": INTERFACE} if hosts else {}),
+    }
+    return [(common | _of_rank(rank, rank % each), names[rank // each]) for rank in range(ranks)]
+
+
+def _of_rank(rank: int, local_rank: int) -> dict[str, str]:
+    own = {"RANK": rank, "LOCAL_RANK": local_rank}
+    own |= {"PADDLE_TRAINER_ID": rank, "PADDLE_RANK_IN_NODE": local_rank}
+    return {name: str(number) for name, number in own.items()}
 
 
 def free_port() -> int:
     """A port that nobody uses just now."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind(("", 0))
         return int(probe.getsockname()[1])
 
 

@@ -138,9 +138,11 @@ class Nursery:
         with self.start(size, function, **environ) as job:
             return [job.end_of(rank, timeout_s) for rank in range(size)]
 
-    def check(self, size: int, function: Callable[[], None], **environ: str) -> list[str]:
+    def check(
+        self, size: int, function: Callable[[], None], timeout_s: float = 60.0, **environ: str
+    ) -> list[str]:
         """Run, and all must end well; gives what each rank printed."""
-        ends = self.run(size, function, **environ)
+        ends = self.run(size, function, timeout_s, **environ)
         failed = [f"rank {rank} ended with {e.code}:\n{e.said}" for rank, e in enumerate(ends) if e.code]
         assert not failed, "\n".join(failed)
         return [e.said for e in ends]

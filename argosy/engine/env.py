@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from argosy.engine.errors import ConfigError
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
+TIMELINE_STEPS = "3-12"
+"""The steps of a timeline unless others are asked for: the first two still compile and warm up."""
 
 
 def flag(name: str, default: bool = False, environ: Mapping[str, str] | None = None) -> bool:
@@ -139,6 +142,24 @@ def number(name: str, environ: Mapping[str, str] | None = None, default: int = 0
     if not text.strip().isdecimal():
         raise ConfigError(f"{name}={text!r} is no number; use 0 or more, or unset it")
     return int(text)
+
+
+def step_range(text: str, name: str) -> tuple[int, int]:
+    """3-12: the first and the last step of a timeline; 5: one step."""
+    found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", text)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= first <= last:
+        raise ConfigError(f"{name}={text!r} are no steps; use the first and the last from 1 on, such as 3-12")
+    return first, last
+
+
+def timeline() -> tuple[Path, tuple[int, int]] | None:
+    """ARGOSY_TIMELINE and ARGOSY_TIMELINE_STEPS: where to and of which steps; None: no timeline is asked for."""
+    directory = os.environ.get("ARGOSY_TIMELINE")
+    if not directory:
+        return None
+    steps = os.environ.get("ARGOSY_TIMELINE_STEPS", TIMELINE_STEPS)
+    return Path(directory).absolute(), step_range(steps, "ARGOSY_TIMELINE_STEPS")
 
 
 def rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:

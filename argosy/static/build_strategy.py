@@ -47,9 +47,8 @@ class BuildStrategy(Settings):
             "fuse_broadcast_ops",
             "bool",
             True,
-            "pending",
+            "works",
             "one broadcast for all parameters under ReduceStrategy.Reduce; without effect under AllReduce",
-            warning="Currently, fuse_broadcast_ops only works under Reduce mode.",
         ),
         Field("fuse_all_optimizer_ops", "bool", False, "not yet", "one update for all parameters"),
         Field("enable_inplace", "bool", True, "works", "the pass in_place; False switches it off"),
@@ -71,7 +70,7 @@ class BuildStrategy(Settings):
             "reduce_strategy",
             ReduceStrategy,
             ReduceStrategy.AllReduce,
-            "not yet",
+            "works",
             "Reduce: each parameter is updated by one rank and broadcast",
         ),
         Field(
@@ -94,10 +93,8 @@ class BuildStrategy(Settings):
         ),
         Field("trainer_id", "int", 0, "always", "fleetrun tells", least=0),
         Field("trainers_endpoints", "list of str", (), "always", "fleetrun tells"),
-        Field("nccl_comm_num", "int", 1, "not yet", "communicators that gradients take turns on", least=1),
-        Field(
-            "use_hierarchical_allreduce", "bool", False, "not yet", "sum inside a host, then between hosts"
-        ),
+        Field("nccl_comm_num", "int", 1, "works", "communicators that gradients take turns on", least=1),
+        Field("use_hierarchical_allreduce", "bool", False, "works", "sum inside a host, then between hosts"),
         Field(
             "hierarchical_allreduce_inter_nranks",
             "int",

@@ -30,6 +30,7 @@ from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.runtime import store
 from argosy.engine.runtime.scope import global_scope
+from argosy.static.io_divided import refuse_divided, refuse_stale
 
 _SUFFIXES = (".pdparams", ".pdopt", ".pdmodel", ".pdiparams")
 Chosen = Variable | str | Sequence[Variable | str]
@@ -48,6 +49,7 @@ def save(program: Program, model_path: str, protocol: int = 4) -> None:
     pickle: nothing is pickled here.
     """
     program, prefix = _program(program), _prefix(model_path)
+    refuse_divided("save", program)
     parameters, others = _split(program)
     first, second = _from_scope(parameters), _from_scope(others)
     sums = store.checksums(first), store.checksums(second)
@@ -248,9 +250,15 @@ def save_vars(
 
     Which ones: `vars`, or the persistable variables of the program for which `predicate` is true.
     """
-    values = _from_scope(_chosen(main_program, vars, predicate))
+    chosen = _chosen(main_program, vars, predicate)
+    refuse_stale("save_vars", _program(main_program), chosen)
+    write_vars(chosen, Path(dirname, filename or VARS_FILE))
+
+
+def write_vars(variables: Mapping[str, Variable], path: Path) -> None:
+    """Write variables into a file."""
+    values = _from_scope(variables)
     sums = store.checksums(values)
-    path = Path(dirname, filename or VARS_FILE)
     store.replace_files({path: store.tensor_writer(values, sums, store.save_id(sums))})
 
 

@@ -1,11 +1,10 @@
-"""Two hosts: network namespaces with a cable between them, and a fleetrun in each.
+"""Two hosts of the lab (benchmarks/lab), and a fleetrun in each.
 
-host a   10.77.N.1/30 on "cable" ──── "cable" 10.77.N.2/30   host b
-         192.0.2.1    on "astray", up, without anybody behind it (both hosts)
+host a   10.77.N.1 on "eth0" ──── switch ──── "eth0" 10.77.N.2   host b
+         192.0.2.1 on "astray", up, without anybody behind it (both hosts)
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import ctypes
 import os
 import re
 import signal
@@ -15,69 +14,40 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
 import pytest
 import torch
+from lab import Lab, setns
+from lab.namespaces import call
 
 from argosy.engine import collective
 from tests.engine.launch.conftest import Fleetrun
+from tests.jobs.test_lab import a_lab
 from tests.jobs.test_launchers import SCRIPT, check_equal, train_with_given_variables
 from tests.ranks import Nursery
 
-CLONE_NEWNET = 0x40000000
-
-
-def ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
-
 
 class Hosts:
-    """Two namespaces, and the launchers in them."""
+    """The launchers on two hosts."""
 
-    def __init__(self, directory: Path) -> None:
-        self.fleetrun = Fleetrun(directory)
-        number = os.getpid() % 250
-        self.names = [f"argosy-{os.getpid()}-{letter}" for letter in "ab"]
-        self.addresses = [f"10.77.{number}.1", f"10.77.{number}.2"]
-        self._made: list[str] = []
-
-    def set_up(self) -> None:
+    def __init__(self, lab: Lab, directory: Path) -> None:
+        self.lab, self.fleetrun = lab, Fleetrun(directory)
+        self.names, self.addresses = lab.names, lab.addresses
         for name in self.names:
-            ip("netns", "add", name)
-            self._made.append(name)
-        a, b = self.names
-        ip("-n", a, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", b)
-        for name, address in zip(self.names, self.addresses, strict=True):
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "addr", "add", f"{address}/30", "dev", "cable")
-            ip("-n", name, "link", "set", "cable", "up")
             # Another interface, which leads nowhere and has the same address on both hosts.
-            ip("-n", name, "link", "add", "astray", "type", "veth", "peer", "name", "nowhere")
-            ip("-n", name, "addr", "add", "192.0.2.1/24", "dev", "astray")
-            ip("-n", name, "link", "set", "astray", "up")
-
-    def tear_down(self) -> None:
-        for process in self.fleetrun.alive():
-            process.kill()
-        for name in self._made:  # its interfaces go with it
-            ip("netns", "del", name)
+            call("ip", "-n", name, "link", "add", "astray", "type", "veth", "peer", "name", "nowhere")
+            call("ip", "-n", name, "addr", "add", "192.0.2.1/24", "dev", "astray")
+            call("ip", "-n", name, "link", "set", "astray", "up")
 
     def start(self, host: int, *words: str, ips: str = "", **environ: str) -> subprocess.Popen[str]:
         """fleetrun with one rank on this host."""
         directory = self.fleetrun.directory / str(host)
         directory.mkdir()
         launch = [sys.executable, "-W", "error", "-m", "argosy.distributed.launch", "--nproc_per_node=1"]
-        return subprocess.Popen(
-            [
-                "ip",
-                "netns",
-                "exec",
-                self.names[host],
-                *launch,
-                f"--ips={ips or ','.join(self.addresses)}",
-                *words,
-            ],
+        return self.lab.start(
+            host,
+            [*launch, f"--ips={ips or ','.join(self.addresses)}", *words],
             cwd=directory,
             env=self.fleetrun.environ | {"OMP_NUM_THREADS": "1"} | environ,
             stdout=subprocess.PIPE,
@@ -88,14 +58,8 @@ class Hosts:
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    made = Hosts(tmp_path)
-    try:
-        made.set_up()
-    except OSError as e:
-        made.tear_down()
-        pytest.skip(f"network namespaces are not permitted here: {e}")
-    yield made
-    made.tear_down()
+    with a_lab(rate=None) as lab:
+        yield Hosts(lab, tmp_path)
 
 
 def listening(pid: str) -> set[str]:
@@ -111,8 +75,7 @@ def across_the_cable() -> None:
     names, addresses = os.environ["NAMES"].split(","), os.environ["ADDRESSES"].split(",")
     for name in [n for n in os.environ if n.startswith(("PADDLE_", "ARGOSY_STORE_FD", "LOCAL_"))]:
         del os.environ[name]
-    with open(f"/run/netns/{names[rank]}") as there:
-        assert ctypes.CDLL(None).setns(there.fileno(), CLONE_NEWNET) == 0
+    setns(names[rank])
     os.environ |= {
         "OMPI_COMM_WORLD_RANK": str(rank),
         "OMPI_COMM_WORLD_SIZE": "2",

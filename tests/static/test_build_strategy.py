@@ -2,12 +2,10 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import copy
-import logging
 
 import pytest
 
 from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.framework.settings import _warn_once
 from argosy.static.build_strategy import BuildStrategy
 
 
@@ -59,20 +57,11 @@ def test_enums_are_nested_and_only_their_members_are_taken() -> None:
     assert int(BuildStrategy.ReduceStrategy.Reduce) == 1
     with pytest.raises(ConfigError, match="use one of BuildStrategy.GradientScaleStrategy.CoeffNumDevice"):
         made.gradient_scale_strategy = 1
-    with pytest.raises(ConfigError, match="Reduce.*not have yet"):
-        made.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
+    made.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
+    with pytest.raises(ConfigError, match="reduce_strategy is 1; use one of"):
+        made.reduce_strategy = 1
     with pytest.raises(ConfigError, match="Customized"):
         made.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.Customized
-
-
-def test_fuse_broadcast_ops_warns_in_the_words_of_paddle(caplog: pytest.LogCaptureFixture) -> None:
-    _warn_once.cache_clear()
-    with caplog.at_level(logging.WARNING, "argosy"):
-        BuildStrategy().fuse_broadcast_ops = True
-        BuildStrategy().fuse_broadcast_ops = False
-    assert [r.getMessage() for r in caplog.records] == [
-        "Currently, fuse_broadcast_ops only works under Reduce mode."
-    ]
 
 
 def test_a_misspelt_switch_is_refused() -> None:

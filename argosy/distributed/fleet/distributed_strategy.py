@@ -53,10 +53,8 @@ class DistributedStrategy(Settings):
         Field(
             "sync_nccl_allreduce", "bool", True, "works", "wait for each all-reduce before the next starts"
         ),
-        Field("nccl_comm_num", "int", 1, "not yet", "communicators that gradients take turns on", least=1),
-        Field(
-            "use_hierarchical_allreduce", "bool", False, "not yet", "sum inside a host, then between hosts"
-        ),
+        Field("nccl_comm_num", "int", 1, "works", "communicators that gradients take turns on", least=1),
+        Field("use_hierarchical_allreduce", "bool", False, "works", "sum inside a host, then between hosts"),
         Field(
             "hierarchical_allreduce_inter_nranks",
             "int",
@@ -64,6 +62,14 @@ class DistributedStrategy(Settings):
             "works",
             "ranks that sum first; 1: of a host",
             least=1,
+        ),
+        Field(
+            "hierarchical_allreduce_algorithm",
+            "str",
+            "shares",
+            "works",
+            "who takes the sums across: every rank its share, or the leaders all of it (Paddle's)",
+            among=("shares", "leaders"),
         ),
         Field("sync_batch_norm", "bool", False, "works", "batch_norm's statistics over all ranks"),
         Field("fuse_all_reduce_ops", "bool", True, "works", "several gradients in one all-reduce"),
@@ -80,7 +86,7 @@ class DistributedStrategy(Settings):
         Field("conv_workspace_size_limit", "int", 4000, "always", "torch's cuDNN calls choose it; GPU only"),
         Field("cudnn_batchnorm_spatial_persistent", "bool", True, "always", "torch decides it; GPU only"),
         Field("adaptive_localsgd", "bool", False, "not yet", "localsgd with k from the loss"),
-        Field("fp16_allreduce", "bool", False, "not yet", "gradients travel as 16-bit floats"),
+        Field("fp16_allreduce", "bool", False, "works", "gradients travel as 16-bit floats"),
         Field("sharding", "bool", False, "not yet", "each rank keeps a share of the optimizer's state"),
         Field("last_comm_group_size_MB", "float", 1.0, "not yet", "eager mode only", above=0),
         Field("find_unused_parameters", "bool", False, "not yet", "eager mode only"),
@@ -170,6 +176,11 @@ class DistributedStrategy(Settings):
             "AdaptiveLocalSGDConfig",
             Field("init_k_steps", "int", 1, least=1),
             Field("begin_step", "int", 1, least=0),
+        ),
+        configs(
+            "fp16_allreduce",  # not in Paddle, which has float16 alone
+            "FP16AllReduceConfig",
+            Field("dtype", "str", "float16", among=("float16", "bfloat16")),
         ),
         configs(
             "sharding",

@@ -8,6 +8,7 @@ optimizer.minimize(loss)                                   backward, updates, an
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,17 +17,22 @@ from torch import fx
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.plan import startup_passes, training_passes
+from argosy.distributed.fleet.reduce_mode import note_ignored
 from argosy.distributed.fleet.util import UtilBase
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.program import Program, default_startup_program
+from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.executor import Executor
+from argosy.engine.runtime.scope import global_scope
+from argosy.engine.runtime.training_state import Training
 from argosy.fluid import io as fluid_io
 from argosy.optimizer.optimizer import Names, Optimizer
 from argosy.static.compiled_program import configure, draw
+from argosy.static.io import VARS_FILE, write_vars
+from argosy.static.io_divided import refuse_stale
 
 
 class DistributedOptimizer:
@@ -34,6 +40,7 @@ class DistributedOptimizer:
 
     def __init__(self, fleet: Fleet, inner: Optimizer, strategy: DistributedStrategy) -> None:
         self._fleet, self.inner, self.strategy = fleet, inner, strategy
+        self._program: Program | None = None
 
     def minimize(
         self,
@@ -43,7 +50,16 @@ class DistributedOptimizer:
         no_grad_set: Names = None,
     ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
         """Add backward, communication and updates; returns update nodes and (parameter, gradient) pairs."""
-        return self._fleet._minimize(self, loss, startup_program, parameter_list, no_grad_set)
+        made = self._fleet._minimize(self, loss, startup_program, parameter_list, no_grad_set)
+        self._program = loss.program
+        return made
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's variables and the scheduler's state; an error if other ranks update some of them."""
+        state = self.inner.state_dict()
+        if self._program is not None:
+            refuse_stale("state_dict", self._program, state)
+        return state
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -139,13 +155,16 @@ class Fleet:
         draw(program, strategy.build_strategy, "_original_graph")
         updates, params_grads = optimizer.inner.minimize(loss, startup_program, parameter_list, no_grad_set)
         configure(program, strategy.build_strategy)
+        note_ignored(strategy, world.size)
         if world.size > 1:
-            rewrite(program, training_passes(strategy, loss, params_grads, world.size))
+            hosts = roles.node_num()
+            rewrite(program, training_passes(strategy, loss, params_grads, world.size, hosts, world.rank))
             rewrite(startup, startup_passes(startup, equal))
         draw(program, strategy.build_strategy, "_multi_devices_graph")
         strategy.freeze()
         self._programs = (program, startup)
-        return updates, params_grads
+        here = set(program.graph.nodes)  # in Reduce mode other ranks have the rest
+        return [update for update in updates if update in here], params_grads
 
     # --- who is who -----------------------------------------------------------------------------------
 
@@ -220,9 +239,15 @@ class Fleet:
     def save_persistables(
         self, executor: Executor, dirname: str, main_program: Program | None = None, mode: int = 0
     ) -> None:
-        """Rank 0 writes the program's variables; the others wait until they are there."""
+        """Rank 0 writes the program's variables, also those that other ranks update; all ranks call it together."""
+        program = default_main_program() if main_program is None else main_program
+        if not isinstance(program, Program):
+            raise ConfigError(
+                f"fleet.save_persistables: main_program is a {type(program).__name__}; give a static.Program"
+            )
+        Training(executor, program, global_scope()).gather(collective.world())
         if self.is_first_worker():
-            fluid_io.save_persistables(executor, dirname, main_program)
+            write_vars(program.persistables(), Path(dirname, VARS_FILE))
         self.barrier_worker()
 
     def save_inference_model(
@@ -269,7 +294,7 @@ class Fleet:
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's variables and the scheduler's state."""
-        return self._wrapped("state_dict").inner.state_dict()
+        return self._wrapped("state_dict").state_dict()
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Write back what `state_dict` gave."""

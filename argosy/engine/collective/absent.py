@@ -90,7 +90,7 @@ def store_is_gone(here: str) -> PeerLostError:
 
 def _waits_for_us(watch: Watch, other: Record) -> bool:
     """True if the other rank waits for a collective that this rank has not started."""
-    if not other.waiting:
+    if not other.waiting or watch.rank not in other.waiting_for:
         return False
     group, _, number = other.waiting.split(" ", 1)[0].partition("#")
     return watch.own.started.get(group, 0) < int(number)

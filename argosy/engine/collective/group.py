@@ -1,11 +1,8 @@
 """A named group of ranks and its collectives: start one, go on, wait for it.
 
-    pending = group.start_all_reduce(gradient, what="fc_0.w_0@GRAD")
-    …                                              compute
-    pending.wait()                                 gradient now holds the sum
-
-A wait that takes long does not stay silent: it looks after the others every second (see watch.py) and ends
-with an error that names the ranks that are missing, as soon as it is certain that they will not come.
+pending = group.start_all_reduce(gradient, what="fc_0.w_0@GRAD")
+…                                              compute
+pending.wait()                                 gradient now holds the sum
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -13,23 +10,23 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from argosy.engine.collective.absent import Patience, ended, look_after, store_is_gone
-from argosy.engine.collective.host_plane import DTYPES, HostPlane
+from argosy.engine.collective import exchanges
+from argosy.engine.collective.absent import Patience, ended, store_is_gone
+from argosy.engine.collective.exchanges import Exchange
+from argosy.engine.collective.flat_buffer import FlatBuffer
+from argosy.engine.collective.host_plane import DTYPES, HostPlane, Idle
+from argosy.engine.collective.pending import DONE, InBackend, InOneBuffer, OnPlane, Pending, Together
 from argosy.engine.collective.watch import Watch
 from argosy.engine.errors import CollectiveError, ConfigError, PeerLostError
-from argosy.engine.log import logger
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
-_SLICE = timedelta(seconds=1)
-_FIRST_NOTE_S = 30.0
 _SUSPECT_S = 3.0
 """How long after a broken connection to find out which of several ranks has died: three beats."""
 
@@ -52,8 +49,10 @@ class Group:
         self.watch, self.patience = watch, patience
         self._backend = backend
         self.plane = plane
-        """Set if all ranks are on one host: sums go through shared memory."""
+        """Set if all ranks are on one host: tensors go through shared memory."""
         self._reduce = {name: _options(dist.AllreduceOptions, reduceOp=op) for name, op in _OPS.items()}
+
+    # --- started, and waited for later ----------------------------------------------------------------
 
     def start_all_reduce(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> Pending:
         """Begin to combine the tensor over the ranks, in place: "sum", "max" or "min"."""
@@ -66,23 +65,94 @@ class Group:
         if op not in self._reduce:
             raise ConfigError(f"all_reduce op={op!r}; use one of {', '.join(_OPS)}")
         if self.size == 1:
-            return _DONE
+            return DONE
         parts = [_flat(tensor) for tensor in tensors]
-        if self.plane is not None and parts[0].dtype in DTYPES:
-            return OnPlane(self, parts, op, what, self._next(what))
+        if (plane := self._plane_for(parts[0])) is not None:
+            return self._on_plane(
+                "all_reduce", what, parts, lambda idle, number: plane.all_reduce(parts, op, idle, number)
+            )
         flat = parts[0] if len(parts) == 1 else torch.cat(parts)
-        started = self._start("all_reduce", what, self._backend.allreduce, [flat], self._reduce[op])
+        started = self._start("all_reduce", what, flat, self._backend.allreduce, [flat], self._reduce[op])
         return started if len(parts) == 1 else InOneBuffer(started, flat, parts)
+
+    def start_all_reduce_span(self, buffer: FlatBuffer, first: int, count: int, what: str = "") -> Pending:
+        """Begin to add up a part of the ranks' flat buffers; the sum is in the same part of `buffer.result`."""
+        if self.size == 1:
+            return DONE
+        plane = self.plane
+        if plane is None or buffer.shared is None:
+            return self.start_all_reduce(buffer.own[first : first + count], what=what)
+        parts, result = spans(buffer, first, count)
+
+        def run(idle: Idle, number: int) -> str:
+            return plane.sum_share(parts, result, idle, number) or plane.meet(idle, number)
+
+        return self._on_plane("all_reduce", what, [result], run)
+
+    def start_sum_share(self, buffer: FlatBuffer, first: int, count: int, what: str = "") -> Pending:
+        """Begin to add up this rank's share of a part of the ranks' flat buffers; for a group with a plane."""
+        plane = self.plane
+        assert plane is not None, self.name
+        parts, result = spans(buffer, first, count)
+        return self._on_plane(
+            "reduce_scatter",
+            what,
+            [result],
+            lambda idle, number: plane.sum_share(parts, result, idle, number),
+        )
+
+    def start_meeting(self, what: str = "") -> Pending:
+        """Begin a barrier on the plane."""
+        plane = self.plane
+        assert plane is not None, self.name
+        return self._on_plane("barrier", what, [], plane.meet)
+
+    def start_reduce(self, tensor: torch.Tensor, root: int, what: str = "") -> Pending:
+        """Begin to add up the tensor over the ranks, in place on rank `root`; on the others it is lost."""
+        if self.size == 1:
+            return DONE
+        flat, place = _flat(tensor), self.ranks.index(root)
+        if (plane := self._plane_for(flat)) is not None:
+            return self._on_plane(
+                "reduce",
+                what,
+                [flat],
+                lambda idle, number: plane.all_reduce([flat], "sum", idle, number, place),
+            )
+        options = _options(dist.ReduceOptions, reduceOp=_OPS["sum"], rootRank=place, rootTensor=0)
+        return self._start("reduce", what, flat, self._backend.reduce, [flat], options)
 
     def start_broadcast(self, tensor: torch.Tensor, source: int = 0, what: str = "") -> Pending:
         """Begin to give every rank the tensor of rank `source`, in place."""
+        return self.start_broadcast_of([tensor], [source], what)
+
+    def start_broadcast_of(
+        self, tensors: Sequence[torch.Tensor], sources: Sequence[int], what: str = ""
+    ) -> Pending:
+        """Begin to give every rank each tensor as its source has it, in place; one message for each source."""
         if self.size == 1:
-            return _DONE
-        options = _options(dist.BroadcastOptions, rootRank=source, rootTensor=0)
+            return DONE
         # As bytes: gloo knows neither bool, as masks are, nor complex numbers.
-        return self._start(
-            "broadcast", what, self._backend.broadcast, [_flat(tensor).view(torch.uint8)], options
-        )
+        by_source: dict[int, list[torch.Tensor]] = {}
+        for tensor, source in zip(tensors, sources, strict=True):
+            by_source.setdefault(self.ranks.index(source), []).append(_flat(tensor).view(torch.uint8))
+        plane = self._plane_for(next(iter(by_source.values()))[0])
+        if plane is not None:
+
+            def run(idle: Idle, number: int) -> str:
+                found = (plane.broadcast(p, place, idle, number) for place, p in by_source.items())
+                return next(filter(None, found), "")
+
+            return self._on_plane("broadcast", what, [p for parts in by_source.values() for p in parts], run)
+        return Together([self._broadcast(parts, place, what) for place, parts in by_source.items()])
+
+    def _broadcast(self, parts: list[torch.Tensor], place: int, what: str) -> Pending:
+        flat = parts[0] if len(parts) == 1 else torch.cat(parts)
+        options = _options(dist.BroadcastOptions, rootRank=place, rootTensor=0)
+        started = self._start("broadcast", what, flat, self._backend.broadcast, [flat], options)
+        return started if len(parts) == 1 else InOneBuffer(started, flat, parts)
+
+    # --- at once --------------------------------------------------------------------------------------
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> torch.Tensor:
         """Combine the tensor over the ranks, in place."""
@@ -100,7 +170,7 @@ class Group:
             return [tensor.clone()]
         tensor = tensor.contiguous()
         found = [torch.empty_like(tensor) for _ in self.ranks]
-        self._start("all_gather", what, self._backend.allgather, [found], [tensor]).wait()
+        self._start("all_gather", what, tensor, self._backend.allgather, [found], [tensor]).wait()
         return found
 
     def all_gather_rows(self, tensor: torch.Tensor, what: str = "") -> torch.Tensor:
@@ -124,18 +194,25 @@ class Group:
     def barrier(self, what: str = "") -> None:
         """Return when every rank has come."""
         if self.size > 1:
-            nothing = [torch.zeros(1)]
-            self._start("barrier", what, self._backend.allreduce, nothing, self._reduce["sum"]).wait()
+            nothing = torch.zeros(1)
+            self._start(
+                "barrier", what, nothing, self._backend.allreduce, [nothing], self._reduce["sum"]
+            ).wait()
 
-    def _start(self, collective: str, what: str, start: Any, *arguments: Any) -> Pending:
-        number = self._next(what)
-        try:
-            work = start(*arguments)
-        except RuntimeError as e:
-            raise self._lost(collective, what, e) from None
-        return Pending(self, work, collective, what, number)
+    # --- how ------------------------------------------------------------------------------------------
 
-    def _next(self, what: str) -> int:
+    def _plane_for(self, tensor: torch.Tensor) -> HostPlane | None:
+        return self.plane if tensor.dtype in DTYPES else None
+
+    def _on_plane(
+        self, collective: str, what: str, tensors: Sequence[torch.Tensor], run: Callable[[Idle, int], str]
+    ) -> Pending:
+        return OnPlane(self, collective, what, sum(t.nbytes for t in tensors), run)
+
+    def _start(self, collective: str, what: str, tensor: torch.Tensor, start: Any, *args: Any) -> Pending:
+        return InBackend(self, collective, what, tensor.nbytes, lambda: start(*args))
+
+    def next_number(self, what: str) -> int:
         """The number of the collective that is started now."""
         if self.watch.broken:
             raise CollectiveError(
@@ -147,11 +224,15 @@ class Group:
         started[self.name] = started.get(self.name, 0) + 1
         return started[self.name]
 
+    def note_start(self, collective: str, what: str, number: int, nbytes: int) -> Exchange | None:
+        """A line of the timeline, if one is recorded."""
+        return exchanges.note_start(collective, what, self.name, number, nbytes)
+
     # --- when it takes long ---------------------------------------------------------------------------
 
-    def _lost(self, collective: str, what: str, error: Exception) -> CollectiveError:
+    def lost(self, collective: str, what: str, error: Exception) -> CollectiveError:
         """A connection broke: say which rank is gone. An ending process tells so before its sockets close."""
-        here = self._described(collective, what)
+        here = self.described(collective, what)
         if "scalar type" in str(error):
             return CollectiveError(
                 f"{here}: the backend cannot exchange tensors of this dtype ({_reason(error)}); convert it, for "
@@ -176,103 +257,22 @@ class Group:
             "its log"
         )
 
-    def _missing(self, number: int) -> list[int]:
+    def missing(self, number: int) -> list[int]:
         """The ranks that have not started this collective, as far as they have told."""
         told = self.watch.look()
         others = [rank for rank in self.ranks if rank != self.watch.rank]
         return [r for r in others if r not in told or told[r].started.get(self.name, 0) < number]
 
-    def _described(self, collective: str, what: str) -> str:
+    def described(self, collective: str, what: str) -> str:
+        """A collective for messages: what it is of, its group, the step."""
         step = self.watch.own.step + 1
         return f"{collective}{f' of {what!r}' if what else ''} (group {self.name!r}, step {step})"
 
 
-class Pending:
-    """A collective that was started."""
-
-    def __init__(self, group: Group | None, work: Any, collective: str, what: str, number: int) -> None:
-        self.group, self.collective, self.what, self.number = group, collective, what, number
-        self._work = work
-        self._note_s = _FIRST_NOTE_S
-
-    def wait(self) -> None:
-        """Return when it is done; the tensors hold the result then."""
-        if self._work is None:
-            return
-        group = self.group
-        assert group is not None, self.collective
-        own = group.watch.own
-        own.waiting = f"{group.name}#{self.number} {self.collective} {self.what}".rstrip()
-        try:
-            self._wait(group)
-        finally:
-            own.waiting = ""
-        self._work = None
-
-    def _wait(self, group: Group) -> None:
-        began = time.monotonic()
-        while True:
-            try:
-                self._work.wait(_SLICE)
-                return
-            except RuntimeError as e:
-                if "timed out" not in str(e).lower() or self._work.is_completed():
-                    raise group._lost(self.collective, self.what, e) from None
-            self._look(group, time.monotonic() - began)
-
-    def _look(self, group: Group, waited_s: float) -> None:
-        """A second has passed: is it certain by now that somebody will not come?"""
-        here = group._described(self.collective, self.what)
-        missing = group._missing(self.number)
-        for rank in missing:
-            look_after(group.watch, rank, here, waited_s, group.patience)
-        if waited_s > self._note_s:
-            names = ", ".join(map(str, missing)) or "(all have joined)"
-            logger.warning("%s: waiting since %.0f s for rank %s", here, waited_s, names)
-            self._note_s *= 2
-
-
-class OnPlane(Pending):
-    """A sum on the host plane. It is made in `wait`: there is no processor beside the ranks' own to do it."""
-
-    def __init__(self, group: Group, tensors: list[torch.Tensor], op: str, what: str, number: int) -> None:
-        super().__init__(group, tensors, "all_reduce", what, number)
-        self._op = op
-
-    def _wait(self, group: Group) -> None:
-        assert group.plane is not None, self.collective
-        began = time.monotonic()
-
-        def idle(rank: int) -> None:
-            assert group.plane is not None, self.collective
-            if group.plane.has_ended(rank):
-                gone = ConnectionError(f"the process of rank {rank} is gone")
-                raise group._lost(self.collective, self.what, gone)
-            waited_s = time.monotonic() - began
-            self._look(group, waited_s)
-            here = group._described(self.collective, self.what)
-            look_after(group.watch, rank, here, waited_s, group.patience)  # started or not, it is not here
-
-        if differing := group.plane.all_reduce(self._work, self._op, idle, self.number):
-            raise CollectiveError(
-                f"{group._described(self.collective, self.what)}: {differing}; all ranks must exchange the same "
-                "tensors in the same order"
-            )
-
-
-class InOneBuffer(Pending):
-    """A sum of several tensors that travel in one buffer."""
-
-    def __init__(self, started: Pending, flat: torch.Tensor, parts: list[torch.Tensor]) -> None:
-        super().__init__(started.group, started, started.collective, started.what, started.number)
-        self._flat, self._parts = flat, parts
-
-    def _wait(self, group: Group) -> None:
-        self._work.wait()
-        torch._foreach_copy_(self._parts, list(self._flat.split([part.numel() for part in self._parts])))
-
-
-_DONE = Pending(None, None, "", "", 0)
+def spans(buffer: FlatBuffer, first: int, count: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """A part of every rank's flat buffer, and of the result."""
+    here = slice(first, first + count)
+    return [part[here] for part in buffer.parts], buffer.result[here]
 
 
 def _is_consequence(end: str) -> bool:

@@ -35,6 +35,8 @@ class Record:
     """By group: how many collectives the rank has started."""
     waiting: str = ""
     """What it waits for: the group and the number of the collective, and its name; empty if it does not wait."""
+    waiting_for: list[int] = field(default_factory=list)
+    """The ranks of that group."""
     end: str = ""
     """Not empty once the process ends: "done", or the exception that ended it."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import os
 import sys
 import threading
 import time
@@ -23,11 +22,15 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from argosy.engine import env
-from argosy.engine.collective import host_plane, rendezvous, route
+from argosy.engine.collective import rendezvous, route, sharing
 from argosy.engine.collective.absent import Patience, look_after, store_is_gone
+from argosy.engine.collective.flat_buffer import FlatBuffer, area_bytes
 from argosy.engine.collective.group import Group
-from argosy.engine.collective.host_plane import HostPlane
+from argosy.engine.collective.hierarchy import Hierarchy
+from argosy.engine.collective.host_plane import HostPlane, plane_bytes
 from argosy.engine.collective.identity import Identity, read, split_endpoint
+from argosy.engine.collective.members import members
+from argosy.engine.collective.sharing import Shared
 from argosy.engine.collective.watch import Watch
 from argosy.engine.errors import CollectiveError, ConfigError
 from argosy.engine.log import logger
@@ -50,6 +53,8 @@ class World:
         self.schedules = 0
         """How many programs the ranks have compared so far."""
         self._groups: dict[str, Group] = {}
+        self._buffers: dict[tuple[str, int, torch.dtype, str], FlatBuffer] = {}
+        self._hosts: list[str] = []
         self._address = ""
 
     @property
@@ -71,10 +76,31 @@ class World:
         self.watch.own.step += 1
 
     def group(self, name: str = "dp") -> Group:
-        """The group of all ranks with this name, made by the first call: a communicator of its own."""
+        """The group of this name (see members.py), made by the first call, which all ranks make together."""
         if name not in self._groups:
             self._groups[name] = self._make(name)
         return self._groups[name]
+
+    def hierarchy(self, name: str, block: int, by_leaders: bool) -> Hierarchy:
+        """A communicator's groups for sums in two stages: blocks of so many ranks, and between them."""
+        outer = "leaders" if by_leaders else "across"
+        return Hierarchy(self.group(f"{name}/inner{block}"), self.group(f"{name}/{outer}{block}"), by_leaders)
+
+    def flat_buffer(self, name: str, numel: int, dtype: torch.dtype, group: str) -> FlatBuffer:
+        """Memory for gradients, the same at every call; the ranks of `group` share it if they are on one host."""
+        key = (name, numel, dtype, group)
+        if key not in self._buffers:
+            nbytes = (len(members(group, self.rank, self.size)) + 1) * area_bytes(numel, dtype)
+            what = f"buffer{len(self._buffers)}"  # of its own: the name may have been used with another size
+            self._buffers[key] = FlatBuffer(numel, dtype, self.device, self._share(what, group, nbytes))
+        return self._buffers[key]
+
+    def hosts(self) -> list[str]:
+        """By rank: which host it is on."""
+        if not self._hosts:
+            own = sharing.host_id()
+            self._hosts = [own] if self.store is None else self.meet("hosts#1 (who is where)", own)
+        return self._hosts
 
     def who(self, rank: int) -> str:
         """A rank with its endpoint, for messages."""
@@ -90,7 +116,7 @@ class World:
         name, _, number = what.split(" ", 1)[0].partition("#")
         own = self.watch.own
         own.started[name] = max(own.started.get(name, 0), int(number))
-        own.waiting = what
+        own.waiting, own.waiting_for = what, list(range(self.size))
         # In a thread, because whoever asks the store while rank 0 is stopped gets no answer, not even late.
         meeting = _Meeting(self.store, [f"meet/{what}/{rank}" for rank in range(self.size)], self.rank, value)
         began, note_s = time.monotonic(), _FIRST_NOTE_S
@@ -117,54 +143,40 @@ class World:
         return meeting.found
 
     def _make(self, name: str) -> Group:
-        ranks = range(self.size)
+        ranks = members(name, self.rank, self.size)
         if self.store is None:
             return Group(name, None, ranks, self.watch, Patience())
         self.meet(f"group-{name}#1 (the first exchange of all ranks in group {name!r})")
-        store = PrefixStore(f"group/{name}", self.store)
-        return Group(name, self._backend(name, store), ranks, self.watch, patience(), self._plane(name))
+        backend = self._backend(name, ranks) if len(ranks) > 1 else None
+        shared = self._share(name, name, plane_bytes(len(ranks))) if name != "util" else None
+        plane = None if shared is None else HostPlane(shared)
+        return Group(name, backend, ranks, self.watch, patience(), plane)
 
-    def _plane(self, name: str) -> HostPlane | None:
-        """Shared memory for the group's sums, if all ranks are on this host and may share memory."""
-        wanted = env.flag("ARGOSY_HOST_PLANE", default=True) and host_plane.is_possible()
-        if name == "util" or self.device.type != "cpu" or self.identity.local_size != self.size or not wanted:
+    def _share(self, what: str, group: str, nbytes: int) -> Shared | None:
+        """Memory that the ranks of a group share, if every group of this name is on one host."""
+        wanted = env.flag("ARGOSY_HOST_PLANE", default=True) and sharing.is_possible()
+        if not wanted or self.device.type != "cpu" or self.size == 1:
             return None
-        segment, made, problem = -1, None, ""
-        try:
-            segment = host_plane.create_segment(self.size) if self.rank == 0 else -1
-        except OSError as e:
-            problem = str(e)
-        offers = self.meet(f"plane-{name}#1 (sharing memory)", f"{os.getpid()} {segment}")
-        pids = [int(one.split()[0]) for one in offers]
-        try:
-            if self.rank:
-                segment = host_plane.open_segment(pids[0], int(offers[0].split()[1]))
-            made = HostPlane(segment, self.rank, pids) if segment >= 0 else None
-        except OSError as e:
-            problem = str(e)
-        answers = self.meet(f"plane-{name}#2 (sharing memory)", problem)  # now all have opened it
-        problems = [one for one in answers if one]
-        if segment >= 0:
-            os.close(segment)
-        if problems:
-            logger.warning(
-                "ranks exchange through sockets, they cannot share memory (%s); ARGOSY_HOST_PLANE=0 says so beforehand",
-                problems[0],
-            )
+        everyone = [members(group, rank, self.size) for rank in range(self.size)]
+        if any(len({self.hosts()[member] for member in ranks}) > 1 for ranks in everyone):
             return None
-        return made
+        return sharing.share(self.meet, what, everyone[self.rank], self.rank, nbytes)
 
-    def _backend(self, name: str, store: Store) -> Any:
+    def _backend(self, name: str, ranks: tuple[int, ...]) -> Any:
+        assert self.store is not None, name
+        store = PrefixStore(f"group/{name}/{ranks[0]}", self.store)
+        place, size = ranks.index(self.rank), len(ranks)
         timeout = timedelta(seconds=2 * patience().timeout_s)  # our own looking-after comes first
         if self.device.type == "cuda" and name != "util":  # what the user calls is about arrays of the host
             nccl = dist.ProcessGroupNCCL.Options()
             nccl._timeout = timeout
-            return dist.ProcessGroupNCCL(store, self.rank, self.size, nccl)
+            return dist.ProcessGroupNCCL(store, place, size, nccl)
         options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # not in the stubs
         options._devices = [self._gloo_device()]
         options._timeout = timeout
+        options._threads = 1  # one exchange after the other, as in a stream: two need two communicators
         try:
-            made = dist.ProcessGroupGloo(store, self.rank, self.size, options)
+            made = dist.ProcessGroupGloo(store, place, size, options)
         except RuntimeError as e:
             raise CollectiveError(
                 f"rank {self.rank} at {self._address or 'this host'} cannot connect to the others: {e}; check that "

@@ -7,6 +7,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from argosy.engine.ops.spec import OpSpec
+
 
 def changed_inputs(node: fx.Node) -> Iterator[fx.Node]:
     """The inputs that the node's op writes to, by its schema."""
@@ -37,6 +39,18 @@ def storage(node: fx.Node) -> int | None:
     """Which memory the node's value lies in; views of one tensor give the same number."""
     value = node.meta.get("val")
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
+def communicates(node: fx.Node) -> bool:
+    """True if all ranks must run the node, in the same order."""
+    spec = OpSpec.known.get(node.target)  # type: ignore[call-overload]  # any target may be asked for
+    return spec is not None and spec.communicates
+
+
+def is_lasting(node: fx.Node) -> bool:
+    """True if the value's memory outlasts the step: feeds, variables, gradient buffers."""
+    spec = OpSpec.known.get(node.target)  # type: ignore[call-overload]
+    return node.op != "call_function" or (spec is not None and spec.lasting)
 
 
 def needed(graph: fx.Graph, wanted: set[fx.Node], with_updates: bool = True) -> list[fx.Node]:

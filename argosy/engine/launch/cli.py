@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from argosy.engine.env import TIMELINE_STEPS
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch.configuration import LOG_LEVELS, MODES, Configuration
 
@@ -43,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     _add_hosts(p.add_argument_group("several hosts"))
     _add_script(p.add_argument_group("the script"))
     _add_logs(p.add_argument_group("logs and failures"))
+    _add_timeline(p.add_argument_group("where the time goes"))
     _add_ps(p.add_argument_group("parameter servers (checked, but not there yet)"))
     return p
 
@@ -87,6 +89,11 @@ def _add_logs(g: argparse._ArgumentGroup) -> None:
     g.add_argument(
         "--timeout", type=float, metavar="S", help="seconds that ranks wait for each other in a collective"
     )
+
+
+def _add_timeline(g: argparse._ArgumentGroup) -> None:
+    g.add_argument("--timeline", metavar="DIR", help="record a timeline: see python -m argosy.timeline DIR")
+    g.add_argument("--timeline_steps", metavar="A-B", help=f"of these steps (default: {TIMELINE_STEPS})")
 
 
 def _add_ps(g: argparse._ArgumentGroup) -> None:

@@ -4,6 +4,7 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from argosy.engine.env import step_range
 from argosy.engine.errors import ConfigError
 
 RunMode = Literal["collective", "ps", "ps-heter"]
@@ -40,6 +41,10 @@ class Configuration:
     timeout_s: float | None = None
     """How long the ranks wait for each other in one collective."""
     max_restarts: int = 0
+    timeline: str | None = None
+    """A directory: each rank writes a timeline of its steps there."""
+    timeline_steps: str | None = None
+    """Of which steps, such as 3-12."""
     run_mode: RunMode | None = None
     servers: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
@@ -52,6 +57,7 @@ class Configuration:
     def __post_init__(self) -> None:
         _check_numbers(self)
         _check_lists(self)
+        _check_timeline(self)
         if self.run_mode not in (None, *MODES):
             raise ConfigError(f"--run_mode={self.run_mode} is no mode; use one of {', '.join(MODES)}")
         if self.log_level not in (None, *LOG_LEVELS):
@@ -126,6 +132,18 @@ def _check_lists(config: Configuration) -> None:
             raise ConfigError(f"{text}: an entry is empty; write them with one comma in between, as in a,b")
         if twice := sorted({v for v in values if values.count(v) > 1}):
             raise ConfigError(f"{text}: {', '.join(twice)} stands there more than once; name each once")
+
+
+def _check_timeline(config: Configuration) -> None:
+    if config.timeline == "":
+        raise ConfigError("--timeline= names no directory; write --timeline=DIR, or leave it out")
+    if config.timeline_steps is None:
+        return
+    step_range(config.timeline_steps, "--timeline_steps")
+    if config.timeline is None:
+        raise ConfigError(
+            f"--timeline_steps={config.timeline_steps} without a timeline; add --timeline=DIR, or leave it out"
+        )
 
 
 def _check_ps(config: Configuration) -> None:

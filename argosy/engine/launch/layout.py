@@ -61,6 +61,8 @@ class Placed:
 
 def plan(config: Configuration, environ: Mapping[str, str], num_gpus: int | None = None) -> Layout:
     """Check the configuration against this host; nothing is started."""
+    if config.timeline is not None and os.path.exists(config.timeline) and not os.path.isdir(config.timeline):
+        raise ConfigError(f"--timeline={config.timeline} is a file; name a directory, which may be new")
     counted = devices.count_gpus() if num_gpus is None else num_gpus
     share = devices.share(config, counted, environ)
     index, addresses = hosts.addresses(config)
@@ -144,6 +146,10 @@ def _common(layout: Layout, restart: int, endpoints: tuple[str, ...], master: st
         own["ARGOSY_COLLECTIVE_TIMEOUT_S"] = f"{layout.config.timeout_s:g}"
     if layout.config.log_level is not None:
         own["ARGOSY_LOG"] = layout.config.log_level
+    if layout.config.timeline is not None:
+        own["ARGOSY_TIMELINE"] = os.path.abspath(layout.config.timeline)
+    if layout.config.timeline_steps is not None:
+        own["ARGOSY_TIMELINE_STEPS"] = layout.config.timeline_steps
     return own
 
 

@@ -5,12 +5,18 @@ from torch import fx
 
 from argosy.engine.passes.base import Pass
 from argosy.engine.passes.broadcast_startup import BroadcastStartup
+from argosy.engine.passes.cast_all_reduce import CastAllReduce
 from argosy.engine.passes.channels_last import ChannelsLast
 from argosy.engine.passes.fuse_all_reduce import FuseAllReduce
+from argosy.engine.passes.fuse_broadcast import FuseBroadcast
 from argosy.engine.passes.gather_sparse_gradients import GatherSparseGradients
+from argosy.engine.passes.hierarchical import Hierarchical
 from argosy.engine.passes.in_place import InPlace
 from argosy.engine.passes.insert_all_reduce import InsertAllReduce
+from argosy.engine.passes.order_updates import OrderUpdates
+from argosy.engine.passes.reduce_to_owner import ReduceToOwner
 from argosy.engine.passes.scale_loss_gradient import ScaleLossGradient
+from argosy.engine.passes.spread_communicators import SpreadCommunicators
 from argosy.engine.passes.sync_batch_norm import SyncBatchNorm
 
 PASSES: tuple[type[Pass], ...] = (
@@ -18,7 +24,13 @@ PASSES: tuple[type[Pass], ...] = (
     ScaleLossGradient,
     GatherSparseGradients,
     InsertAllReduce,
+    CastAllReduce,
     FuseAllReduce,
+    Hierarchical,
+    SpreadCommunicators,
+    ReduceToOwner,
+    FuseBroadcast,
+    OrderUpdates,
     BroadcastStartup,
     ChannelsLast,
     InPlace,

@@ -21,7 +21,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from argosy.engine.ir.effects import storage
+from argosy.engine.ir.effects import is_lasting, storage
 from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten
@@ -51,7 +51,7 @@ class InPlace(Pass):
 
     def run(self, graph: fx.Graph) -> Report:
         last_use = _last_uses(graph)
-        fixed = {storage(n) for n in graph.nodes if n.op != "call_function" or n in self.kept}
+        fixed = {storage(n) for n in graph.nodes if is_lasting(n) or n in self.kept}
         found = Counter[str]()
         for place, node in enumerate(graph.nodes):
             if node.target not in _OVER:

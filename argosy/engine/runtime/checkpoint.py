@@ -123,6 +123,7 @@ class Checkpoint:
     def _save(self, training: Training, position: Position, place: Place | None) -> None:
         began = time.perf_counter()
         files = self._files()
+        training.gather(world())
         state = {
             "position": [position.step, position.epoch, position.batch],
             "place": place.to_json() if place else None,

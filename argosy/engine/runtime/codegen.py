@@ -6,11 +6,14 @@
         return (mm,)
 
 One line a node, so that a line number in a traceback names the node. A value is deleted on the line of its
-last reader, so that its memory is free for what follows.
+last reader, so that its memory is free for what follows. For a timeline a line reads the clock before and after:
+
+        t = now(); relu = aten_relu(x); note((0, t, now()))
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import operator
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +25,9 @@ from torch._ops import OpOverload
 from argosy.engine.ops.spec import OpSpec
 
 _FILE = "<argosy step>"
+
+Span = tuple[int, int, int]
+"""When a node ran: its place in Step.nodes, begin and end by time.perf_counter_ns()."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +56,28 @@ def generate(
     outputs: Sequence[fx.Node],
     constants: dict[str, torch.Tensor],
     check: Callable[[int, Any], None] | None = None,
+    note: Callable[[Span], None] | None = None,
 ) -> Step:
-    """Write the function. `check(i, value)`, if given, is called with the value of every node i."""
+    """Write the function.
+
+    `check(i, value)`, if given, is called with the value of every node i, `note((i, begin, end))` with its times.
+    """
     writer = _Writer(constants)
     names = {node: f"v{i}" for i, node in enumerate((*inputs, *nodes))}
     last_reader = _last_readers(nodes, outputs)
     lines = []
     for i, node in enumerate(nodes):
-        line = f"    {names[node]} = {writer.expression(node, names)}"
+        line = f"{names[node]} = {writer.expression(node, names)}"
+        if note is not None:
+            line = f"t = now(); {line}; note(({i}, t, now()))"
         if check is not None:
             line += f"; check({i}, {names[node]})"
         dead = [names[n] for n in last_reader.get(node, ())]
-        lines.append(line + (f"; del {', '.join(dead)}" if dead else ""))
+        lines.append("    " + line + (f"; del {', '.join(dead)}" if dead else ""))
     head = f"def step({', '.join(names[n] for n in inputs)}):"
     tail = f"    return ({''.join(names[n] + ', ' for n in outputs)})"
     code = "\n".join([head, *lines, tail])
-    space: dict[str, Any] = {**writer.bound, "check": check}
+    space: dict[str, Any] = {**writer.bound, "check": check, "note": note, "now": time.perf_counter_ns}
     exec(compile(code, _FILE, "exec"), space)
     return Step(space["step"], code, tuple(nodes))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import sympy
@@ -13,15 +14,15 @@ import torch
 from torch import fx
 
 from argosy.engine.errors import ScopeError
-from argosy.engine.ir.effects import changed_inputs, is_random, needed, storage
+from argosy.engine.ir.effects import changed_inputs, communicates, is_lasting, is_random, needed, storage
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.show import op_name, type_text
+from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
-from argosy.engine.ops.spec import OpSpec
 from argosy.engine.passes import default_passes
 from argosy.engine.passes.base import run_passes
-from argosy.engine.runtime.codegen import Step, generate
+from argosy.engine.runtime.codegen import Span, Step, generate
 from argosy.engine.runtime.scope import Scope
 
 CPU = torch.device("cpu")
@@ -39,11 +40,37 @@ class Feed:
     """True: the step writes into it, so it gets a copy of what was fed."""
 
 
+@dataclass(frozen=True)
+class Label:
+    """What a node is called in the printed program."""
+
+    name: str
+    role: str
+    op: str
+    kind: str
+    """float32[N, 10]"""
+    source: str
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A step that notes when each of its nodes ran."""
+
+    step: Step
+    spans: list[Span]
+    """Grows with every run."""
+    labels: tuple[Label, ...]
+    """Of the nodes, in the order of the lines."""
+
+
 @dataclass
 class Compiled:
     """A step that can be called: what goes in, what comes out."""
 
     step: Step
+    write: Callable[[Callable[[Span], None] | None], Step]
+    """Writes the step, with a clock around every node if there is somebody to be told."""
+    label: Callable[[fx.Node], Label]
     feeds: tuple[Feed, ...]
     states: tuple[str, ...]
     memory_formats: tuple[torch.memory_format, ...]
@@ -70,6 +97,13 @@ class Compiled:
             self._bound = (scope, scope.version, found)
         return self._bound[2]
 
+    @cached_property
+    def timed(self) -> Timed:
+        """The same step for a timeline, written when it is first asked for."""
+        spans: list[Span] = []
+        step = self.write(spans.append)
+        return Timed(step, spans, tuple(self.label(node) for node in step.nodes))
+
 
 def compile_program(
     program: Program,
@@ -93,9 +127,10 @@ def compile_program(
     ordered = _changes_last(calls)
     feeds = [n for n in inputs if program.vars[named[n]].is_data]
     states = [n for n in inputs if not program.vars[named[n]].is_data]
-    step = generate([*feeds, *states], ordered, outputs, constants, _by_node(check, ordered))
+    write = partial(generate, [*feeds, *states], ordered, outputs, constants, _by_node(check, ordered))
+    step = write()
     changed = {storage(source) for node in ordered for source in changed_inputs(node)}
-    kept_nodes = [n for n in graph.nodes if n.op in ("placeholder", "get_attr")]
+    kept_nodes = [n for n in graph.nodes if is_lasting(n)]
     lasting = {storage(n) for n in (*kept_nodes, *(copy_of[n] for n in made.values()))}
     logger.debug(
         "compiled %s version %d for %s: %d of %d nodes in %.2f s",
@@ -108,6 +143,8 @@ def compile_program(
     )
     return Compiled(
         step=step,
+        write=write,
+        label=partial(_label, named, program.symbols),  # not the program itself: the executor's cache is weak
         feeds=tuple(feed_of(program, named[n], storage(n) in changed) for n in feeds),
         states=tuple(named[n] for n in states),
         memory_formats=tuple(_wanted_format(n) for n in states),
@@ -116,18 +153,19 @@ def compile_program(
         made=tuple(made),
         draws=any(is_random(n) for n in ordered),
         trains=any(n.meta["role"] == "optimize" for n in ordered),
-        schedule=tuple(_collective(n, program) for n in ordered if _communicates(n)),
+        schedule=tuple(_collective(n, program) for n in ordered if communicates(n)),
     )
 
 
-def _communicates(node: fx.Node) -> bool:
-    spec = OpSpec.known.get(node.target)  # type: ignore[call-overload]  # any target may be asked for
-    return spec is not None and spec.communicates
+def _label(named: dict[fx.Node, str], symbols: Symbols, node: fx.Node) -> Label:
+    kind = type_text(node.meta.get("val"), symbols)
+    source = str(node.meta.get("source") or "")
+    return Label(named.get(node, node.name), node.meta["role"], op_name(node), kind, source)
 
 
 def _collective(node: fx.Node, program: Program) -> str:
     """all_reduce fc_0.w_0@GRAD in dp: float32[784, 10] — what the other ranks must do too."""
-    words = [a for a in node.args if isinstance(a, str)]
+    words = [str(a) for a in node.args if isinstance(a, str | int)]
     kinds = [type_text(source.meta["val"], program.symbols) for source in node.all_input_nodes]
     return f"{op_name(node)} {' of '.join(words)} {', '.join(kinds)}"
 

@@ -21,6 +21,8 @@ from argosy.engine.ir.show import op_name
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
 from argosy.engine.log import logger
+from argosy.engine.runtime import timeline
+from argosy.engine.runtime.codegen import Step
 from argosy.engine.runtime.compile import CPU, Compiled, Feed, compile_program, feed_of
 from argosy.engine.runtime.flags import flag
 from argosy.engine.runtime.memory import keep_freed_memory
@@ -57,6 +59,7 @@ class Executor:
         self.device = CPU if place is None else place.device()
         self._compiled: weakref.WeakKeyDictionary[Program, dict[Any, Compiled]] = weakref.WeakKeyDictionary()
         self._generators: weakref.WeakKeyDictionary[Program, torch.Tensor] = weakref.WeakKeyDictionary()
+        timeline.start_if_asked()
 
     def run(
         self,
@@ -82,6 +85,7 @@ class Executor:
         scope = scope or global_scope()
         fetches = _fetches(program, fetch_list)
         compiled = self._compile(program, fetches, use_prune)
+        recorded = timeline.begin(compiled, program.name)
         values = _feed_values(program, compiled, feed)
         if self.device != CPU:
             values = [v.to(self.device, non_blocking=True) for v in values]
@@ -91,7 +95,8 @@ class Executor:
         _write_rates(program, scope)
         if compiled.runs == 0:
             _agree(program, compiled)
-        out = self._call(program, compiled, [*values, *states])
+        step = compiled.step if recorded is None else compiled.timed.step
+        out = self._call(program, compiled, step, [*values, *states])
         compiled.runs += 1
         if compiled.schedule and not compiled.made:
             world().count_step()
@@ -100,8 +105,11 @@ class Executor:
         for _, scheduler in program.lr_schedulers:
             if getattr(scheduler, "steps_by_itself", False):
                 scheduler.step()
-        found = [v.clone() if c else v for v, c in zip(out, compiled.copied, strict=False)]
-        return [_to_numpy(v) for v in found] if return_numpy else found
+        found: list[Any] = [v.clone() if c else v for v, c in zip(out, compiled.copied, strict=False)]
+        found = [_to_numpy(v) for v in found] if return_numpy else found
+        if recorded is not None:
+            timeline.end(recorded)
+        return found
 
     def random_state(self, program: Program) -> torch.Tensor | None:
         """Where a program with a seed is in its stream of random numbers; None before its first run."""
@@ -132,22 +140,26 @@ class Executor:
             return made
         return cache[key]
 
-    def _call(self, program: Program, compiled: Compiled, arguments: list[torch.Tensor]) -> tuple[Any, ...]:
+    def _call(
+        self, program: Program, compiled: Compiled, step: Step, arguments: list[torch.Tensor]
+    ) -> tuple[Any, ...]:
         exchanged = world().num_started()
         try:
             if program.random_seed and compiled.draws:
-                return self._seeded(program, compiled, arguments)
+                return self._seeded(program, compiled, step, arguments)
             with torch._C._AutoDispatchBelowAutograd():
-                return compiled.step.function(*arguments)
+                return step.function(*arguments)
         except BaseException as e:
             world().note_failed_step(exchanged, e)
             is_foreign = isinstance(e, Exception) and not isinstance(e, ArgosyError)
-            node = compiled.step.node_of(e) if is_foreign else None
+            node = step.node_of(e) if is_foreign else None
             if node is None:
                 raise
             raise ProgramError(f"{describe(node)} failed in {node.meta['role']}: {e}") from e
 
-    def _seeded(self, program: Program, compiled: Compiled, arguments: list[torch.Tensor]) -> tuple[Any, ...]:
+    def _seeded(
+        self, program: Program, compiled: Compiled, step: Step, arguments: list[torch.Tensor]
+    ) -> tuple[Any, ...]:
         """A program with a seed draws from its own stream; a startup program starts it anew every time.
 
         Each rank has a stream of its own, else all would drop out the same units; first values are the same.
@@ -158,7 +170,7 @@ class Executor:
             else:
                 torch.manual_seed(program.random_seed + (0 if compiled.made else world().rank))
             with torch._C._AutoDispatchBelowAutograd():
-                out = compiled.step.function(*arguments)
+                out = step.function(*arguments)
             self._generators[program] = torch.get_rng_state()
             return out
 

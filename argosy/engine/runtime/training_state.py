@@ -5,7 +5,8 @@
     generators    the program's own, if it has a seed       JSON
 
 Ranks that train together have equal parameters and accumulators; what the update does not touch, such as the
-statistics of a batch norm, may differ.
+statistics of a batch norm, may differ. In Reduce mode an accumulator is right on the owner of its parameter alone:
+`gather` makes them equal.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,6 +25,7 @@ from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import changed_inputs, storage
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter
+from argosy.engine.passes.reduce_to_owner import owners
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope
 
@@ -51,6 +53,16 @@ class Training:
             for name, variable in self.program.persistables().items()
             if isinstance(variable, Parameter) or storage(variable.node) in updated
         }
+
+    def gather(self, world: World) -> None:
+        """Give every rank the state that one of them has updated; all ranks call it together."""
+        if world.size == 1:
+            return
+        for name, owner in owners(self.program).items():
+            if not isinstance(self.program.vars[name], Parameter):  # the program itself broadcasts these
+                value = self._value(name)
+                with torch.no_grad():
+                    value.copy_(_from_rank(owner, world, value, name))
 
     def tensors(self, rank: int) -> Tensors:
         """The values that this rank saves: rank 0 all of them, the others what may differ."""
@@ -81,7 +93,7 @@ class Training:
         for name in self.program.persistables():
             value = self._value(name)
             if name in shared and world.size > 1:
-                found[name] = _from_rank_0(world, found.get(name, value), name)
+                found[name] = _from_rank(0, world, found.get(name, value), name)
             with torch.no_grad():
                 value.copy_(found[name])
         for name, scheduler in self.program.lr_schedulers:
@@ -107,9 +119,9 @@ def kind(value: Any) -> str:
     return f"{dtype_name(value.dtype)}{list(value.shape)}"
 
 
-def _from_rank_0(world: World, value: torch.Tensor, name: str) -> torch.Tensor:
-    """Rank 0's value on every rank; sent as bytes, which every backend can."""
+def _from_rank(rank: int, world: World, value: torch.Tensor, name: str) -> torch.Tensor:
+    """This rank's value on every rank; sent as bytes, which every backend can."""
     buffer = value.detach().to(world.device, copy=True, memory_format=torch.contiguous_format)
     if buffer.numel():
-        world.group("util").broadcast(buffer.view(-1).view(torch.uint8), 0, name)
+        world.group("util").broadcast(buffer.view(-1).view(torch.uint8), rank, name)
     return buffer

@@ -52,6 +52,7 @@ def test_each_switch_asks_for_its_pass() -> None:
         "scale_loss_gradient",
         "insert_all_reduce",
         "fuse_all_reduce",
+        "order_updates",
     ]
     assert found[0].ranks == 2
     assert found[2].overlap
@@ -164,7 +165,14 @@ def test_resnet50_has_an_all_reduce_for_each_gradient_and_a_broadcast_for_each_v
     ):
         assert [len(g) for g in FuseAllReduce(memory_mb, most).groups(starts)] == wanted
     assert rewrite(main, [fusing])[0].text == "161 all_reduce in 5 groups (20, 33, 51, 51, 6)"
-    last = [str(n.args[2]).split(" … ")[1] for n in main.graph.nodes if n.target is all_reduce_fused]
+    started = [n for n in main.graph.nodes if n.target is all_reduce_fused]
+    assert [n.args[2] for n in started] == [9134208, 8538112, 5094144, 936832, 13760], (
+        "elements, with padding"
+    )
+    assert [n.args[1] for n in started] == [0, 9134208, 17672320, 22766464, 23703296], "one behind the other"
+    assert str(main).count(" = gradient_buffer(23717056, float32, dp, @FUSEDVAR@@GRAD@fc_0.") == 1
+    assert str(main).count(" = put_gradient(") == str(main).count("@GRAD = gradient_of(") == 161
+    last = [str(n.args[4]).split(" … ")[1] for n in started]
     assert last == [
         "res5b_branch2a_weights@GRAD",
         "res4d_branch2c_weights@GRAD",

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from argosy.engine import collective
-from argosy.engine.collective import host_plane
+from argosy.engine.collective import sharing
 from argosy.engine.errors import CollectiveError
 from tests.ranks import Nursery
 
-pytestmark = pytest.mark.skipif(not host_plane.is_possible(), reason="the host plane is for Linux on x86-64")
+pytestmark = pytest.mark.skipif(not sharing.is_possible(), reason="the host plane is for Linux on x86-64")
 SIZES = (0, 1, 3, 1000, 262_144, 262_145, 700_001)
 KINDS = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8)
 
@@ -112,7 +112,7 @@ def test_a_killed_rank_ends_the_others_wait(ranks: Nursery) -> None:
 
 
 def test_no_segment_is_ever_in_the_file_system() -> None:
-    descriptor = host_plane.create_segment(2)
+    descriptor = sharing._create(4096)
     try:
         assert Path(f"/proc/self/fd/{descriptor}").readlink().name.startswith("memfd:argosy-host-plane")
     finally:

@@ -36,6 +36,7 @@ def test_the_list_of_options_is_a_decision() -> None:
         ),
         *("--run_mode", "--ips", "--host", "--start_port", "--servers", "--server_num", "--workers"),
         *("--worker_num", "--heter_workers", "--heter_worker_num", "--http_port"),
+        *("--timeline", "--timeline_steps"),
     }
 
 
@@ -83,6 +84,15 @@ def test_devices_have_three_names(name: str) -> None:
         (["--timeout=nan", "t.py"], "--timeout=nan"),
         (["--start_port=70000", "t.py"], "--start_port=70000 is no port"),
         (["--host=c", "--ips=a,b", "t.py"], "--host=c is not among --ips=a,b"),
+        (["--timeline=", "t.py"], "--timeline= names no directory"),
+        (["--timeline_steps=3-12", "t.py"], "--timeline_steps=3-12 without a timeline; add --timeline=DIR"),
+        *(
+            (
+                [f"--timeline_steps={bad}", "--timeline=d", "t.py"],
+                f"--timeline_steps='{bad}' are no steps; use",
+            )
+            for bad in ("", "0-3", "5-4", "3-", "a-b", "-3", "1-2-3")
+        ),
         (["--run_mode=fast", "t.py"], "invalid choice: 'fast'"),
         (["--worker_num=2", "--ips=a,b", "t.py"], "--ips=a,b asks .* --worker_num=2 for parameter servers"),
         (["--run_mode=collective", "--server_num=1", "t.py"], "--run_mode=collective asks .* --server_num=1"),

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -96,6 +97,19 @@ def test_the_environment_of_a_rank() -> None:
     }
     assert {k: v for k, v in got.items() if k not in ("MASTER_PORT", "ARGOSY_JOB_TOKEN")} == wanted
     assert f"127.0.0.1:{got['MASTER_PORT']}" not in made.endpoints
+
+
+def test_a_timeline_goes_to_the_same_directory_wherever_a_rank_is(tmp_path: Path) -> None:
+    config = Configuration("t.py", timeline="out", timeline_steps="2-4")
+    got = placed(config).ranks[0].environ
+    assert (got["ARGOSY_TIMELINE"], got["ARGOSY_TIMELINE_STEPS"]) == (str(Path.cwd() / "out"), "2-4")
+    assert (
+        not {"ARGOSY_TIMELINE", "ARGOSY_TIMELINE_STEPS"}
+        & placed(Configuration("t.py")).ranks[0].environ.keys()
+    )
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="file is a file; name a directory"):
+        plan(Configuration("t.py", timeline=str(tmp_path / "file")), {}, 0)
 
 
 def test_gpus_are_written_for_each_rank() -> None:

@@ -6,7 +6,7 @@ import torch
 
 from argosy.engine import collective
 from argosy.engine.ir.program import Program
-from argosy.engine.ops.broadcast import SPEC, broadcast
+from argosy.engine.ops.broadcast import FUSED_SPEC, SPEC, broadcast, broadcast_fused
 from argosy.engine.ops.spec import OpSpec
 from tests.ranks import Nursery
 
@@ -33,6 +33,23 @@ def test_two_ranks_get_the_values_of_one(ranks: Nursery) -> None:
     ranks.check(2, spread)
 
 
+def spread_several() -> None:
+    """Tensors of several dtypes and sources, in any order in memory."""
+    collective.connect()
+    rank = collective.world().rank
+    wanted = [torch.arange(6).reshape(2, 3).to(dtype).t() for dtype in DTYPES]
+    sources = [place % 2 for place in range(len(wanted))]
+    mine = [x.clone() if rank == s else torch.zeros_like(x) for x, s in zip(wanted, sources, strict=True)]
+    FUSED_SPEC.kernel(mine, sources, "dp", "several")
+    for found, value in zip(mine, wanted, strict=True):
+        assert torch.equal(found, value), f"{value.dtype}: {found}"
+
+
+def test_several_are_spread_in_one_exchange(ranks: Nursery) -> None:
+    ranks.check(2, spread_several)
+    ranks.check(2, spread_several, ARGOSY_HOST_PLANE="0")
+
+
 def test_alone_the_value_is_the_tensor_itself() -> None:
     x = torch.ones(3)
     assert SPEC.kernel(x, 0, "dp", "w") is x
@@ -50,3 +67,4 @@ def test_in_a_program_the_value_lies_in_the_memory_of_the_input() -> None:
 def test_ranks_must_agree_on_it() -> None:
     assert OpSpec.known[broadcast].communicates
     assert OpSpec.known[broadcast].paddle_name == "c_broadcast"
+    assert OpSpec.known[broadcast_fused].communicates

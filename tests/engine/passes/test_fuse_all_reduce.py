@@ -11,6 +11,7 @@ from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.plan import training_passes
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, wait
+from argosy.engine.ops.flat_gradients import gradient_buffer, gradient_of, put_gradient
 from argosy.engine.passes.base import Report
 from argosy.engine.passes.fuse_all_reduce import FuseAllReduce
 from argosy.engine.passes.rewrite import rewrite
@@ -40,8 +41,9 @@ def test_all_gradients_of_a_small_model_travel_together(caplog: pytest.LogCaptur
         program, report = built()
     (fused,) = nodes(program, all_reduce_fused)
     assert not nodes(program, all_reduce)
-    assert len(nodes(program, wait)) == 6
-    assert fused.args[2] == "fc_2.w_0@GRAD … fc_0.b_0@GRAD"
+    assert len(nodes(program, wait)) == 1
+    assert len(nodes(program, put_gradient)) == len(nodes(program, gradient_of)) == 6
+    assert fused.args[4] == "fc_2.w_0@GRAD … fc_0.b_0@GRAD"
     assert report == Report(1, "6 all_reduce in 1 groups (6)")
     assert (
         "Find all_reduce operators: 6. To make the speed faster, some all_reduce ops are fused during training, "
@@ -52,7 +54,7 @@ def test_all_gradients_of_a_small_model_travel_together(caplog: pytest.LogCaptur
 def test_a_layer_stays_together_whatever_the_size_says() -> None:
     program, report = built(fuse_grad_size_in_MB=0)
     assert report.text == "6 all_reduce in 3 groups (2, 2, 2)"
-    assert [n.args[2] for n in nodes(program, all_reduce_fused)] == [
+    assert [n.args[4] for n in nodes(program, all_reduce_fused)] == [
         "fc_2.w_0@GRAD … fc_2.b_0@GRAD",
         "fc_1.w_0@GRAD … fc_1.b_0@GRAD",
         "fc_0.w_0@GRAD … fc_0.b_0@GRAD",
@@ -70,10 +72,8 @@ def test_an_exchange_begins_when_its_last_gradient_is_there_and_is_waited_for_be
             program, _ = built(fuse_grad_size_in_MB=0, sync_nccl_allreduce=not overlaps)
         place = {node: number for number, node in enumerate(program.graph.nodes)}
         for fused in nodes(program, all_reduce_fused):
-            assert place[fused] - 1 in {place[g] for g in fused.all_input_nodes}, (
-                "right behind the last gradient"
-            )
-            waits = [w for item in fused.users for w in item.users]
+            assert fused.prev.target is put_gradient, "right behind the last gradient"
+            waits = list(fused.users)
             last_backward = max(place[n] for n in program.graph.nodes if n.meta["role"] == "backward")
             first = fused is nodes(program, all_reduce_fused)[0]
             if first:
@@ -84,8 +84,8 @@ def test_an_exchange_begins_when_its_last_gradient_is_there_and_is_waited_for_be
 
 def test_the_variable_of_a_gradient_is_the_sum() -> None:
     program, _ = built()
-    assert program.var("fc_1.w_0@GRAD").node.target is wait
-    assert "fc_1.w_0@GRAD = wait(" in str(program)
+    assert program.var("fc_1.w_0@GRAD").node.target is gradient_of
+    assert "fc_1.w_0@GRAD = gradient_of(" in str(program)
 
 
 def test_gradients_of_two_dtypes_travel_apart() -> None:
@@ -120,7 +120,9 @@ def test_the_gradients_of_two_minimizes_travel_apart() -> None:
         _, pairs = paddle.optimizer.SGD(0.1).minimize(loss)
         rewrite(default_main_program(), training_passes(DistributedStrategy(), loss, pairs, 2))
     fused = nodes(default_main_program(), all_reduce_fused)
-    assert [len(n.args[0]) for n in fused] == [2, 2]
+    assert [n.args[1:3] for n in fused] == [(0, 128), (0, 128)]
+    first, second = nodes(default_main_program(), gradient_buffer)
+    assert first.args[3] != second.args[3], "each has a buffer: the first sums may still be read"
     strategy = DistributedStrategy()
     strategy.fuse_all_reduce_ops = False
     with paddle.static.program_guard(Program(), Program()):

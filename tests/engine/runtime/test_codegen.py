@@ -19,6 +19,21 @@ def test_the_function_has_one_line_a_node_and_deletes_the_dead() -> None:
     assert lines[3] == "    return (v2, )"
 
 
+def test_with_a_clock_there_is_still_one_line_a_node_and_the_same_is_deleted() -> None:
+    x = default_main_program().data("x", [None, 4])
+    compiled = compile_program(default_main_program(), [torch.cos(torch.sin(x))])
+    plain, timed = compiled.step.code.splitlines(), compiled.timed.step.code.splitlines()
+    assert timed[1] == f"    t = now(); {plain[1].strip().partition(';')[0]}; note((0, t, now())); del v0"
+    assert [line.partition("del")[2] for line in timed] == [line.partition("del")[2] for line in plain]
+    assert "now" not in compiled.step.code
+    given = torch.rand(2, 4)
+    assert torch.equal(compiled.timed.step.function(given)[0], compiled.step.function(given)[0])
+    spans = compiled.timed.spans
+    assert [place for place, _, _ in spans] == [0, 1]
+    assert spans[0][1] <= spans[0][2] <= spans[1][1] <= spans[1][2]
+    assert [label.op for label in compiled.timed.labels] == ["sin", "cos"]
+
+
 def test_an_error_knows_its_node() -> None:
     x = default_main_program().data("x", [None], "int64")
     table = default_main_program().data("table", [3, 2])

@@ -1,0 +1,174 @@
+"""Let each parameter be updated by one rank, its owner, which gives the others the result.
+
+    before    s = all_reduce(g, 'dp', 'w@GRAD')
+              r = wait(s)
+              momentum(w, r, v, …)
+    after     s = reduce(g, 1, 'dp', 'w@GRAD')
+              r = wait(s)                               the sum, on rank 1
+              momentum(w, r, v, …)                      on rank 1
+              leave_to_owner([w, v], [r], 1)            on the others
+              …
+              broadcast(w, 1, 'dp', 'w')                at the end
+
+The gradients, in the order of backward, go one by one to the rank that has the fewest elements so far, as in
+Paddle. The programs of the ranks differ in the update nodes alone, so that all of them exchange the same. The
+optimizer's state is right on the owner only: `owners` tells who that is. A gradient that is equal on all ranks
+already (gather_sparse_gradients) has no owner. Paddle's name for it is `ReduceStrategy.Reduce`.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import operator
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+from torch import fx
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.effects import changed_inputs, storage
+from argosy.engine.ir.infer import infer
+from argosy.engine.ir.program import Program
+from argosy.engine.ir.verify import describe
+from argosy.engine.ops.all_reduce import all_reduce, wait
+from argosy.engine.ops.broadcast import broadcast
+from argosy.engine.ops.reduce import leave_to_owner, reduce
+from argosy.engine.passes.base import Pass, Report
+
+_OWNER = "owner"
+"""In the meta of a variable's placeholder: which rank updates it. It is copied and saved with the program."""
+Nodes = dict[fx.Node, None]
+"""Nodes in a fixed order, each once."""
+
+
+@dataclass(frozen=True)
+class ReduceToOwner(Pass):
+    """See the module's picture. Runs behind insert_all_reduce."""
+
+    name: ClassVar[str] = "reduce_to_owner"
+
+    parameters: tuple[tuple[str, fx.Node, str], ...]
+    """(name, placeholder, name of the gradient) of each."""
+    rank: int
+    ranks: int
+    groups: tuple[str, ...] = ("dp",)
+    """The communicators: gradient i takes number i modulo their number; parameters take the first."""
+
+    def run(self, graph: fx.Graph) -> Report:
+        starts = _in_order(graph)
+        if not starts:
+            return Report(0, "no all_reduce")
+        load = [0] * self.ranks
+        known = {grad: node.meta[_OWNER] for _, node, grad in self.parameters if _OWNER in node.meta}
+        owner_of: dict[fx.Node, int] = {}
+        for number, start in enumerate(starts):
+            gradient, _, what = start.args
+            owner = known.get(str(what), load.index(min(load)))
+            load[owner] += start.meta["val"].numel()
+            start.target, start.args = reduce, (gradient, owner, self.groups[number % len(self.groups)], what)
+            start._rename("reduce")
+            (arrived,) = [user for user in start.users if user.target is wait]
+            owner_of[arrived] = owner
+        updated = self._split_updates(graph, owner_of)
+        sent = [(name, node) for name, node, _ in self.parameters if node in updated]
+        for name, node in sent:
+            _broadcast(graph, name, node, self.groups[0])
+        sizes = ", ".join(map(str, load))
+        mine = sum(node.meta[_OWNER] == self.rank for _, node in sent)
+        text = f"{len(starts)} gradients to {self.ranks} ranks, {sizes} elements; "
+        return Report(len(starts), text + f"rank {self.rank} updates {mine} of {len(sent)} parameters")
+
+    def _split_updates(self, graph: fx.Graph, owner_of: Mapping[fx.Node, int]) -> Nodes:
+        """Leave what other ranks update to them; returns the variables of the scope that have an owner now."""
+        states = {storage(node): node for node in graph.find_nodes(op="placeholder")}
+        updated: Nodes = {}
+        foreign = []
+        for node, sums in _behind(graph, owner_of).items():
+            owner = _only_owner(node, sums, owner_of)
+            changed = [states[s] for s in map(storage, changed_inputs(node)) if s in states]
+            for state in changed:
+                state.meta[_OWNER] = owner
+            updated.update(dict.fromkeys(changed))
+            if owner != self.rank and node.meta["role"] == "optimize":
+                foreign.append(node)
+                if changed:
+                    _leave(graph, node, changed, sums, owner)
+        for node in reversed(foreign):
+            graph.erase_node(node)
+        return updated
+
+
+def owners(program: Program) -> dict[str, int]:
+    """Variables of the scope that one rank updates, and which; all others are updated by every rank, or by none."""
+    placeholders = program.recorder.placeholder_of
+    found = {name: placeholders.get(v.value) for name, v in program.persistables().items()}
+    return {name: node.meta[_OWNER] for name, node in found.items() if node and _OWNER in node.meta}
+
+
+def is_divided(program: Program) -> bool:
+    """True if the program updates only this rank's share of the parameters."""
+    return bool(program.graph.find_nodes(op="call_function", target=reduce))
+
+
+def _in_order(graph: fx.Graph) -> list[fx.Node]:
+    """The all_reduce nodes in the order of backward; of one op's gradients the last first, as in Paddle."""
+    place = {node: number for number, node in enumerate(graph.nodes)}
+
+    def key(start: fx.Node) -> tuple[int, int]:
+        gradient = start.all_input_nodes[0]
+        if gradient.meta["role"] == "communicate":  # a copy of it
+            gradient = gradient.all_input_nodes[0]
+        if gradient.target is operator.getitem:
+            producer, index = cast("tuple[fx.Node, int]", gradient.args)
+            return place[producer], -index
+        return place[gradient], 0
+
+    return sorted(graph.find_nodes(op="call_function", target=all_reduce), key=key)
+
+
+def _behind(graph: fx.Graph, sums: Mapping[fx.Node, int]) -> dict[fx.Node, Nodes]:
+    """The nodes that depend on sums, by what they read or through memory that was changed, and on which."""
+    found: dict[fx.Node, Nodes] = {}
+    changed: dict[int | None, Nodes] = defaultdict(dict)
+    for node in graph.nodes:
+        if node in sums:
+            found[node] = {node: None}
+            continue
+        on: Nodes = {}
+        for source in node.all_input_nodes:
+            on |= found.get(source, {}) | changed.get(storage(source), {})
+        if on:
+            found[node] = on
+            for source in changed_inputs(node):
+                changed[storage(source)] |= on
+    return {node: on for node, on in found.items() if node not in sums}
+
+
+def _only_owner(node: fx.Node, sums: Nodes, owner_of: Mapping[fx.Node, int]) -> int:
+    """The rank that has all sums that a node depends on; an error if no rank has."""
+    by_owner = {owner_of[one]: str(one.all_input_nodes[0].args[-1]) for one in reversed(sums)}
+    before = [state for state in changed_inputs(node) if _OWNER in state.meta]
+    by_owner = {state.meta[_OWNER]: state.name for state in before} | by_owner
+    if len(by_owner) > 1:
+        which = " and ".join(f"{name} (rank {owner})" for owner, name in sorted(by_owner.items())[:2])
+        raise ConfigError(
+            f"{describe(node)} depends on {which}, and under ReduceStrategy.Reduce a rank has only the gradients of "
+            "the parameters that it owns; clipping by the global norm, for one, needs all of them: use "
+            "ReduceStrategy.AllReduce, or clip each gradient by itself (ClipGradByNorm, ClipGradByValue)"
+        )
+    return next(iter(by_owner))
+
+
+def _leave(graph: fx.Graph, update: fx.Node, states: list[fx.Node], sums: Nodes, owner: int) -> None:
+    """Put leave_to_owner before an update of another rank."""
+    with graph.inserting_before(update):
+        args = (states, list(sums), owner)
+        made = graph.create_node("call_function", leave_to_owner, args, {}, "leave_to_owner")
+    made.meta = {"role": "optimize", "source": update.meta.get("source"), "val": None}
+
+
+def _broadcast(graph: fx.Graph, name: str, parameter: fx.Node, group: str) -> None:
+    args = (parameter, parameter.meta[_OWNER], group, name)
+    made = graph.create_node("call_function", broadcast, args, {}, "broadcast")
+    made.meta = {"role": "communicate", "source": parameter.meta.get("source"), "stands_for": parameter}
+    made.meta["val"] = infer(made)

@@ -1,0 +1,286 @@
+"""Where the time of training steps goes: recorded on each rank, written as a trace for Chrome and Perfetto.
+
+    DIR/rank0.json    step      ▕ step 3                    ▏▕ step 4 …     one event a run
+                      compute   ▕▏▕▏▕▏▕▏▕▏▕▏▕▏      ▕▏▕▏▕▏                  one event a node
+                      blocked                 ▕────▏                        the main thread stands still for …
+                      dp              ▕────────────▏                        … one of the exchanges
+
+`argosy.timeline` reads what this file writes.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from argosy.engine import env
+from argosy.engine.collective import exchanges, is_connected, world
+from argosy.engine.collective.exchanges import Exchange
+from argosy.engine.errors import ConfigError
+from argosy.engine.log import logger
+from argosy.engine.runtime.codegen import Span
+from argosy.engine.runtime.compile import Compiled, Timed
+from argosy.engine.runtime.store import bytes_writer, replace_files
+
+FORMAT, VERSION = "argosy.timeline", 1
+_STEP, _COMPUTE, _BLOCKED, _FIRST_LANE = 1, 2, 3, 4
+Event = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """One recorded run of a program that trains."""
+
+    number: int
+    program: str
+    timed: Timed
+    began_ns: int
+    ended_ns: int = 0
+    spans: list[Span] = field(default_factory=list)
+
+
+class Timeline:
+    """Counts the training steps of this process, and records those that are asked for."""
+
+    def __init__(self, directory: Path, steps: tuple[int, int]) -> None:
+        self.directory, self.steps = directory, steps
+        self.num_steps = 0
+        self.runs: list[Run] = []
+        self.exchanges: list[Exchange] = []
+        self.anchors = [_anchor()]
+        self._pid = os.getpid()
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """A trace of an earlier job must not be taken for one of this job."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.path.unlink(missing_ok=True)
+        except OSError as e:
+            raise ConfigError(
+                f"no timeline can be written to {self.directory}: {e.strerror}; name a directory of your own"
+            ) from e
+
+    @property
+    def path(self) -> Path:
+        return self.directory / f"rank{_rank_and_size()[0]}.json"
+
+    def begin(self, compiled: Compiled, program: str) -> Run | None:
+        """A run begins; None unless it trains, together with the other ranks, and is one of the steps."""
+        if not compiled.trains or not (compiled.schedule or world().size == 1):
+            return None
+        self.num_steps += 1
+        if self.num_steps > self.steps[1]:  # the last one failed, or ran out of data
+            stop(self)
+        if not self.steps[0] <= self.num_steps <= self.steps[1]:
+            return None
+        timed = compiled.timed
+        timed.spans.clear()  # of a run that failed
+        exchanges.recording = self.exchanges
+        return Run(self.num_steps, program, timed, time.perf_counter_ns())
+
+    def end(self, run: Run) -> None:
+        """The run has come to its end; the last one writes the file."""
+        run.ended_ns = time.perf_counter_ns()
+        run.spans = list(run.timed.spans)
+        self.runs.append(run)
+        if run.number == self.steps[1]:
+            stop(self)
+
+    def write(self) -> None:
+        """Write the file, if this is the process that recorded; a full disk is no reason to end a training."""
+        if os.getpid() != self._pid:
+            return
+        first, last = self.steps
+        if not self.runs:
+            logger.warning(
+                "timeline: nothing was recorded: steps %d to %d were asked for, and %d were trained; train longer, or "
+                "ask for others: fleetrun --timeline_steps, ARGOSY_TIMELINE_STEPS, record(steps=…)",
+                *(first, last, self.num_steps),
+            )
+            return
+        self.anchors.append(_anchor())
+        try:
+            text = json.dumps(self.trace(), separators=(",", ":"), allow_nan=False)
+            replace_files({self.path: bytes_writer(text.encode())})
+        except OSError as e:
+            logger.error("timeline: %s could not be written: %s; make room for it", self.path, e)
+            return
+        logger.info("timeline: %d steps in %s; see python -m argosy.timeline", len(self.runs), self.path)
+
+    def trace(self) -> dict[str, Any]:
+        """What the file holds."""
+        rank, size = _rank_and_size()
+        lanes = _lanes(_finished(self.exchanges))
+        tracks = {_STEP: "step", _COMPUTE: "compute", _BLOCKED: "blocked"}
+        tracks |= {_FIRST_LANE + i: name for i, name in enumerate(lanes)}
+        events = [*_names(rank, tracks), *(e for run in self.runs for e in _run_events(run))]
+        for i, found in enumerate(lanes.values()):
+            events += [e for one in found for e in _exchange_events(one, _FIRST_LANE + i)]
+        about = {"format": FORMAT, "version": VERSION, "rank": rank, "size": size}
+        about |= {"host": socket.gethostname(), "pid": self._pid, "anchors": self.anchors}
+        about |= {"clock": _clock(), "network": _namespace("net")}
+        return {
+            "displayTimeUnit": "ms",
+            "otherData": about,
+            "traceEvents": [e | {"pid": rank} for e in events],
+        }
+
+
+# --- the timeline of this process ---------------------------------------------------------------------
+
+_current: Timeline | None = None
+_was_asked = False
+
+
+def start(directory: Path, steps: tuple[int, int]) -> Timeline:
+    """From here on training steps are counted, and those asked for are recorded."""
+    global _current  # noqa: PLW0603  (what is recorded is of the process)
+    if _current is not None:
+        raise ConfigError(
+            f"a timeline is recorded to {_current.directory} already (of steps {_current.steps[0]} to "
+            f"{_current.steps[1]}); there can be one at a time: end it first, or leave out --timeline"
+        )
+    _current = Timeline(directory, steps)
+    return _current
+
+
+def stop(timeline: Timeline) -> None:
+    """Record no more and write the file; a second time does nothing."""
+    global _current  # noqa: PLW0603
+    if timeline is _current:
+        _current = exchanges.recording = None
+        timeline.write()
+
+
+def start_if_asked() -> None:
+    """Begin the timeline that the environment asks for, once in a process."""
+    global _was_asked  # noqa: PLW0603
+    if _was_asked:
+        return
+    asked = env.timeline()
+    _was_asked = True
+    if asked is not None:
+        atexit.register(stop, start(*asked))
+
+
+@contextmanager
+def recording(directory: Path, steps: tuple[int, int]) -> Iterator[None]:
+    """Record the training steps inside; the file is there when the last of them is done, or at the end."""
+    made = start(directory, steps)
+    try:
+        yield
+    finally:
+        stop(made)
+
+
+def begin(compiled: Compiled, program: str) -> Run | None:
+    """The executor runs a program; None if this run is not recorded."""
+    return None if _current is None else _current.begin(compiled, program)
+
+
+def end(run: Run) -> None:
+    """The run has come to its end."""
+    if _current is not None:
+        _current.end(run)
+
+
+# --- the trace ----------------------------------------------------------------------------------------
+
+
+def _finished(found: list[Exchange]) -> list[Exchange]:
+    """The exchanges that have ended, each with its begin, in the order in which they began."""
+    ends: dict[str, int] = {}
+    finished = []
+    for one in found:
+        one.ended_ns = one.ended_ns or (one.waited[-1][1] if one.waited else 0)
+        if not one.ended_ns:
+            logger.warning("timeline: %s of %s has not ended; it is left out", one.collective, one.what)
+            continue
+        one.began_ns = one.began_ns or max(one.started_ns, ends.get(one.group, 0))
+        one.began_ns = min(one.began_ns, one.ended_ns)
+        ends[one.group] = max(ends.get(one.group, 0), one.ended_ns)
+        finished.append(one)
+    return sorted(finished, key=lambda one: one.began_ns)
+
+
+def _lanes(found: list[Exchange]) -> dict[str, list[Exchange]]:
+    """Tracks by name: one for each communicator, and more where exchanges overlap, which one track cannot show."""
+    lanes: dict[str, list[Exchange]] = {}
+    for one in found:
+        name = communicator = one.group.partition("/")[0]
+        number = 1
+        while name in lanes and lanes[name][-1].ended_ns > one.began_ns:
+            number += 1
+            name = f"{communicator} ({number})"
+        lanes.setdefault(name, []).append(one)
+    return dict(sorted(lanes.items()))
+
+
+def _names(rank: int, tracks: dict[int, str]) -> Iterator[Event]:
+    title = f"rank {rank} ({socket.gethostname()})"
+    yield {"ph": "M", "name": "process_name", "args": {"name": title}}
+    yield {"ph": "M", "name": "process_sort_index", "args": {"sort_index": rank}}
+    for track, name in tracks.items():
+        yield {"ph": "M", "name": "thread_name", "tid": track, "args": {"name": name}}
+        yield {"ph": "M", "name": "thread_sort_index", "tid": track, "args": {"sort_index": track}}
+
+
+def _run_events(run: Run) -> Iterator[Event]:
+    about = {"number": run.number, "program": run.program}
+    yield _event(f"step {run.number}", "step", _STEP, run.began_ns, run.ended_ns, about)
+    for place, began_ns, ended_ns in run.spans:
+        label = run.timed.labels[place]
+        about = {"op": label.op, "type": label.kind, "source": label.source}
+        yield _event(label.name, label.role, _COMPUTE, began_ns, ended_ns, about)
+
+
+def _exchange_events(one: Exchange, track: int) -> Iterator[Event]:
+    name = f"{one.collective} {one.what}".rstrip()
+    key = {"group": one.group, "number": one.number}
+    about = key | {
+        "communicator": one.group.partition("/")[0],
+        "bytes": one.nbytes,
+        "queue_us": (one.began_ns - one.started_ns) / 1000,
+        "wait_us": sum(end - begin for begin, end in one.waited) / 1000,
+    }
+    yield _event(name, "exchange", track, one.began_ns, one.ended_ns, about)
+    for begin_ns, end_ns in one.waited:
+        yield _event(f"wait for {name}", "wait", _BLOCKED, begin_ns, end_ns, key)
+
+
+def _event(name: str, kind: str, track: int, began_ns: int, ended_ns: int, about: dict[str, Any]) -> Event:
+    times = {"ts": began_ns / 1000, "dur": (ended_ns - began_ns) / 1000}
+    return {"ph": "X", "name": name, "cat": kind, "tid": track, **times, "args": about}
+
+
+def _rank_and_size() -> tuple[int, int]:
+    return (world().rank, world().size) if is_connected() else env.rank_and_size()
+
+
+def _anchor() -> tuple[int, int]:
+    """The same moment by the clock on the wall and by ours."""
+    return time.time_ns(), time.perf_counter_ns()
+
+
+def _clock() -> str:
+    """Equal for processes with the same perf_counter: CLOCK_MONOTONIC of one kernel and time namespace."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {_namespace('time')}"
+
+
+def _namespace(kind: str) -> str:
+    """net:[4026531833]; nothing where the kernel has no such namespaces."""
+    try:
+        return os.readlink(f"/proc/self/ns/{kind}")
+    except OSError:
+        return ""

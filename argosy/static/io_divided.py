@@ -1,0 +1,32 @@
+"""What one rank alone must not save: in Reduce mode the ranks have divided the updates among them."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Iterable
+
+from argosy.engine.collective import world
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.program import Program
+from argosy.engine.ir.variable import Parameter
+from argosy.engine.passes.reduce_to_owner import is_divided, owners
+
+_TO_DO = "call fleet.save_persistables(executor, dirname) or use fleet.Checkpoint, on all ranks"
+
+
+def refuse_divided(what: str, program: Program) -> None:
+    """Raise if the program has only some of the updates: loaded on every rank, it would train only those."""
+    if is_divided(program):
+        raise ConfigError(
+            f"{what}: {program.name} was built with ReduceStrategy.Reduce, so rank {world().rank} has the updates and "
+            f"the optimizer state of some parameters only; {_TO_DO}; program.clone(for_test=True) can be saved here"
+        )
+
+
+def refuse_stale(what: str, program: Program, names: Iterable[str]) -> None:
+    """Raise if one of these is optimizer state that another rank updates: the scope has an old value of it."""
+    own, owner_of = world().rank, owners(program)
+    for name in names:
+        if owner_of.get(name, own) != own and not isinstance(program.vars[name], Parameter):
+            raise ConfigError(
+                f"{what}: {name!r} is optimizer state that rank {owner_of[name]} updates (ReduceStrategy.Reduce), and "
+                f"rank {own} has an old value of it; {_TO_DO}; parameters can be saved here"
+            )

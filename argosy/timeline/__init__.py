@@ -1,0 +1,29 @@
+"""Timelines of training steps: record them, put those of all ranks together, read what they say.
+
+with argosy.timeline.record("timeline"):        in a script; or fleetrun --timeline DIR
+    train()
+
+python -m argosy.timeline timeline              merges the ranks and prints where the time goes
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from argosy.engine import env
+from argosy.timeline.merge import merge
+from argosy.timeline.summary import Summary, summarize
+from argosy.timeline.traces import Trace, read
+
+
+def record(
+    directory: str | os.PathLike[str], steps: str = env.TIMELINE_STEPS
+) -> AbstractContextManager[None]:
+    """Record the training steps inside, `steps` of them ("3-12", counted from 1), to directory/rankN.json."""
+    from argosy.engine.runtime import timeline  # not at the top: python -m argosy.timeline needs no torch
+
+    return timeline.recording(Path(directory).absolute(), env.step_range(str(steps), "steps"))
+
+
+__all__ = ["Summary", "Trace", "merge", "read", "record", "summarize"]

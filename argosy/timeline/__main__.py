@@ -1,0 +1,39 @@
+"""`python -m argosy.timeline DIR`: merge the timelines of all ranks and say where the time goes."""
+
+# SPDX-License-Identifier: Apache-2.0
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from argosy.engine.errors import ConfigError
+from argosy.timeline.merge import merge
+from argosy.timeline.report import show
+from argosy.timeline.summary import summarize
+from argosy.timeline.traces import read
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0: done. 2: there is no whole timeline."""
+    p = argparse.ArgumentParser(prog="python -m argosy.timeline", description=__doc__)
+    p.add_argument("directory", metavar="DIR", help="what was given to fleetrun --timeline")
+    p.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    known = p.parse_args(argv)
+    try:
+        traces = read(known.directory)
+        path = merge(known.directory, traces)
+    except (ConfigError, OSError) as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+    summary = summarize(traces)
+    if known.json:
+        print(json.dumps(asdict(summary), indent=1))
+        return 0
+    show(summary)
+    print(f"all ranks: {path} (open it in https://ui.perfetto.dev or chrome://tracing)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""reduce and leave_to_owner: the sum on one rank, the memory, and that ranks must agree."""
+
+# SPDX-License-Identifier: Apache-2.0
+import torch
+
+from argosy.engine import collective
+from argosy.engine.ir.program import Program
+from argosy.engine.ops.all_reduce import WAIT_SPEC, wait
+from argosy.engine.ops.reduce import LEAVE_SPEC, SPEC, leave_to_owner, reduce
+from argosy.engine.ops.spec import OpSpec
+from tests.ranks import Nursery
+
+
+def sums() -> None:
+    """The sum lies in the root's own memory, whatever its dtype and its order in memory."""
+    collective.connect()
+    world = collective.world()
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
+        x = torch.arange(6, dtype=dtype).reshape(2, 3)
+        for root in range(world.size):
+            mine = (x + world.rank).t().contiguous().t()
+            found = SPEC.kernel(mine, root, "dp", "x@GRAD")
+            assert WAIT_SPEC.kernel(found) is mine
+            if world.rank == root:
+                assert torch.equal(mine, 2 * x + 1), f"{dtype}: {mine}"
+    several = [torch.full((1000,), float(world.rank + i)) for i in range(4)]
+    started = [SPEC.kernel(x, i % 2, "dp", f"x_{i}") for i, x in enumerate(several)]
+    for i, pending in enumerate(started):
+        found = WAIT_SPEC.kernel(pending)
+        assert world.rank != i % 2 or torch.equal(found, torch.full((1000,), 1.0 + 2 * i))
+
+
+def test_one_rank_gets_the_sum_in_place(ranks: Nursery) -> None:
+    ranks.check(2, sums)
+    ranks.check(2, sums, ARGOSY_HOST_PLANE="0")
+
+
+def test_alone_the_sum_is_the_tensor_itself() -> None:
+    x = torch.ones(3)
+    assert WAIT_SPEC.kernel(SPEC.kernel(x, 0, "dp", "x")) is x
+
+
+def test_in_a_program_the_value_lies_in_the_memory_of_the_input() -> None:
+    program = Program()
+    x = program.data("x", [None, 3]).value
+    with program.recording():
+        y = wait(reduce(x, 1, "dp", "x"))
+        leave_to_owner([x], [y], 1)
+    assert (y.shape, y.dtype) == (x.shape, x.dtype)
+    assert y.untyped_storage()._cdata == x.untyped_storage()._cdata
+
+
+def test_leaving_an_update_changes_nothing() -> None:
+    x = torch.ones(3)
+    LEAVE_SPEC.kernel([x], [torch.zeros(3)], 1)
+    assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_ranks_must_agree_on_the_sum_and_not_on_what_they_leave() -> None:
+    assert OpSpec.known[reduce].communicates
+    assert OpSpec.known[reduce].paddle_name == "c_reduce_sum"
+    assert not OpSpec.known[leave_to_owner].communicates

@@ -1,0 +1,181 @@
+"""The lab of benchmarks/lab: its links, the jobs in it, and that nothing is left of it."""
+
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import harness
+import pytest
+import torch
+from lab import Lab, inside, measure
+from lab.namespaces import FOLDER, processes
+
+from argosy.engine.errors import ConfigError
+from tests.engine.launch.conftest import Fleetrun, fleetrun
+from tests.jobs.test_launchers import SCRIPT, weights
+
+__all__ = ["fleetrun"]
+COMMAND = [sys.executable, "-W", "error", str(Path(__file__).parents[2] / "benchmarks" / "lab")]
+WAITS = "open(f'here.{rank}', 'w').write('.\\n')\ntime.sleep(100)"
+
+
+@contextlib.contextmanager
+def a_lab(rate: str | None, hosts: int = 2) -> Iterator[Lab]:
+    """A lab, or a skip where there can be none."""
+    with contextlib.ExitStack() as stack:
+        try:
+            lab = stack.enter_context(Lab(hosts, rate))
+        except OSError as e:
+            pytest.skip(f"network namespaces are not permitted here: {e}")
+        yield lab
+
+
+def left_of(pid: int) -> list[str]:
+    """The namespaces that this process has made."""
+    return [p.name for p in FOLDER.iterdir() if p.name.startswith(f"argosy-{pid}-")]
+
+
+def start(fleetrun: Fleetrun, *words: str) -> subprocess.Popen[str]:
+    """`python benchmarks/lab` in the directory of the test."""
+    with a_lab(None):
+        pass  # can there be one?
+    return subprocess.Popen(
+        [*COMMAND, *words],
+        cwd=fleetrun.directory,
+        env=fleetrun.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def sums() -> harness.Step:
+    """A contender of the harness: the ranks add up over gloo, each on the host that its variables say."""
+    rank = int(os.environ["RANK"])
+    own = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[rank].partition(":")[0]
+    socket.create_server((own, 0)).close()
+    torch.distributed.init_process_group("gloo")
+
+    def step() -> None:
+        total = torch.tensor([1.0])
+        torch.distributed.all_reduce(total)
+        assert total.item() == float(os.environ["WORLD_SIZE"])
+
+    return step
+
+
+def test_a_link_has_its_rate_in_both_directions() -> None:
+    with a_lab("100mbit") as lab:
+        for sender, receiver in ((0, 1), (1, 0)):
+            assert 80e6 < measure.throughput(lab, sender, receiver, seconds=0.5) < 105e6
+        assert measure.round_trip(lab) < 0.005
+
+
+def test_two_labs_stand_side_by_side_and_reach_only_their_own_hosts() -> None:
+    with a_lab("100mbit") as one, a_lab(None, hosts=3) as other:
+        assert len({*one.names, *other.names}) == 5
+        assert len({*one.addresses, *other.addresses}) == 5
+        with inside(other.names[2]), pytest.raises(OSError):
+            socket.create_connection((one.addresses[0], 1), timeout=0.2)
+        one.tear_down()
+        assert measure.throughput(other, 0, 2, seconds=0.2) > 100e6
+    assert left_of(os.getpid()) == []
+
+
+def test_an_exception_tears_down_and_ends_what_runs() -> None:
+    with contextlib.suppress(ZeroDivisionError), a_lab(None) as lab:
+        process = lab.start(1, ["sleep", "100"])
+        while not processes(lab.names):
+            time.sleep(0.01)
+        raise ZeroDivisionError
+    assert process.returncode == -signal.SIGTERM
+    assert left_of(os.getpid()) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Lab(1), "a lab of 1 hosts; use 2 to 250"),
+        (lambda: Lab(2, "fast"), "rate 'fast'; use 1mbit to 100gbit"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make: Callable[[], Lab], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make()
+
+
+def test_without_iproute2_the_package_is_named(fleetrun: Fleetrun) -> None:
+    fleetrun.environ["PATH"] = "/nowhere"
+    said = start(fleetrun, "--measure").communicate(timeout=30)[0]
+    assert said == "error: there is no command 'ip' here; apt-get install iproute2\n"
+
+
+def test_the_harness_spreads_the_ranks_over_the_hosts() -> None:
+    with a_lab("1gbit") as lab:
+        found = harness.measure({"sums": sums}, rounds=2, ranks=2, hosts=lab)
+        assert len(found["sums"].seconds) == 2
+        with pytest.raises(ConfigError, match="3 ranks do not divide over 2 hosts"):
+            harness.measure({"sums": sums}, rounds=1, ranks=3, hosts=lab)
+
+
+def test_a_job_on_two_hosts_of_two_ranks_ends_well_and_leaves_nothing(fleetrun: Fleetrun) -> None:
+    command = start(fleetrun, "--hosts", "2", "--ranks", "2", "--", SCRIPT)
+    said = command.communicate(timeout=120)[0]
+    assert command.returncode == 0, said
+    assert "PADDLE_TRAINERS_NUM                        4" in said
+    for rank in range(4):
+        assert weights(fleetrun.directory, rank).keys() == weights(fleetrun.directory, 0).keys()
+    logs = [f"log/host{host}/workerlog.{rank}" for host in (0, 1) for rank in (0, 1)]
+    assert all((fleetrun.directory / log).exists() for log in logs)
+    assert left_of(command.pid) == []
+    assert fleetrun.all_gone(within_s=1)
+
+
+def test_a_job_that_fails_on_one_host_ends_on_all_and_the_cause_is_shown(fleetrun: Fleetrun) -> None:
+    script = fleetrun.script(
+        "if rank == '1': sys.exit(3)\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(100)"
+    )
+    command = start(fleetrun, "--", script)
+    said = command.communicate(timeout=60)[0]
+    assert command.returncode == 1, said
+    assert "host 1 failed first; the end of log/host1/console.txt:" in said
+    assert "rank 1 of 2" in said
+    assert left_of(command.pid) == []
+    assert fleetrun.all_gone(within_s=1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_the_middle_leaves_nothing(fleetrun: Fleetrun, number: signal.Signals) -> None:
+    command = start(fleetrun, "--ranks", "2", "--", fleetrun.script(WAITS))
+    for rank in range(4):
+        fleetrun.wait_for(f"here.{rank}")
+    command.send_signal(number)
+    said = command.communicate(timeout=30)[0]
+    assert command.returncode == 128 + number, said
+    assert left_of(command.pid) == []
+    assert fleetrun.all_gone(within_s=1)
+
+
+def test_sweep_removes_what_a_killed_lab_has_left(fleetrun: Fleetrun) -> None:
+    command = start(fleetrun, "--", fleetrun.script(WAITS))
+    for rank in range(2):
+        fleetrun.wait_for(f"here.{rank}")
+    assert not set(left_of(command.pid)) & set(Lab.leftovers())
+    command.kill()
+    command.wait()
+    left = left_of(command.pid)
+    assert len(left) == 3
+    assert set(left) <= set(Lab.leftovers())
+    subprocess.run([*COMMAND, "sweep"], env=fleetrun.environ, check=True)
+    assert left_of(command.pid) == []
+    assert fleetrun.all_gone(within_s=1)
+    command.communicate()
