@@ -1,4 +1,4 @@
-"""What train_static.py and train_fleet_static.py share: arguments, data, optimizer, testing."""
+"""What train_static.py and the train_fleet_static scripts share: arguments, data, optimizer, testing."""
 
 # SPDX-License-Identifier: Apache-2.0
 import argparse

@@ -20,7 +20,7 @@ import argosy as paddle
 from argosy.distributed import fleet
 
 
-def train_resnet(args: argparse.Namespace) -> None:
+def train_resnet(args: argparse.Namespace, strategy: fleet.DistributedStrategy | None = None) -> None:
     paddle.enable_static()
     paddle.vision.set_image_backend("cv2")
     shape = [None, 3, args.image_size, args.image_size]
@@ -34,7 +34,7 @@ def train_resnet(args: argparse.Namespace) -> None:
     test_program = paddle.static.default_main_program().clone(for_test=True)
 
     # 2. initialise fleet: who is this process, and who are the others?
-    strategy = fleet.DistributedStrategy()
+    strategy = strategy or fleet.DistributedStrategy()
     strategy.sync_batch_norm = args.sync_batch_norm
     fleet.init(is_collective=True, strategy=strategy)
 
@@ -89,15 +89,15 @@ def batches(loader: Any, exe: Any, args: argparse.Namespace) -> Iterator[tuple[i
             yield epoch, batch_id, data
 
 
-def parse() -> argparse.Namespace:
-    p = common.parser(__doc__)
+def parser(description: str | None) -> argparse.ArgumentParser:
+    p = common.parser(description)
     p.add_argument("--sync_batch_norm", action="store_true", help="batch statistics of all ranks")
     p.add_argument(
         "--checkpoint", default="", help="folder for checkpoints; a new start goes on from the newest"
     )
     p.add_argument("--checkpoint_every", type=int, default=100, help="steps between checkpoints")
-    return p.parse_args()
+    return p
 
 
 if __name__ == "__main__":
-    train_resnet(parse())
+    train_resnet(parser(__doc__).parse_args())

@@ -16,6 +16,7 @@ from argosy.engine.passes.insert_all_reduce import InsertAllReduce
 from argosy.engine.passes.order_updates import OrderUpdates
 from argosy.engine.passes.reduce_to_owner import ReduceToOwner
 from argosy.engine.passes.scale_loss_gradient import ScaleLossGradient
+from argosy.engine.passes.small_convolutions import SmallConvolutions
 from argosy.engine.passes.spread_communicators import SpreadCommunicators
 from argosy.engine.passes.sync_batch_norm import SyncBatchNorm
 
@@ -33,6 +34,7 @@ PASSES: tuple[type[Pass], ...] = (
     OrderUpdates,
     BroadcastStartup,
     ChannelsLast,
+    SmallConvolutions,
     InPlace,
 )
 
@@ -42,5 +44,5 @@ def default_passes(kept: frozenset[fx.Node], without: frozenset[str] = frozenset
 
     `without`: names of passes that the program's build strategy switched off.
     """
-    passes: list[Pass] = [ChannelsLast(), InPlace(kept)]
+    passes: list[Pass] = [ChannelsLast(), SmallConvolutions(), InPlace(kept)]
     return [one for one in passes if one.name not in without]
