@@ -44,6 +44,7 @@ bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/res
 	$(BIN)/python benchmarks/distributed_step.py two-hosts
 	$(BIN)/python benchmarks/all_reduce.py one-host
 	$(BIN)/python benchmarks/all_reduce.py two-hosts
+	$(BIN)/python benchmarks/exposed.py
 	$(BIN)/python benchmarks/start_up.py
 
 clean: ## remove .venv and caches

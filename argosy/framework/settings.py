@@ -48,8 +48,6 @@ class Field:
     among: tuple[str, ...] = ()
     not_yet: tuple[object, ...] = ()
     """The values of a field that works otherwise that are refused for now."""
-    warning: str = ""
-    """What a pending field logs, if not the usual words."""
 
     @property
     def is_part(self) -> bool:
@@ -194,8 +192,7 @@ class Settings:
                 f"leave it at {shown(field.default)}"
             )
         if field.status == "pending" and found is not False:
-            usual = f"{label}={shown(found)} is accepted, but not done yet: {field.help}"
-            _warn_once(field.warning or usual)
+            _warn_once(f"{label}={shown(found)} is accepted, but not done yet: {field.help}")
         return found
 
 

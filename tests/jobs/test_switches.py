@@ -68,8 +68,8 @@ def train(switches: Switches) -> Arrays:
     ):
         startup = paddle.static.default_startup_program()
         startup.random_seed = 5
-        ids = paddle.static.data("ids", [None], "int64")
-        x = paddle.static.data("x", [None, 6], "float32")
+        ids = paddle.static.data("ids", [4], "int64")
+        x = paddle.static.data("x", [4, 6], "float32")
         rows = paddle.static.nn.embedding(ids, [11, 5], is_sparse=True)
         h = paddle.static.nn.fc(paddle.concat([x, rows], axis=1), 9, activation="tanh")
         loss = (paddle.static.nn.fc(h, 3) ** 2).mean()

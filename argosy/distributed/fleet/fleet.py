@@ -17,7 +17,7 @@ from torch import fx
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.plan import startup_passes, training_passes
-from argosy.distributed.fleet.reduce_mode import note_ignored
+from argosy.distributed.fleet.unused_switches import note_ignored
 from argosy.distributed.fleet.util import UtilBase
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError

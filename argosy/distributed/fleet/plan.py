@@ -10,7 +10,7 @@ import re
 from torch import fx
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
-from argosy.distributed.fleet.reduce_mode import is_reduce_mode
+from argosy.distributed.fleet.unused_switches import is_reduce_mode
 from argosy.engine.collective import communicator
 from argosy.engine.ir.dtypes import to_dtype
 from argosy.engine.ir.program import Program

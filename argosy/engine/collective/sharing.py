@@ -33,10 +33,11 @@ def is_possible() -> bool:
 
 
 def host_id() -> str:
-    """Equal for processes of one host: of one kernel and one network, as a container or a namespace is."""
+    """Equal for processes of one host: of one kernel and one network, and who know each other's process numbers."""
     if not _BOOT.exists():
         return platform.node()
-    return f"{_BOOT.read_text().strip()}/{os.readlink('/proc/self/ns/net')}"
+    spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "pid")]
+    return "/".join([_BOOT.read_text().strip(), *spaces])
 
 
 def share(

@@ -10,7 +10,8 @@
 Which gradients travel together is Paddle's rule: the gradients of a layer (the parameter's name up to its first
 dot) stay together; layers are added, in the order of backward, until the group has at least `memory_mb` or more
 than `max_gradients` gradients. Groups of mixed dtypes are split by dtype; each dtype has a buffer. A slot begins
-at a multiple of 256 bytes. Sparse gradients have no all_reduce and stay apart.
+at a multiple of 256 bytes; a matrix product is computed in its slot. Sparse gradients have no all_reduce and
+stay apart.
 Paddle's names: `fuse_all_reduce_ops`, `fuse_grad_size_in_MB`, `_fuse_grad_size_in_TFLOPS`.
 """
 
@@ -26,7 +27,7 @@ from torch import fx
 from argosy.engine.ir.infer import infer
 from argosy.engine.log import logger
 from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, wait
-from argosy.engine.ops.flat_gradients import gradient_buffer, gradient_of, put_gradient
+from argosy.engine.ops.flat_gradients import gradient_buffer, gradient_of, put_gradient, put_product
 from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten
@@ -108,7 +109,7 @@ def _fuse_group(
     at = first
     for node in group:
         with graph.inserting_before(node):
-            slots[node] = _made(graph, put_gradient, (buffer, _origin(node), at), node), at - first
+            slots[node] = _put(graph, node, buffer, at), at - first
         at += _slot_size(node)
     names = [str(node.args[2]) for node in group]
     what = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
@@ -125,9 +126,26 @@ def _fuse_group(
         _take_place(graph, waits[node], behind)
         source = cast("fx.Node", node.args[0])
         graph.erase_node(node)
-        if source.meta["role"] == "communicate" and source.target in _COPIES and not source.users:
+        if not source.users and (_is_product(source) or _is_copy(source)):
             graph.erase_node(source)
     return at
+
+
+def _put(graph: fx.Graph, node: fx.Node, buffer: fx.Node, at: int) -> fx.Node:
+    """Write a gradient to its slot; a product that nothing else reads is computed there."""
+    source = cast("fx.Node", node.args[0])
+    if _is_product(source) and list(source.users) == [node]:
+        return _made(graph, put_product, (buffer, *source.args, at), node)
+    return _made(graph, put_gradient, (buffer, _origin(node), at), node)
+
+
+def _is_product(node: fx.Node) -> bool:
+    return node.target is aten.mm.default and not node.kwargs
+
+
+def _is_copy(node: fx.Node) -> bool:
+    """True for a copy that was made for the exchange alone."""
+    return node.target in _COPIES and bool(node.meta["role"] == "communicate")
 
 
 def _made(
@@ -161,9 +179,7 @@ def _take_place(graph: fx.Graph, old: fx.Node, new: fx.Node) -> None:
 def _origin(node: fx.Node) -> fx.Node:
     """The gradient itself: a copy that was made for the exchange alone is not needed, the slot is one."""
     source = cast("fx.Node", node.args[0])
-    if source.meta["role"] == "communicate" and source.target in _COPIES:
-        return cast("fx.Node", source.args[0])
-    return source
+    return cast("fx.Node", source.args[0]) if _is_copy(source) else source
 
 
 def _in_order(graph: fx.Graph) -> list[fx.Node]:

@@ -20,6 +20,7 @@ from argosy.engine.ir.show import op_name, type_text
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
+from argosy.engine.ops.all_reduce import wait
 from argosy.engine.passes import default_passes
 from argosy.engine.passes.base import run_passes
 from argosy.engine.runtime.codegen import Span, Step, generate
@@ -116,7 +117,7 @@ def compile_program(
     began = time.perf_counter()
     fetch_nodes = [v.node for v in fetches]
     made = {name: v.node for name, v in program.persistables().items() if _is_made(program, v)}
-    kept = needed(program.graph, {*fetch_nodes, *made.values()}, with_updates)
+    kept = _needed(program.graph, {*fetch_nodes, *made.values()}, with_updates)
     graph, copy_of = _copy(kept)
     outputs = [copy_of[n] for n in (*fetch_nodes, *made.values())]
     run_passes(graph, default_passes(frozenset(outputs), program.without_passes))
@@ -161,6 +162,13 @@ def _label(named: dict[fx.Node, str], symbols: Symbols, node: fx.Node) -> Label:
     kind = type_text(node.meta.get("val"), symbols)
     source = str(node.meta.get("source") or "")
     return Label(named.get(node, node.name), node.meta["role"], op_name(node), kind, source)
+
+
+def _needed(graph: fx.Graph, wanted: set[fx.Node], with_updates: bool) -> list[fx.Node]:
+    """What must run; an exchange that is begun is waited for, whoever wants its result: the next step uses its memory."""
+    kept = needed(graph, wanted, with_updates)
+    waits = {user for node in kept for user in node.users if user.target is wait}
+    return kept if waits <= set(kept) else needed(graph, wanted | waits, with_updates)
 
 
 def _collective(node: fx.Node, program: Program) -> str:

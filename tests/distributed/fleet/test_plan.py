@@ -171,7 +171,9 @@ def test_resnet50_has_an_all_reduce_for_each_gradient_and_a_broadcast_for_each_v
     )
     assert [n.args[1] for n in started] == [0, 9134208, 17672320, 22766464, 23703296], "one behind the other"
     assert str(main).count(" = gradient_buffer(23717056, float32, dp, @FUSEDVAR@@GRAD@fc_0.") == 1
-    assert str(main).count(" = put_gradient(") == str(main).count("@GRAD = gradient_of(") == 161
+    assert str(main).count(" = put_gradient(") == 160
+    assert str(main).count(" = put_product(") == 1, "of the last layer"
+    assert str(main).count("@GRAD = gradient_of(") == 161
     last = [str(n.args[4]).split(" … ")[1] for n in started]
     assert last == [
         "res5b_branch2a_weights@GRAD",

@@ -15,7 +15,7 @@ import torch
 
 import argosy as paddle
 from argosy.distributed import fleet
-from argosy.distributed.fleet.reduce_mode import is_reduce_mode, note_ignored
+from argosy.distributed.fleet.unused_switches import is_reduce_mode, note_ignored
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names

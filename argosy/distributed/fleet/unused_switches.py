@@ -16,6 +16,15 @@ def is_reduce_mode(strategy: DistributedStrategy, ranks: int) -> bool:
 
 def note_ignored(strategy: DistributedStrategy, ranks: int) -> None:
     """Say in the log which switches that the user has set are not used."""
+    communicators = strategy.effective("nccl_comm_num")
+    if communicators > 1 and ranks == 1:
+        logger.warning("nccl_comm_num=%d is not used: there is one rank", communicators)
+    elif communicators > 1 and strategy.sync_nccl_allreduce:
+        logger.warning(
+            "nccl_comm_num=%d brings nothing with sync_nccl_allreduce=True, which waits for each exchange before the "
+            "next one; set strategy.sync_nccl_allreduce=False",
+            communicators,
+        )
     if is_reduce_mode(strategy, ranks):
         for name in _FUSIONS:
             if _is_on(strategy, name):
