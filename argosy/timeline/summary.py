@@ -158,14 +158,14 @@ def _last_to_come(traces: Sequence[Trace], found: list[Shift]) -> list[int]:
 
 def _longest(traces: Sequence[Trace]) -> list[Longest]:
     """The exchanges of the program, those first that take longest."""
-    same: dict[tuple[str, str, int], list[Event]] = {}
+    same: dict[tuple[str, str], list[Event]] = {}
     for trace in traces:
         for event in trace.of_kind("exchange"):
-            about = event["args"]
-            same.setdefault((event["name"], about["group"], about["bytes"]), []).append(event)
+            same.setdefault((event["name"], event["args"]["group"]), []).append(event)
     found = [
         Longest(
             *key,
+            bytes=max(e["args"]["bytes"] for e in events),
             times=len(events),
             ms=median(e["dur"] for e in events) / 1000,
             queue_ms=median(e["args"]["queue_us"] for e in events) / 1000,

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import argosy as paddle
 
@@ -39,6 +40,40 @@ def test_the_quick_start_prints_the_lines_of_the_seeds_and_saves_a_model(tmp_pat
     program, feeds, fetches = paddle.static.load_inference_model(str(tmp_path / "model"), exe)
     (logits,) = exe.run(program, feed={feeds[0]: np.zeros((3, 3, 32, 32), "float32")}, fetch_list=fetches)
     assert logits.shape == (3, 102)
+
+
+@pytest.mark.parametrize(
+    ("script", "ranks", "options"),
+    [("overlap", 2, []), ("communication_topology", 4, ["--inter_nranks", "2", "--algorithm", "leaders"])],
+)
+def test_the_examples_of_communication_run(
+    script: str, ranks: int, options: list[str], tmp_path: Path
+) -> None:
+    launch = [sys.executable, "-m", "argosy.distributed.launch", f"--nproc_per_node={ranks}"]
+    size = [
+        "--layers",
+        "18",
+        "--image_size",
+        "32",
+        "--batch_size",
+        "4",
+        "--print_every",
+        "1",
+        "--epochs",
+        "1",
+        "--max_steps",
+        "2",
+    ]
+    done = subprocess.run(
+        [*launch, str(EXAMPLES / f"resnet/train_fleet_static_{script}.py"), *size, *options],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(rf"^2 steps on {ranks} ranks in .* images/s$", done.stdout, re.M)
 
 
 def test_the_quick_start_on_two_ranks_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

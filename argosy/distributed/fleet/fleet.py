@@ -24,6 +24,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
+from argosy.engine.passes.base import settle
 from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
@@ -159,6 +160,7 @@ class Fleet:
         if world.size > 1:
             hosts = roles.node_num()
             rewrite(program, training_passes(strategy, loss, params_grads, world.size, hosts, world.rank))
+            settle(program.graph)
             rewrite(startup, startup_passes(startup, equal))
         draw(program, strategy.build_strategy, "_multi_devices_graph")
         strategy.freeze()

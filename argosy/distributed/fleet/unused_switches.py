@@ -6,6 +6,7 @@ from argosy.engine.log import logger
 from argosy.static.build_strategy import BuildStrategy
 
 _REDUCE = BuildStrategy.ReduceStrategy.Reduce
+_OF_SEVERAL = ("use_hierarchical_allreduce", "fp16_allreduce")
 _FUSIONS = ("fuse_all_reduce_ops", "fuse_all_optimizer_ops")
 
 
@@ -17,8 +18,15 @@ def is_reduce_mode(strategy: DistributedStrategy, ranks: int) -> bool:
 def note_ignored(strategy: DistributedStrategy, ranks: int) -> None:
     """Say in the log which switches that the user has set are not used."""
     communicators = strategy.effective("nccl_comm_num")
-    if communicators > 1 and ranks == 1:
-        logger.warning("nccl_comm_num=%d is not used: there is one rank", communicators)
+    if ranks == 1:
+        given = [name for name in _OF_SEVERAL if _is_on(strategy, name)]
+        given += ["nccl_comm_num"] if communicators > 1 else []
+        if given:
+            logger.warning(
+                "one rank exchanges nothing: %s %s not used",
+                ", ".join(given),
+                "is" if len(given) == 1 else "are",
+            )
     elif communicators > 1 and strategy.sync_nccl_allreduce:
         logger.warning(
             "nccl_comm_num=%d brings nothing with sync_nccl_allreduce=True, which waits for each exchange before the "
@@ -36,7 +44,7 @@ def note_ignored(strategy: DistributedStrategy, ranks: int) -> None:
         return
     if strategy.build_strategy.reduce_strategy is _REDUCE:
         logger.info("ReduceStrategy.Reduce with one rank is AllReduce: it owns all parameters")
-    if _is_on(strategy, "fuse_broadcast_ops"):
+    elif _is_on(strategy, "fuse_broadcast_ops"):
         logger.warning("Currently, fuse_broadcast_ops only works under Reduce mode.")
 
 

@@ -40,5 +40,5 @@ def _difference(texts: Sequence[Sequence[str]]) -> str:
     more = f" (and {len(odd) - 1} more ranks)" if len(odd) > 1 else ""
     return (
         f"the ranks have different programs: collective {number + 1} of rank {odd[0]}{more} is {found!r}, and that of "
-        f"rank {other} is {wanted!r}; build the same model with the same arguments on every rank"
+        f"rank {other} is {wanted!r}; build the same model with the same arguments and strategy on every rank"
     )

@@ -58,3 +58,15 @@ def run_passes(graph: fx.Graph, passes: Sequence[Pass]) -> list[Report]:
         )
         reports.append(report)
     return reports
+
+
+def new_exchanges(graph: fx.Graph, *targets: object) -> list[fx.Node]:
+    """The exchanges of the `minimize` under way, in order; those of an earlier one are settled, by its own strategy."""
+    return [n for n in graph.nodes if n.target in targets and not n.meta.get("settled")]
+
+
+def settle(graph: fx.Graph) -> None:
+    """Keep what exchanges there are from the passes of a later `minimize`."""
+    for node in graph.nodes:
+        if node.meta.get("role") == "communicate":
+            node.meta["settled"] = True

@@ -23,7 +23,7 @@ from torch import fx
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.infer import infer
 from argosy.engine.ops.all_reduce import all_reduce, wait
-from argosy.engine.passes.base import Pass, Report
+from argosy.engine.passes.base import Pass, Report, new_exchanges
 
 aten = torch.ops.aten
 
@@ -38,7 +38,7 @@ class CastAllReduce(Pass):
     dtype: torch.dtype = torch.float16
 
     def run(self, graph: fx.Graph) -> Report:
-        found = graph.find_nodes(op="call_function", target=all_reduce)
+        found = new_exchanges(graph, all_reduce)
         dtypes = {node: node.meta["val"].dtype for node in found}
         place = {node: number for number, node in enumerate(graph.nodes)}
         wide = [node for node in found if dtypes[node] == torch.float32]

@@ -28,7 +28,7 @@ from argosy.engine.ir.infer import infer
 from argosy.engine.log import logger
 from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, wait
 from argosy.engine.ops.flat_gradients import gradient_buffer, gradient_of, put_gradient, put_product
-from argosy.engine.passes.base import Pass, Report
+from argosy.engine.passes.base import Pass, Report, new_exchanges
 
 aten = torch.ops.aten
 _MIB = 1 << 20
@@ -193,7 +193,7 @@ def _in_order(graph: fx.Graph) -> list[fx.Node]:
             return place[producer], -index
         return place[gradient], 0
 
-    return sorted(graph.find_nodes(op="call_function", target=all_reduce), key=key)
+    return sorted(new_exchanges(graph, all_reduce), key=key)
 
 
 def _mib(group: Sequence[fx.Node]) -> float:

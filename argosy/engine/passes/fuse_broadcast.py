@@ -33,7 +33,11 @@ class FuseBroadcast(Pass):
 
 def _group(node: fx.Node) -> object:
     """The group of a broadcast of a variable of the scope; None for any other node."""
-    if node.target is not broadcast or node.all_input_nodes[0].op != "placeholder":
+    if (
+        node.target is not broadcast
+        or node.meta.get("settled")
+        or node.all_input_nodes[0].op != "placeholder"
+    ):
         return None
     return node.args[2]
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 from torch import fx
 
 from argosy.engine.ops.all_reduce import all_reduce_fused, all_reduce_hierarchical
-from argosy.engine.passes.base import Pass, Report
+from argosy.engine.passes.base import Pass, Report, new_exchanges
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Hierarchical(Pass):
     by_leaders: bool = False
 
     def run(self, graph: fx.Graph) -> Report:
-        found = graph.find_nodes(op="call_function", target=all_reduce_fused)
+        found = new_exchanges(graph, all_reduce_fused)
         for node in found:
             buffer, first, count, group, what = node.args
             node.target = all_reduce_hierarchical

@@ -33,7 +33,7 @@ from argosy.engine.ir.verify import describe
 from argosy.engine.ops.all_reduce import all_reduce, wait
 from argosy.engine.ops.broadcast import broadcast
 from argosy.engine.ops.reduce import leave_to_owner, reduce
-from argosy.engine.passes.base import Pass, Report
+from argosy.engine.passes.base import Pass, Report, new_exchanges
 
 _OWNER = "owner"
 """In the meta of a variable's placeholder: which rank updates it. It is copied and saved with the program."""
@@ -123,7 +123,7 @@ def _in_order(graph: fx.Graph) -> list[fx.Node]:
             return place[producer], -index
         return place[gradient], 0
 
-    return sorted(graph.find_nodes(op="call_function", target=all_reduce), key=key)
+    return sorted(new_exchanges(graph, all_reduce), key=key)
 
 
 def _behind(graph: fx.Graph, sums: Mapping[fx.Node, int]) -> dict[fx.Node, Nodes]:

@@ -13,7 +13,7 @@ import sympy
 import torch
 from torch import fx
 
-from argosy.engine.errors import ScopeError
+from argosy.engine.errors import FetchError, ScopeError
 from argosy.engine.ir.effects import changed_inputs, communicates, is_lasting, is_random, needed, storage
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.show import op_name, type_text
@@ -21,6 +21,7 @@ from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
 from argosy.engine.ops.all_reduce import wait
+from argosy.engine.ops.reduce import reduce
 from argosy.engine.passes import default_passes
 from argosy.engine.passes.base import run_passes
 from argosy.engine.runtime.codegen import Span, Step, generate
@@ -116,6 +117,7 @@ def compile_program(
     """Compile for these fetches. `check(node, value)` is called after every node, if given."""
     began = time.perf_counter()
     fetch_nodes = [v.node for v in fetches]
+    _check_owned(program.graph, fetches)
     made = {name: v.node for name, v in program.persistables().items() if _is_made(program, v)}
     kept = _needed(program.graph, {*fetch_nodes, *made.values()}, with_updates)
     graph, copy_of = _copy(kept)
@@ -164,8 +166,24 @@ def _label(named: dict[fx.Node, str], symbols: Symbols, node: fx.Node) -> Label:
     return Label(named.get(node, node.name), node.meta["role"], op_name(node), kind, source)
 
 
+def _check_owned(graph: fx.Graph, fetches: Sequence[Variable]) -> None:
+    """In Reduce mode a gradient's sum is on its owner alone: refuse what depends on it, on all ranks alike."""
+    reached: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        if node.target is reduce:
+            reached[node] = node
+        elif found := [reached[n] for n in node.all_input_nodes if n in reached]:
+            reached[node] = found[0]
+    for variable in fetches:
+        if (source := reached.get(variable.node)) is not None:
+            raise FetchError(
+                f"fetch {variable.name!r} depends on {source.args[3]!r}, which only rank {source.args[1]} has the sum "
+                "of (ReduceStrategy.Reduce); use ReduceStrategy.AllReduce to look at gradients"
+            )
+
+
 def _needed(graph: fx.Graph, wanted: set[fx.Node], with_updates: bool) -> list[fx.Node]:
-    """What must run; an exchange that is begun is waited for, whoever wants its result: the next step uses its memory."""
+    """What must run. An exchange that is begun is waited for even if nobody wants it: the next step uses its memory."""
     kept = needed(graph, wanted, with_updates)
     waits = {user for node in kept for user in node.users if user.target is wait}
     return kept if waits <= set(kept) else needed(graph, wanted | waits, with_updates)
@@ -173,9 +191,9 @@ def _needed(graph: fx.Graph, wanted: set[fx.Node], with_updates: bool) -> list[f
 
 def _collective(node: fx.Node, program: Program) -> str:
     """all_reduce fc_0.w_0@GRAD in dp: float32[784, 10] — what the other ranks must do too."""
-    words = [str(a) for a in node.args if isinstance(a, str | int)]
+    words = [str(a) for a in node.args if isinstance(a, str | int | torch.dtype)]
     kinds = [type_text(source.meta["val"], program.symbols) for source in node.all_input_nodes]
-    return f"{op_name(node)} {' of '.join(words)} {', '.join(kinds)}"
+    return f"{op_name(node)} {' of '.join(words)} {', '.join(kinds)}".rstrip()
 
 
 def _place_on(device: torch.device, graph: fx.Graph) -> None:

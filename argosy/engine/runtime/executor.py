@@ -238,7 +238,8 @@ def _fetch(program: Program, wanted: Any) -> Variable:
             "fetch it from its own program, or clone that program"
         )
     if found is None:
-        raise FetchError(f"fetch {name!r} is not in {program.name!r}{nearest(name, program.vars)}")
+        asked = "; ask for it with static.gradients(loss, [x])" if name.endswith("@GRAD") else ""
+        raise FetchError(f"fetch {name!r} is not in {program.name!r}{nearest(name, program.vars)}{asked}")
     return found
 
 

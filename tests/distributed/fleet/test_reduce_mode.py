@@ -17,7 +17,7 @@ import argosy as paddle
 from argosy.distributed import fleet
 from argosy.distributed.fleet.unused_switches import is_reduce_mode, note_ignored
 from argosy.engine import collective
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ConfigError, FetchError
 from argosy.engine.ir import names
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.reduce_to_owner import owners
@@ -193,12 +193,63 @@ def trains_special_programs() -> None:
         fleet.init(is_collective=True, strategy=strategy(False))
         wanted = equality_small.train(case, equality_small.with_fleet, *place)
         fleet.init(is_collective=True, strategy=strategy(True))
-        found = equality_small.train(case, equality_small.with_fleet, *place)
+        found = equality_small.train(case, equality_small.with_fleet, *place, with_gradients=False)
         for name in wanted:
             if name == "losses" or (name.startswith("after ") and "velocity" not in name):
                 np.testing.assert_array_equal(found[name], wanted[name], f"{case}: {name}")
     plain, reduced = (Run(strategy(reduces, fp16_allreduce=True)).train() for reduces in (False, True))
     assert_equal(reduced.parameters(), plain.parameters())
+
+
+def two_losses_with_two_strategies() -> None:
+    """Each minimize has its own strategy; the later one leaves the exchanges of the earlier one alone."""
+    fleet.init(is_collective=True)
+    plain = strategy(False, fuse_all_reduce_ops=False)
+    found = []
+    for first, second in (
+        (plain, plain),
+        (plain, strategy(True)),
+        (strategy(True), strategy(True, fuses=True)),
+        (strategy(False), strategy(True)),
+    ):
+        main, startup, scope = paddle.static.Program(), paddle.static.Program(), paddle.static.Scope()
+        startup.random_seed = 3
+        with paddle.static.program_guard(main, startup), names.guard():
+            x = paddle.static.data("x", [4, 6])
+            h = paddle.static.nn.fc(x, 5)
+            for made, size in ((first, 3), (second, 2)):
+                loss = (paddle.static.nn.fc(h, size) ** 2).mean()
+                inner = paddle.optimizer.Momentum(0.05, 0.9)
+                fleet.distributed_optimizer(inner, made).minimize(loss)
+        exe = paddle.static.Executor()
+        exe.run(startup, scope=scope)
+        draw = np.random.RandomState(collective.world().rank)
+        for _ in range(4):
+            exe.run(main, {"x": draw.rand(4, 6).astype("float32")}, scope=scope)
+        values = torch.cat([scope.get(p.name).flatten() for p in main.all_parameters()])
+        for other in collective.world().group("util").all_gather(values):
+            assert torch.equal(other, values), "the ranks differ"
+        found.append(values)
+    for values in found[1:]:
+        assert torch.equal(values, found[0])
+
+
+def gradients_are_refused() -> None:
+    fleet.init(is_collective=True)
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup), names.guard():
+        loss = paddle.static.nn.fc(paddle.static.data("x", [4, 6]), 5).mean()
+        _, pairs = fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy(True)).minimize(loss)
+        norm = sum((g**2).sum() for _, g in pairs)
+    exe = paddle.static.Executor()
+    exe.run(startup)
+    feed = {"x": np.ones((4, 6), "float32")}
+    for wanted in (norm, "fc_0.w_0@GRAD"):
+        with pytest.raises(
+            FetchError, match=r"which only rank \d has the sum of .* use ReduceStrategy.AllReduce"
+        ):
+            exe.run(main, feed, [wanted])
+    exe.run(main, feed, [loss])
 
 
 # --- in the test --------------------------------------------------------------------------------------
@@ -279,3 +330,11 @@ def test_in_reduce_mode_what_has_no_effect_warns_if_it_was_set(caplog: pytest.Lo
     first, second = said(made, 2, caplog)
     assert first.startswith("fuse_all_reduce_ops is off under ReduceStrategy.Reduce")
     assert second == "use_hierarchical_allreduce is not used under ReduceStrategy.Reduce"
+
+
+def test_a_second_minimize_with_another_strategy_leaves_the_first_alone(ranks: Nursery) -> None:
+    ranks.check(2, two_losses_with_two_strategies)
+
+
+def test_what_depends_on_a_gradient_cannot_be_fetched(ranks: Nursery) -> None:
+    ranks.check(2, gradients_are_refused)

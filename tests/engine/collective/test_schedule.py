@@ -41,7 +41,7 @@ def one_more_collective() -> None:
         collective.compare_schedules(world, lines[: 1 if world.rank == 2 else 2])
     assert str(e.value) == (
         "the ranks have different programs: collective 2 of rank 2 is 'nothing more', and that of rank 0 is "
-        "'all_reduce dp b@GRAD'; build the same model with the same arguments on every rank"
+        "'all_reduce dp b@GRAD'; build the same model with the same arguments and strategy on every rank"
     )
     collective.compare_schedules(world, ["c"])  # and they can go on, if they like
 

@@ -187,7 +187,9 @@ SPECIAL: dict[str, Callable[[Minimize], Any]] = {
 CASES = {**{name: mlp(make) for name, make in _optimizers().items()}, **SPECIAL}
 
 
-def train(case: str, minimize: Minimize, rank: int = 0, ranks: int = 1) -> Arrays:
+def train(
+    case: str, minimize: Minimize, rank: int = 0, ranks: int = 1, with_gradients: bool = True
+) -> Arrays:
     """Losses, gradients of the last step, and the variables of the scope before and after."""
     main, startup, scope = paddle.static.Program(), paddle.static.Program(), paddle.static.Scope()
     torch.manual_seed(100 + rank)
@@ -198,6 +200,7 @@ def train(case: str, minimize: Minimize, rank: int = 0, ranks: int = 1) -> Array
         exe.run(startup)
         found = {f"before {n}": scope.get(n).numpy().copy() for n in sorted(main.persistables())}
         grads = [f"{p.name}@GRAD" for p in main.all_parameters() if f"{p.name}@GRAD" in main.vars]
+        grads = grads if with_gradients else []
         losses = []
         for step in range(STEPS):
             mine = {key: np.split(value, ranks)[rank] for key, value in data(step).items()}
