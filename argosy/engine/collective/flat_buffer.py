@@ -11,6 +11,7 @@ With the host plane the result is one for all ranks of the host. It is read-only
 # SPDX-License-Identifier: Apache-2.0
 import torch
 
+from argosy.engine.collective.host_plane import HostPlane
 from argosy.engine.collective.sharing import Shared
 
 _PAGE = 4096
@@ -31,6 +32,10 @@ class FlatBuffer:
             for place in range(len(shared.pids) + 1)
         )
         self.own = self.parts[shared.index]
+
+    def sum_of(self, plane: HostPlane | None) -> torch.Tensor:
+        """Where the sum lies: a group without a plane sums in place, be the buffer shared or not."""
+        return self.own if plane is None else self.result
 
 
 def area_bytes(numel: int, dtype: torch.dtype) -> int:

@@ -101,7 +101,7 @@ class HostPlane:
         self._ranks = shared.ranks
         self._spins = _SPINS if self.size <= len(os.sched_getaffinity(0)) else 50
         self._others = [place for place in range(self.size) if place != self.index]
-        self._alive = {place: os.pidfd_open(shared.pids[place]) for place in self._others}
+        self._alive = {place: _opened(shared.pids[place]) for place in self._others}
         self._areas: dict[torch.dtype, list[list[torch.Tensor]]] = {}
 
     def share_of(self, count: int) -> slice:
@@ -193,8 +193,11 @@ class HostPlane:
 
     def has_ended(self, other: int) -> bool:
         """True if the process of another rank is no more."""
+        process = self._alive[other]
+        if process is None:
+            return True
         poll = select.poll()
-        poll.register(self._alive[other], select.POLLIN)
+        poll.register(process, select.POLLIN)
         return bool(poll.poll(0))
 
     def _announce(self, number: int, total: int, dtype: torch.dtype, op: str) -> "array[int]":
@@ -248,6 +251,14 @@ class HostPlane:
                 for half in range(2)
             ]
         return self._areas[dtype]
+
+
+def _opened(pid: int) -> int | None:
+    """A descriptor of a process; None if it is no more."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
 
 
 def _pieces(tensors: Sequence[torch.Tensor], step: int) -> Iterator[list[torch.Tensor]]:

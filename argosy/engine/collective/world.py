@@ -27,7 +27,7 @@ from argosy.engine.collective.absent import Patience, look_after, store_is_gone
 from argosy.engine.collective.flat_buffer import FlatBuffer, area_bytes
 from argosy.engine.collective.group import Group
 from argosy.engine.collective.hierarchy import Hierarchy
-from argosy.engine.collective.host_plane import HostPlane, plane_bytes
+from argosy.engine.collective.host_plane import DTYPES, HostPlane, plane_bytes
 from argosy.engine.collective.identity import Identity, read, split_endpoint
 from argosy.engine.collective.members import members
 from argosy.engine.collective.sharing import Shared
@@ -92,7 +92,8 @@ class World:
         if key not in self._buffers:
             nbytes = (len(members(group, self.rank, self.size)) + 1) * area_bytes(numel, dtype)
             what = f"buffer{len(self._buffers)}"  # of its own: the name may have been used with another size
-            self._buffers[key] = FlatBuffer(numel, dtype, self.device, self._share(what, group, nbytes))
+            shared = self._share(what, group, nbytes) if dtype in DTYPES else None
+            self._buffers[key] = FlatBuffer(numel, dtype, self.device, shared)
         return self._buffers[key]
 
     def hosts(self) -> list[str]:

@@ -32,15 +32,17 @@ def _start(x: Tensor, group: str, what: str) -> Started:
 
 
 def _start_span(buffer: FlatBuffer, first: int, count: int, group: str, what: str) -> Started:
-    pending = world().group(group).start_all_reduce_span(buffer, first, count, what)
-    return Started(buffer.result[first : first + count], pending)
+    chosen = world().group(group)
+    pending = chosen.start_all_reduce_span(buffer, first, count, what)
+    return Started(buffer.sum_of(chosen.plane)[first : first + count], pending)
 
 
 def _start_hierarchical(
     buffer: FlatBuffer, first: int, count: int, group: str, block: int, by_leaders: bool, what: str
 ) -> Started:
-    pending = world().hierarchy(group, block, by_leaders).start(buffer, first, count, what)
-    return Started(buffer.result[first : first + count], pending)
+    chosen = world().hierarchy(group, block, by_leaders)
+    pending = chosen.start(buffer, first, count, what)
+    return Started(buffer.sum_of(chosen.inner.plane)[first : first + count], pending)
 
 
 def _wait(started: Started) -> Tensor:

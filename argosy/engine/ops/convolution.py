@@ -43,7 +43,7 @@ def _convolution(
         return made
     patches, kernels = _patches(x, weight, stride, padding, rows, columns), _as_matrix(weight)
     found = patches @ kernels.t() if bias is None else torch.addmm(bias, patches, kernels.t())
-    return found.view(x.shape[0], rows, columns, -1).permute(0, 3, 1, 2)
+    return found.view(x.shape[0], rows, columns, weight.shape[0]).permute(0, 3, 1, 2)
 
 
 def _backward(
@@ -72,7 +72,7 @@ def _backward(
     if wanted[1]:
         patches = _patches(x, weight, stride, padding, rows, columns)
         height, width = weight.shape[2:]
-        of_weight = (flat.t() @ patches).view(outputs, height, width, -1).permute(0, 3, 1, 2)
+        of_weight = (flat.t() @ patches).view(outputs, height, width, x.shape[1]).permute(0, 3, 1, 2)
     if wanted[2]:
         of_bias = flat.sum(0)
     return of_input, of_weight, of_bias
@@ -97,7 +97,7 @@ def _patches(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, rows: int
     of_image, of_row, of_column, of_channel = image.stride()
     steps = (of_image, of_row * stride[0], of_column * stride[1], of_row, of_column, of_channel)
     seen = image.as_strided((count, rows, columns, height, width, channels), steps, image.storage_offset())
-    return seen.reshape(count * rows * columns, -1)
+    return seen.reshape(count * rows * columns, height * width * channels)  # not -1: a batch may be empty
 
 
 def _from_patches(

@@ -10,8 +10,9 @@ does not allow gets a contiguous copy.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import fx
@@ -101,15 +102,28 @@ def _propagate(graph: fx.Graph, convolutions: set[fx.Node]) -> tuple[int, int]:
             node.update_arg(1, converted[node.args[1]])
         if isinstance(node.target, OpOverload) and not node.target._schema.returns:
             continue
-        try:
-            node.meta["val"] = infer(node)
-        except (RuntimeError, ValueError):
-            if node.target not in _VIEWS:
-                raise
+        if node.target in _VIEWS and not _is_viewable(node):
             node.update_arg(0, _convert(graph, node.args[0], node, torch.contiguous_format))
-            node.meta["val"] = infer(node)
             reshaped += 1
+        node.meta["val"] = infer(node)
     return len(converted), reshaped
+
+
+def _is_viewable(node: fx.Node) -> bool:
+    """Asked of a tensor without data: a fake one takes [2, 8, 1, 4] in channels_last for [2, 32]."""
+    source, sizes = cast("tuple[fx.Node, Sequence[Any]]", node.args)
+    value = source.meta["val"]
+    wanted = [n.meta["val"] if isinstance(n, fx.Node) else n for n in sizes]
+    shape, strides, view = ([_hint(n) for n in numbers] for numbers in (value.shape, value.stride(), wanted))
+    try:
+        torch.empty_strided(shape, strides, device="meta").view(view)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _hint(size: int | torch.SymInt) -> int:
+    return size if isinstance(size, int) else int(size.node.hint)
 
 
 def _convert(graph: fx.Graph, source: Any, user: fx.Node, memory_format: torch.memory_format) -> fx.Node:

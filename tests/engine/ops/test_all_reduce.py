@@ -1,13 +1,13 @@
-"""all_reduce and wait: the value, the memory, the shape, and the bytes on the wire."""
+"""all_reduce and wait: the value, the memory, the shape."""
 
 # SPDX-License-Identifier: Apache-2.0
+import os
 
-import pytest
 import torch
 
 from argosy.engine import collective
 from argosy.engine.ir.program import Program
-from argosy.engine.ops.all_reduce import SPEC, WAIT_SPEC, all_reduce, bytes_sent, wait
+from argosy.engine.ops.all_reduce import FUSED_SPEC, SPEC, WAIT_SPEC, all_reduce, wait
 from argosy.engine.ops.spec import OpSpec
 from tests.ranks import Nursery
 
@@ -57,6 +57,18 @@ def test_ranks_must_agree_on_the_sum_and_not_on_the_wait() -> None:
     assert OpSpec.known[all_reduce].paddle_name == "c_allreduce_sum"
 
 
-@pytest.mark.parametrize(("ranks", "wanted"), [(1, 0), (2, 4000), (4, 6000)])
-def test_a_ring_sends_every_element_twice_less_the_share_a_rank_keeps(ranks: int, wanted: int) -> None:
-    assert bytes_sent(torch.ones(1000), ranks) == wanted
+def sum_without_a_plane_in_shared_memory() -> None:
+    """The group could not share memory, and the buffer could."""
+    os.environ["ARGOSY_HOST_PLANE"] = "0"
+    world = collective.connect()
+    assert world.group("dp").plane is None
+    os.environ["ARGOSY_HOST_PLANE"] = "1"
+    buffer = world.flat_buffer("test", 128, torch.float32, "dp")
+    assert buffer.shared is not None
+    buffer.own.fill_(world.rank + 1.0)
+    found = WAIT_SPEC.kernel(FUSED_SPEC.kernel(buffer, 64, 64, "dp", "x@GRAD"))
+    assert found.tolist() == [3.0] * 64
+
+
+def test_a_sum_is_where_the_group_made_it(ranks: Nursery) -> None:
+    ranks.check(2, sum_without_a_plane_in_shared_memory)

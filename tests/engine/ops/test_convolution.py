@@ -16,6 +16,7 @@ CASES = [  # batch, channels, outputs, image, kernel, stride, padding
     (2, 8, 16, (2, 2), (1, 1), (1, 1), (0, 0)),
     (2, 8, 16, (4, 4), (1, 1), (2, 2), (0, 0)),
     (1, 4, 4, (1, 1), (3, 3), (1, 1), (1, 1)),
+    (0, 4, 6, (4, 4), (3, 3), (1, 1), (1, 1)),
     (40, 4, 6, (4, 4), (3, 3), (1, 1), (1, 1)),  # more pixels than a product is for
 ]
 
@@ -50,4 +51,4 @@ def test_forward_and_backward_are_those_of_aten(case: Any, with_bias: bool) -> N
 
 def test_the_last_case_goes_to_aten_and_the_others_do_not() -> None:
     pixels = [case[0] * case[3][0] * case[3][1] for case in CASES]
-    assert [count > _MOST_PIXELS for count in pixels] == [False] * 6 + [True]
+    assert [count > _MOST_PIXELS for count in pixels] == [False] * 7 + [True]

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
+import argosy as paddle
 from argosy.engine.ir.backward import append_backward
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Variable
@@ -104,3 +105,12 @@ def test_each_pass_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> N
         run_passes(copied(program), [ChannelsLast()])
     (line,) = [m for m in caplog.messages if m.startswith("pass ")]
     assert line.startswith("pass channels_last: 1 rewrites, ")
+
+
+def test_an_image_of_one_row_can_be_flattened() -> None:
+    x = paddle.static.data("x", [None, 8, 1, 4], "float32")
+    y = paddle.flatten(paddle.static.nn.conv2d(x, 8, 3, padding=1), 1)
+    exe = paddle.static.Executor()
+    exe.run(paddle.static.default_startup_program())
+    (found,) = exe.run(feed={"x": np.ones((2, 8, 1, 4), "float32")}, fetch_list=[y])
+    assert found.shape == (2, 32)
