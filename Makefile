@@ -16,9 +16,10 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m argosy.engine.kernels
 	@touch $@
 
-setup: $(STAMP) ## make .venv with torch and Argosy
+setup: $(STAMP) ## make .venv with torch and Argosy, and build its kernels if there is a C++ compiler
 
 quickstart: $(STAMP) ## train the ResNet of the quick start on two ranks, on an embedded data set (a minute or two)
 	$(BIN)/fleetrun --nproc_per_node=2 examples/resnet/train_fleet_static.py \

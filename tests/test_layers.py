@@ -9,7 +9,7 @@ ROW = [
     ["errors"],
     ["env"],
     ["log"],
-    ["collective", "data", "launch"],
+    ["collective", "data", "kernels", "launch"],
     ["ps"],
     ["ops"],
     ["ir"],

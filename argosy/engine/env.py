@@ -33,18 +33,29 @@ def text(name: str, default: str) -> str:
 
 
 def cache_dir() -> Path:
-    """Where data sets lie: ARGOSY_CACHE, else XDG_CACHE_HOME/argosy, else ~/.cache/argosy."""
+    """Where data sets, kernels and choices lie: ARGOSY_CACHE, else XDG_CACHE_HOME/argosy, else ~/.cache/argosy."""
     if own := os.environ.get("ARGOSY_CACHE"):
         return Path(own).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "argosy"
 
 
+def set_inductor_cache(default: str) -> None:
+    """Let Inductor keep what it compiles in our cache, unless TORCHINDUCTOR_CACHE_DIR names a directory.
+
+    Parts of torch write its `default` into the variable when they are loaded; that is nobody's choice.
+    """
+    if os.environ.get("TORCHINDUCTOR_CACHE_DIR", default) == default:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_dir() / "inductor")
+
+
 def log_level() -> str:
-    """ARGOSY_LOG: debug, info, warning (the default) or error."""
-    level = os.environ.get("ARGOSY_LOG", "warning").upper()
-    if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-        raise ConfigError(f"ARGOSY_LOG={level.lower()!r} is no level; use debug, info, warning or error")
+    """ARGOSY_LOG: debug, info, notice (the default), warning or error."""
+    level = os.environ.get("ARGOSY_LOG", "notice").upper()
+    if level not in ("DEBUG", "INFO", "NOTICE", "WARNING", "ERROR"):
+        raise ConfigError(
+            f"ARGOSY_LOG={level.lower()!r} is no level; use debug, info, notice, warning or error"
+        )
     return level
 
 

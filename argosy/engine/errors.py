@@ -60,3 +60,7 @@ class PeerLostError(CollectiveError):
 
 class ScheduleError(ProgramError):
     """The ranks would not issue the same collectives: their programs differ."""
+
+
+class KernelError(ArgosyError, RuntimeError):
+    """Argosy's own kernels could not be built or loaded."""

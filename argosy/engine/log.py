@@ -9,11 +9,14 @@ import sys
 
 from argosy.engine import env
 
+NOTICE = 25
+"""Between info and warning: what a run tells by default without anything being wrong."""
 _FORMAT = "%(levelname)s %(asctime)s %(filename)s:%(lineno)d] %(message)s"
 
 
 def _make() -> logging.Logger:
     made = logging.getLogger("argosy")
+    logging.addLevelName(NOTICE, "NOTICE")
     if not made.handlers:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter(_FORMAT))

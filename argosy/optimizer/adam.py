@@ -10,6 +10,7 @@ from argosy.engine.log import logger
 from argosy.engine.ops.adam import adam, adamw
 from argosy.framework.checks import number
 from argosy.nn.clip import ClipGradBase
+from argosy.optimizer.multi_precision import MultiPrecision
 from argosy.optimizer.optimizer import Decay, Names, Optimizer, Rate, Slot, optional_function
 
 
@@ -37,12 +38,13 @@ class WithBetas(Optimizer):
         return Slot("moment1"), Slot("moment2"), Slot("step", is_count=True)
 
 
-class Adam(WithBetas):
+class Adam(MultiPrecision, WithBetas):
     """p -= lr · m1 / (sqrt(m2) + epsilon); m1, m2 are the running means of g and g² without their bias to 0.
 
     Steps are counted in <param>_step_0, where Paddle keeps the powers of beta1 and beta2. `lazy_mode` says to
     leave out the rows that a sparse gradient does not have; gradients in a program are dense, so it changes
-    nothing, and a warning says so.
+    nothing, and a warning says so. `multi_precision`: a 16-bit parameter is updated in float32, and is what that
+    rounds to.
     """
 
     def __init__(  # Paddle's list
@@ -56,9 +58,12 @@ class Adam(WithBetas):
         grad_clip: ClipGradBase | None = None,
         name: str | None = None,
         lazy_mode: bool = False,
+        *,
+        multi_precision: bool = False,
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, parameters, weight_decay, grad_clip, name)
         self.lazy_mode = bool(lazy_mode)
+        self.multi_precision = bool(multi_precision)
         if lazy_mode:
             what = type(self).__name__
             logger.warning(
@@ -68,8 +73,9 @@ class Adam(WithBetas):
     def _update(
         self, parameter: Parameter, grad: Tensor, states: Sequence[Tensor], rate: Tensor, l2: float
     ) -> None:
-        factor = parameter.learning_rate
-        adam(parameter.value, grad, *states, rate, factor, self.beta1, self.beta2, self.epsilon)
+        moments, master = states[:3], states[3:]
+        settings = parameter.learning_rate, self.beta1, self.beta2, self.epsilon
+        adam(parameter.value, grad, *moments, rate, *settings, *master)
 
 
 class AdamW(Adam):
@@ -90,8 +96,21 @@ class AdamW(Adam):
         grad_clip: ClipGradBase | None = None,
         name: str | None = None,
         lazy_mode: bool = False,
+        *,
+        multi_precision: bool = False,
     ) -> None:
-        super().__init__(learning_rate, beta1, beta2, epsilon, parameters, None, grad_clip, name, lazy_mode)
+        super().__init__(
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            parameters,
+            None,
+            grad_clip,
+            name,
+            lazy_mode,
+            multi_precision=multi_precision,
+        )
         self.weight_decay = number(f"{type(self).__name__} weight_decay", weight_decay, least=0)
         self.apply_decay_param_fun = optional_function("AdamW: apply_decay_param_fun", apply_decay_param_fun)
 
@@ -99,6 +118,6 @@ class AdamW(Adam):
         self, parameter: Parameter, grad: Tensor, states: Sequence[Tensor], rate: Tensor, l2: float
     ) -> None:
         decays = self.apply_decay_param_fun is None or self.apply_decay_param_fun(parameter.name)
-        decay = self.weight_decay if decays else 0.0
-        factor = parameter.learning_rate
-        adamw(parameter.value, grad, *states, rate, factor, self.beta1, self.beta2, self.epsilon, decay)
+        moments, master = states[:3], states[3:]
+        settings = parameter.learning_rate, self.beta1, self.beta2, self.epsilon
+        adamw(parameter.value, grad, *moments, rate, *settings, self.weight_decay if decays else 0.0, *master)

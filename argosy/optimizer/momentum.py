@@ -9,11 +9,15 @@ from argosy.engine.ir.variable import Parameter
 from argosy.engine.ops.momentum import momentum as update_momentum
 from argosy.framework.checks import number
 from argosy.nn.clip import ClipGradBase
-from argosy.optimizer.optimizer import Decay, Names, Optimizer, Rate, Slot
+from argosy.optimizer.multi_precision import MultiPrecision
+from argosy.optimizer.optimizer import Decay, Names, Rate, Slot
 
 
-class Momentum(Optimizer):
-    """v = momentum · v + g, p -= lr · v; with use_nesterov p -= lr · (g + momentum · v)."""
+class Momentum(MultiPrecision):
+    """v = momentum · v + g, p -= lr · v; with use_nesterov p -= lr · (g + momentum · v).
+
+    `multi_precision`: a 16-bit parameter is updated in float32, and is what that rounds to.
+    """
 
     folds_l2 = True
 
@@ -26,8 +30,11 @@ class Momentum(Optimizer):
         weight_decay: Decay = None,
         grad_clip: ClipGradBase | None = None,
         name: str | None = None,
+        *,
+        multi_precision: bool = False,
     ) -> None:
         super().__init__(learning_rate, parameters, weight_decay, grad_clip, name)
+        self.multi_precision = bool(multi_precision)
         self.momentum = number(f"{type(self).__name__} momentum", momentum, least=0)
         self.use_nesterov = bool(use_nesterov)
 
@@ -38,4 +45,6 @@ class Momentum(Optimizer):
         self, parameter: Parameter, grad: Tensor, states: Sequence[Tensor], rate: Tensor, l2: float
     ) -> None:
         factor = parameter.learning_rate
-        update_momentum(parameter.value, grad, *states, rate, factor, self.momentum, self.use_nesterov, l2)
+        velocity, *master = states
+        settings = factor, self.momentum, self.use_nesterov, l2
+        update_momentum(parameter.value, grad, velocity, rate, *settings, *master)

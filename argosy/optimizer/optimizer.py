@@ -132,7 +132,7 @@ class Optimizer:
         program = pairs[0][0].program
         with program_guard(program):
             rate = self._rate(program).value
-            states = [[self._state(p, slot).value for slot in self.slots()] for p, _ in pairs]
+            states = [[state.value for state in self._states_of(p)] for p, _ in pairs]
         updates = []
         with program.recording("optimize"), torch.no_grad():
             grads = self.grad_clip.clipped(pairs) if self.grad_clip else (g.value for _, g in pairs)
@@ -168,14 +168,20 @@ class Optimizer:
             program.lr_schedulers.append((name, scheduler))
         return name
 
-    def _state(self, parameter: Parameter, slot: Slot) -> Variable:
+    def _states_of(self, parameter: Parameter) -> list[Variable]:
+        """The variables of the parameter's slots, made if they are not there yet."""
+        return [self._state(parameter, slot, parameter.dtype) for slot in self.slots()]
+
+    def _state(
+        self, parameter: Parameter, slot: Slot, dtype: torch.dtype, initializer: Any = None
+    ) -> Variable:
         program = parameter.program
         known = self._states.setdefault(program, {})
         key = parameter.name, slot.name
         if key not in known:
             known[key] = _free(program, "_".join(filter(None, (parameter.name, self.name, slot.name))))
-            shape, dtype = ([1], torch.float32) if slot.is_count else (parameter.shape, parameter.dtype)
-            create_state(known[key], shape, dtype, Constant(slot.value))
+            shape, dtype = ([1], torch.float32) if slot.is_count else (parameter.shape, dtype)
+            create_state(known[key], shape, dtype, initializer or Constant(slot.value))
         return program.var(known[key])
 
     # --- while training -------------------------------------------------------------------------------

@@ -33,14 +33,14 @@ class BuildStrategy(Settings):
             "a step runs its nodes in the order of the program",
         ),
         Field(
-            "fuse_elewise_add_act_ops", "bool", False, "not yet", "an addition and its activation in one node"
+            "fuse_elewise_add_act_ops", "bool", False, "works", "an addition and its activation in one node"
         ),
-        Field("fuse_bn_act_ops", "bool", False, "not yet", "batch_norm and its activation in one node"),
+        Field("fuse_bn_act_ops", "bool", False, "works", "batch_norm and its activation in one node"),
         Field(
             "fuse_relu_depthwise_conv",
             "bool",
             False,
-            "not yet",
+            "works",
             "relu and the depthwise convolution after it in one node",
         ),
         Field(
@@ -50,7 +50,7 @@ class BuildStrategy(Settings):
             "works",
             "one broadcast for all parameters under ReduceStrategy.Reduce; without effect under AllReduce",
         ),
-        Field("fuse_all_optimizer_ops", "bool", False, "not yet", "one update for all parameters"),
+        Field("fuse_all_optimizer_ops", "bool", False, "works", "one update for all parameters"),
         Field("enable_inplace", "bool", True, "works", "the pass in_place; False switches it off"),
         Field(
             "enable_backward_optimizer_op_deps",
@@ -61,7 +61,11 @@ class BuildStrategy(Settings):
         ),
         Field("cache_runtime_context", "bool", False, "always", "a compiled step is always kept"),
         Field(
-            "fuse_bn_add_act_ops", "bool", True, "pending", "batch_norm, addition and activation in one node"
+            "fuse_bn_add_act_ops",
+            "bool",
+            True,
+            "works",
+            "batch_norm, addition and relu in one node; only if True is assigned",
         ),
         Field("enable_auto_fusion", "bool", False, "not yet", "chains of elementwise ops in one kernel"),
         Field("enable_addto", "bool", False, "always", "a part of in_place, which enable_inplace switches"),
@@ -108,8 +112,8 @@ class BuildStrategy(Settings):
             "memory_optimize",
             "bool or None",
             None,
-            "always",
-            "what nobody reads again is freed during the step",
+            "works",
+            "True: what backward can compute again is not kept; False: all is kept; None: what costs little",
         ),
         Field(
             "is_distribution", "bool", False, "not yet", "a program with send and recv of parameter servers"
@@ -117,4 +121,13 @@ class BuildStrategy(Settings):
         Field("async_mode", "bool", False, "not yet", "parameter servers without waiting"),
         Field("fuse_all_reduce_ops", "bool", True, "works", "several gradients in one all-reduce"),
         Field("mkldnn_enabled_op_types", "list of str", (), "not yet", "torch chooses oneDNN by itself"),
+        # Ours.
+        Field(
+            "compiler",
+            "str",
+            "",
+            "works",
+            "inductor: torch's compiler makes kernels of the computation between exchanges",
+            among=("", "inductor"),
+        ),
     )

@@ -7,10 +7,11 @@ from typing import Self, TypeVar
 from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError, FetchError
 from argosy.engine.ir.nearest import nearest
-from argosy.engine.ir.program import Program
+from argosy.engine.ir.program import Build, Program
 from argosy.framework.place import Place
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.execution_strategy import ExecutionStrategy
+from argosy.static.fusions import fusions
 
 _Strategy = TypeVar("_Strategy", BuildStrategy, ExecutionStrategy)
 
@@ -28,8 +29,8 @@ class CompiledProgram:
         self.exec_strategy = ExecutionStrategy()
         self.is_data_parallel = False
         if build_strategy is not None:
-            configure(self.program, self.build_strategy)
             draw(self.program, self.build_strategy, "_original_graph")
+            configure(self.program, self.build_strategy)
 
     def with_data_parallel(
         self,
@@ -56,8 +57,8 @@ class CompiledProgram:
         execution = _settings("exec_strategy", exec_strategy, ExecutionStrategy)
         self.build_strategy, self.exec_strategy, self.is_data_parallel = build, execution, True
         if build_strategy is not None:
-            configure(self.program, build)
             draw(self.program, build, "_original_graph")
+            configure(self.program, build)
         return self
 
     def __repr__(self) -> str:
@@ -89,8 +90,17 @@ def _check_places(places: object) -> None:
 
 def configure(program: Program, build: BuildStrategy) -> None:
     """Let the program be compiled as the build strategy says."""
-    program.without_passes = frozenset() if build.enable_inplace else frozenset({"in_place"})
+    program.build = Build(
+        without_passes=frozenset() if build.enable_inplace else frozenset({"in_place"}),
+        fusions=fusions(build),
+        compiler=build.compiler,
+        memory_optimize=build.memory_optimize,
+    )
+    for parameter in program.all_parameters():
+        if parameter.is_sparse:
+            program.recorder.placeholder_of[parameter.value].meta["is_table"] = True
     program.touch()
+    draw(program, build, "_fused_graph")
 
 
 def draw(program: Program, build: BuildStrategy, suffix: str) -> None:

@@ -27,6 +27,7 @@ from argosy.engine.log import logger
 from argosy.engine.passes.base import settle
 from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.executor import Executor
+from argosy.engine.runtime.flags import set_flags
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.training_state import Training
 from argosy.fluid import io as fluid_io
@@ -156,6 +157,8 @@ class Fleet:
         draw(program, strategy.build_strategy, "_original_graph")
         updates, params_grads = optimizer.inner.minimize(loss, startup_program, parameter_list, no_grad_set)
         configure(program, strategy.build_strategy)
+        if strategy.is_assigned("cudnn_exhaustive_search"):
+            set_flags({"FLAGS_cudnn_exhaustive_search": strategy.cudnn_exhaustive_search})
         note_ignored(strategy, world.size)
         if world.size > 1:
             hosts = roles.node_num()

@@ -114,8 +114,12 @@ def _block(strategy: DistributedStrategy, ranks: int, hosts: int) -> int:
 
 
 def startup_passes(startup: Program, names: set[str]) -> list[Pass]:
-    """The rewrites of the startup program; `names` are the variables that must be equal on all ranks."""
-    made = [(name, v.node) for name, v in startup.persistables().items() if name in names]
+    """The rewrites of the startup program; `names` are the variables that must be equal on all ranks.
+
+    What is made from others, as a master weight is from its parameter, must be equal too.
+    """
+    variables = startup.persistables().items()
+    made = [(name, v.node) for name, v in variables if name in names or v.node.all_input_nodes]
     return [BroadcastStartup(tuple(made))]
 
 

@@ -59,7 +59,7 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
     made.adopted = dict(program.adopted)
     made.module_names = dict(program.module_names)
     made.has_history = program.has_history
-    made.without_passes = program.without_passes
+    made.build = program.build
     for variable in program.vars.values():
         if variable.value in made.recorder.node_of:
             made.vars[variable.name] = _copy_variable(variable, made)

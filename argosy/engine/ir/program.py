@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,6 +35,20 @@ from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Parameter, Variable
 
 V = TypeVar("V", bound=Variable)
+
+
+@dataclass(frozen=True)
+class Build:
+    """How a program is compiled."""
+
+    without_passes: frozenset[str] = frozenset()
+    """Names of the passes that are left out."""
+    fusions: tuple[Any, ...] = ()
+    """Passes that make one node of several; they run on a copy, when the program is compiled or printed."""
+    compiler: str = ""
+    """Who compiles the computation between exchanges: "inductor", or nobody."""
+    memory_optimize: bool | None = None
+    """True: backward computes again what it can; False: all is kept; None: the default."""
 
 
 class Program:
@@ -57,8 +72,8 @@ class Program:
         """Tensors of torch modules that became variables: id -> (tensor, name)."""
         self.module_names: dict[int, tuple[torch.nn.Module, str]] = {}
         """Torch modules that were called: id -> (module, prefix of their variables)."""
-        self.without_passes: frozenset[str] = frozenset()
-        """Names of the passes that are left out when the program is compiled."""
+        self.build = Build()
+        """How it is compiled: what its build strategy says."""
         self.schedules: tuple[int, frozenset[tuple[str, ...]]] = (0, frozenset())
         """(version, lists of collectives): what the ranks have agreed to exchange when they run this version."""
         self.has_history = True
@@ -266,16 +281,27 @@ class Program:
     def to_string(
         self, throw_on_error: bool = False, with_details: bool = False, *, source: bool = False
     ) -> str:
-        """One line a node; `source=True` (or Paddle's `with_details`) adds the user's lines."""
-        return show.text(self, source=source or with_details)
+        """One line a node, fused as it will run; `source=True` (or Paddle's `with_details`) adds the user's lines."""
+        return show.text(self.fused(), source=source or with_details)
 
     def to_dot(self) -> str:
-        """The graph in graphviz's language, coloured by role."""
-        return show.dot(self)
+        """The graph in graphviz's language, coloured by role, fused as it will run."""
+        return show.dot(self.fused())
 
     def to_svg(self, path: str | None = None) -> str:
         """The graph as SVG; needs graphviz's `dot`."""
-        return show.svg(self, path)
+        return show.svg(self.fused(), path)
+
+    def fused(self) -> Program:
+        """A copy to look at, with the fusions that its build strategy asks for; itself, if there are none."""
+        if not self.build.fusions:
+            return self
+        from argosy.engine.ir.clone import copy_nodes
+
+        made = copy_nodes(self, list(self.graph.nodes), self.name)
+        for fusion in self.build.fusions:
+            fusion.run(made.graph)
+        return made
 
     # --- copying --------------------------------------------------------------------------------------
 

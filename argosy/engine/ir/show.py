@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from argosy.engine.ir.program import Program
 
 _COLOURS = {"forward": "#cfe8fc", "backward": "#fde2c8", "optimize": "#d9f2d0", "communicate": "#e8d5f5"}
+_LONG = 8
+"""Lists of more arguments are printed as the first, the last and their number."""
 
 
 def op_name(node: fx.Node) -> str:
@@ -83,6 +85,8 @@ def _row(program: Program, node: fx.Node, named: dict[fx.Node, str]) -> tuple[st
 def _argument(value: Any, named: dict[fx.Node, str]) -> str:
     if isinstance(value, fx.Node):
         return named[value]
+    if isinstance(value, list | tuple) and len(value) > _LONG:
+        return f"[{_argument(value[0], named)}, …, {_argument(value[-1], named)}] ({len(value)})"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_argument(v, named) for v in value) + "]"
     return str(value).removeprefix("torch.")

@@ -9,7 +9,7 @@ from argosy.engine.errors import ConfigError
 
 RunMode = Literal["collective", "ps", "ps-heter"]
 MODES = ("collective", "ps", "ps-heter")
-LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error")
 _COLLECTIVE = ("ips", "nproc_per_node")
 _PS = ("servers", "workers", "worker_num", "server_num", "http_port")
 _HETER = ("heter_workers", "heter_worker_num")

@@ -4,7 +4,8 @@
     m2 = b2 · m2 + (1 - b2) · g²
     p -= lr · (m1 / (1 - b1^t)) / (sqrt(m2 / (1 - b2^t)) + eps)
 
-adamw first shrinks the parameter: p *= 1 - lr · decay.
+adamw first shrinks the parameter: p *= 1 - lr · decay. `master` is a float32 copy of a 16-bit parameter: with it,
+it is updated, and the parameter is what it rounds to.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -13,6 +14,39 @@ from torch import Tensor
 
 from argosy.engine.ops.in_one_order import in_one_order
 from argosy.engine.ops.spec import OpSpec, declare
+
+
+def adamw_lists(
+    params: list[Tensor],
+    grads: list[Tensor],
+    moments1: list[Tensor],
+    moments2: list[Tensor],
+    steps: list[Tensor],
+    *,
+    lr: float,
+    weight_decay: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> None:
+    """torch's kernel, for any number of tensors, those of a parameter in one order; counts the steps."""
+    for step in steps:
+        step.add_(1.0)
+    torch._fused_adamw_(
+        params,
+        grads,
+        moments1,
+        moments2,
+        [],
+        steps,
+        lr=lr,
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=weight_decay,
+        eps=epsilon,
+        amsgrad=False,
+        maximize=False,
+    )
 
 
 def _adamw(  # the list of the schema
@@ -27,28 +61,19 @@ def _adamw(  # the list of the schema
     beta2: float,
     epsilon: float,
     weight_decay: float,
+    master: Tensor | None = None,
 ) -> None:
     lr = rate.item() * factor
-    step.add_(1.0)
 
-    def update(param: Tensor, grad: Tensor, moment1: Tensor, moment2: Tensor) -> None:
-        torch._fused_adamw_(
-            [param],
-            [grad],
-            [moment1],
-            [moment2],
-            [],
-            [step],
-            lr=lr,
-            beta1=beta1,
-            beta2=beta2,
-            weight_decay=weight_decay,
-            eps=epsilon,
-            amsgrad=False,
-            maximize=False,
-        )
+    def update(*tensors: Tensor) -> None:
+        lists = ([t] for t in (*tensors, step))
+        adamw_lists(*lists, lr=lr, weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon)
 
-    in_one_order(update, param, grad, moment1, moment2)
+    if master is None:
+        in_one_order(update, param, grad, moment1, moment2)
+    else:
+        in_one_order(update, master, grad.to(master.dtype), moment1, moment2)
+        param.copy_(master)
 
 
 def _adam(  # the list of the schema
@@ -62,15 +87,17 @@ def _adam(  # the list of the schema
     beta1: float,
     beta2: float,
     epsilon: float,
+    master: Tensor | None = None,
 ) -> None:
-    _adamw(param, grad, moment1, moment2, step, rate, factor, beta1, beta2, epsilon, 0.0)
+    _adamw(param, grad, moment1, moment2, step, rate, factor, beta1, beta2, epsilon, 0.0, master)
 
 
 _ARGUMENTS = (
     "Tensor(a!) param, Tensor grad, Tensor(b!) moment1, Tensor(c!) moment2, Tensor(d!) step, Tensor rate, "
     "float factor, float beta1, float beta2, float epsilon"
 )
+_MASTER = "Tensor(m!)? master=None"
 
-adam = declare(f"adam({_ARGUMENTS}) -> ()", _adam, lambda *args: None)
-adamw = declare(f"adamw({_ARGUMENTS}, float weight_decay) -> ()", _adamw, lambda *args: None)
+adam = declare(f"adam({_ARGUMENTS}, {_MASTER}) -> ()", _adam, lambda *args: None)
+adamw = declare(f"adamw({_ARGUMENTS}, float weight_decay, {_MASTER}) -> ()", _adamw, lambda *args: None)
 SPECS = (OpSpec(adam, _adam, "adam"), OpSpec(adamw, _adamw, "adamw"))

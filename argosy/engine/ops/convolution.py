@@ -1,27 +1,85 @@
-"""convolution: ATen's, but for few pixels and many weights as one matrix product.
+"""convolution: ATen's kernels or matrix products, whichever is the faster one for the sizes at hand.
 
-    patches [pixels, k·k·C] × weights [k·k·C, O]         pixels: of all output images together
-
-With few pixels the time goes into the weights, and oneDNN's kernels for that case are slow: 512 to 512 channels,
-3x3, on 2x2 pixels, batch 2, backward 52 ms on one core, 4 ms as products. Up to which number of pixels a product
-is the faster one was measured (docs/decisions/0011-small-convolutions.md); it is decided at every call, because
-the batch may have any size. Both tensors lie in channels_last, so that patches and weights need no reordering.
+oneDNN is near the machine's peak forward and in the gradient of the input, but not in the gradient of the weights, nor
+where there are few pixels and many weights. What is faster was measured on ResNet50's shapes and stands here as rules
+(docs/decisions/0017-kernel-search.md); a search on the user's machine replaces them (docs/kernel_search.md). It is
+decided at every call, because a batch may have any size. Input and weights lie in channels_last.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Hashable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from argosy.engine.kernels.choices import best
+from argosy.engine.ops import convolution_products as products
+from argosy.engine.ops.convolution_products import Sizes, output_size
 from argosy.engine.ops.spec import OpSpec, declare
 
 aten = torch.ops.aten
-_MOST_PIXELS = 128
-LEAST_WEIGHTS = 200_000
-"""Smaller convolutions are over before the choice pays."""
-Sizes = list[int]
+_aten_backward = aten.convolution_backward.default
+FEW_PIXELS = 128
+MANY_WEIGHTS = 200_000
+"""Few pixels and many weights: the products win in all three parts."""
+_MOST_PATCHES = 2048
+"""Above so many pixels oneDNN always won forward and in the gradient of the input, but for 1x1."""
+
+
+def _rest(stride: Sizes, padding: Sizes) -> tuple[Any, ...]:
+    return stride, padding, [1, 1], False, [0, 0], 1
+
+
+def _aten(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sizes, padding: Sizes) -> Tensor:
+    made: Tensor = aten.convolution.default(x, weight, bias, *_rest(stride, padding))
+    return made
+
+
+def _aten_of_input(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
+    made: Tensor = _aten_backward(grad, x, weight, None, *_rest(stride, padding), [True, False, False])[0]
+    return made
+
+
+def _aten_of_weight(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
+    made: Tensor = _aten_backward(grad, x, weight, None, *_rest(stride, padding), [False, True, False])[1]
+    return made
+
+
+FORWARD = {"aten": _aten, "product": products.forward}
+OF_INPUT = {"aten": _aten_of_input, "product": products.of_input}
+OF_WEIGHT = {"aten": _aten_of_weight, "product": products.of_weight, "turned": products.of_weight_turned}
+
+
+def forward_rule(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sizes, padding: Sizes) -> str:
+    """Forward without a search."""
+    rows, columns = output_size(x, weight, stride, padding)
+    is_small = x.shape[0] * rows * columns <= FEW_PIXELS and weight.numel() >= MANY_WEIGHTS
+    return "product" if is_small else "aten"
+
+
+def of_input_rule(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> str:
+    """The gradient of the input without a search."""
+    is_small = _pixels(grad) <= FEW_PIXELS and weight.numel() >= MANY_WEIGHTS
+    return "product" if is_small else "aten"
+
+
+def of_weight_rule(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> str:
+    """The gradient of the weights without a search: from 64 channels on products, 1.1 to 2 times as fast."""
+    outputs, channels, height, width = weight.shape
+    if min(outputs, channels) < 64:
+        return "aten"
+    if height == width == 1:
+        return "product" if _pixels(grad) <= 8192 or stride != [1, 1] else "aten"
+    return "turned" if weight.numel() < 400_000 else "product"
+
+
+def _pixels(grad: Tensor) -> int:
+    return grad.shape[0] * grad.shape[2] * grad.shape[3]
+
+
+def _key(name: str, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> tuple[Hashable, ...]:
+    return name, x.shape, weight.shape, tuple(stride), tuple(padding), x.dtype, "channels_last"
 
 
 def _convolution(
@@ -35,15 +93,12 @@ def _convolution(
     output_padding: Sizes,
     groups: int,
 ) -> Tensor:
-    rows, columns = _output(x, weight, stride, padding)
-    if x.shape[0] * rows * columns > _MOST_PIXELS:
-        made: Tensor = aten.convolution.default(
-            x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-        )
-        return made
-    patches, kernels = _patches(x, weight, stride, padding, rows, columns), _as_matrix(weight)
-    found = patches @ kernels.t() if bias is None else torch.addmm(bias, patches, kernels.t())
-    return found.view(x.shape[0], rows, columns, weight.shape[0]).permute(0, 3, 1, 2)
+    rows, columns = output_size(x, weight, stride, padding)
+    arguments = (x, weight, bias, stride, padding)
+    if not _may_be_product(x.shape[0] * rows * columns, weight):
+        return _aten(*arguments)
+    chosen = best(_key("conv2d", x, weight, stride, padding), FORWARD, arguments, forward_rule)
+    return FORWARD[chosen](*arguments)
 
 
 def _backward(
@@ -59,64 +114,31 @@ def _backward(
     groups: int,
     wanted: list[bool],
 ) -> tuple[Any, ...]:
-    count, outputs, rows, columns = grad.shape
-    if count * rows * columns > _MOST_PIXELS:
-        made: tuple[Any, ...] = aten.convolution_backward.default(
-            grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, wanted
-        )
-        return made
-    flat = grad.permute(0, 2, 3, 1).reshape(-1, outputs)
-    of_input = of_weight = of_bias = None
-    if wanted[0]:
-        of_input = _from_patches(flat @ _as_matrix(weight), x, weight, stride, padding, rows, columns)
+    arguments = (grad, x, weight, stride, padding)
+    input_by = weight_by = "aten"
+    if wanted[0] and _may_be_product(_pixels(grad), weight):
+        key = _key("conv2d_grad input", x, weight, stride, padding)
+        input_by = best(key, OF_INPUT, arguments, of_input_rule)
     if wanted[1]:
-        patches = _patches(x, weight, stride, padding, rows, columns)
-        height, width = weight.shape[2:]
-        of_weight = (flat.t() @ patches).view(outputs, height, width, x.shape[1]).permute(0, 3, 1, 2)
-    if wanted[2]:
-        of_bias = flat.sum(0)
-    return of_input, of_weight, of_bias
+        key = _key("conv2d_grad weight", x, weight, stride, padding)
+        weight_by = best(key, OF_WEIGHT, arguments, of_weight_rule)
+    found: list[Any] = [None, None, None]
+    mask = [wanted[0] and input_by == "aten", wanted[1] and weight_by == "aten", False]
+    mask[2] = wanted[2] and mask[1]  # ATen has it from the same run
+    if any(mask):
+        found = list(_aten_backward(grad, x, weight, bias_sizes, *_rest(stride, padding), mask))
+    if input_by != "aten":
+        found[0] = OF_INPUT[input_by](*arguments)
+    if weight_by != "aten":
+        found[1] = OF_WEIGHT[weight_by](*arguments)
+    if wanted[2] and not mask[2]:
+        found[2] = grad.sum((0, 2, 3))
+    return tuple(found)
 
 
-def _output(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> tuple[int, int]:
-    rows, columns = ((x.shape[2 + i] + 2 * padding[i] - weight.shape[2 + i]) // stride[i] + 1 for i in (0, 1))
-    return rows, columns
-
-
-def _as_matrix(weight: Tensor) -> Tensor:
-    """[O, C, h, w] in channels_last as [O, h·w·C]: no copy."""
-    return weight.permute(0, 2, 3, 1).reshape(weight.shape[0], -1)
-
-
-def _patches(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, rows: int, columns: int) -> Tensor:
-    """What each output pixel sees, a row for each."""
-    count, channels = x.shape[:2]
-    height, width = weight.shape[2:]
-    (down, right), last = padding, x.permute(0, 2, 3, 1)
-    image = F.pad(last, (0, 0, right, right, down, down)) if down or right else last
-    of_image, of_row, of_column, of_channel = image.stride()
-    steps = (of_image, of_row * stride[0], of_column * stride[1], of_row, of_column, of_channel)
-    seen = image.as_strided((count, rows, columns, height, width, channels), steps, image.storage_offset())
-    return seen.reshape(count * rows * columns, height * width * channels)  # not -1: a batch may be empty
-
-
-def _from_patches(
-    patches: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, rows: int, columns: int
-) -> Tensor:
-    """Add each pixel's patch to where it was taken from."""
-    count, channels, image_rows, image_columns = x.shape
-    height, width = weight.shape[2:]
-    down, right = padding
-    if height == width == 1 and stride == [1, 1] and not (down or right):
-        return patches.view(count, rows, columns, channels).permute(0, 3, 1, 2)
-    seen = patches.view(count, rows, columns, height, width, channels)
-    image = patches.new_zeros((count, image_rows + 2 * down, image_columns + 2 * right, channels))
-    for i in range(height):
-        for j in range(width):
-            last_row, last_column = i + stride[0] * rows, j + stride[1] * columns
-            image[:, i : last_row : stride[0], j : last_column : stride[1]].add_(seen[:, :, :, i, j])
-    inside = image[:, down : down + image_rows, right : right + image_columns]
-    return inside.contiguous().permute(0, 3, 1, 2)
+def _may_be_product(pixels: int, weight: Tensor) -> bool:
+    """Whether forward and the gradient of the input have a choice."""
+    return pixels <= _MOST_PATCHES or weight.shape[2] == weight.shape[3] == 1
 
 
 _WINDOW = (

@@ -1,13 +1,14 @@
 """momentum: v = mu · v + (g + decay · p), p -= lr · v, in one pass over memory.
 
-With Nesterov's p -= lr · (g + decay · p + mu · v). v starts at zero.
+With Nesterov's p -= lr · (g + decay · p + mu · v). v starts at zero, and stays there if mu is 0. `master` is a
+float32 copy of a 16-bit parameter: with it, it is updated, and the parameter is what it rounds to.
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import torch
 from torch import Tensor
 
 from argosy.engine.ops.in_one_order import in_one_order
+from argosy.engine.ops.sgd import sgd_lists
 from argosy.engine.ops.spec import OpSpec, declare
 
 
@@ -20,29 +21,24 @@ def _kernel(  # the list of the schema
     mu: float,
     nesterov: bool,
     weight_decay: float,
+    master: Tensor | None = None,
 ) -> None:
     lr = rate.item() * factor
 
-    def update(param: Tensor, grad: Tensor, velocity: Tensor) -> None:
-        torch._fused_sgd_(
-            [param],
-            [grad],
-            [velocity],
-            weight_decay=weight_decay,
-            momentum=mu,
-            lr=lr,
-            dampening=0.0,
-            nesterov=nesterov,
-            maximize=False,
-            is_first_step=False,
-        )
+    def update(*tensors: Tensor) -> None:
+        lists = ([t] for t in tensors)
+        sgd_lists(*lists, lr=lr, weight_decay=weight_decay, mu=mu, nesterov=nesterov)
 
-    in_one_order(update, param, grad, velocity)
+    if master is None:
+        in_one_order(update, param, grad, velocity)
+    else:
+        in_one_order(update, master, grad.to(master.dtype), velocity)
+        param.copy_(master)
 
 
 momentum = declare(
     "momentum(Tensor(a!) param, Tensor grad, Tensor(b!) velocity, Tensor rate, float factor, float mu, "
-    "bool nesterov, float weight_decay) -> ()",
+    "bool nesterov, float weight_decay, Tensor(m!)? master=None) -> ()",
     _kernel,
     lambda *args: None,
 )

@@ -7,23 +7,46 @@ from torch import Tensor
 from argosy.engine.ops.in_one_order import in_one_order
 from argosy.engine.ops.spec import OpSpec, declare
 
+_NARROW = (torch.float16, torch.bfloat16)
+Tensors = list[Tensor] | tuple[Tensor, ...]
+
+
+def sgd_lists(
+    params: Tensors,
+    grads: Tensors,
+    velocities: Tensors = (),
+    *,
+    lr: float,
+    weight_decay: float,
+    mu: float = 0.0,
+    nesterov: bool = False,
+) -> None:
+    """torch's kernel, for any number of tensors, those of a parameter in one order; with mu = 0 velocities stay."""
+    if params[0].dtype in _NARROW:  # torch 2.13 takes them on the CPU, and gives wrong numbers
+        wide = [[t.float() for t in tensors] for tensors in (params, grads, velocities)]
+        sgd_lists(*wide, lr=lr, weight_decay=weight_decay, mu=mu, nesterov=nesterov)
+        for narrow, exact in zip((*params, *velocities), (*wide[0], *wide[2]), strict=True):
+            narrow.copy_(exact)
+        return
+    torch._fused_sgd_(
+        params,
+        grads,
+        velocities if mu else [],
+        weight_decay=weight_decay,
+        momentum=mu,
+        lr=lr,
+        dampening=0.0,
+        nesterov=nesterov,
+        maximize=False,
+        is_first_step=False,
+    )
+
 
 def _kernel(param: Tensor, grad: Tensor, rate: Tensor, factor: float, weight_decay: float) -> None:
     lr = rate.item() * factor
 
-    def update(param: Tensor, grad: Tensor) -> None:
-        torch._fused_sgd_(
-            [param],
-            [grad],
-            [],
-            weight_decay=weight_decay,
-            momentum=0.0,
-            lr=lr,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-            is_first_step=False,
-        )
+    def update(*tensors: Tensor) -> None:
+        sgd_lists(*([t] for t in tensors), lr=lr, weight_decay=weight_decay)
 
     in_one_order(update, param, grad)
 

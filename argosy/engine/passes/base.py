@@ -5,13 +5,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from torch import fx
 
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.verify import verify
-from argosy.engine.log import logger
+from argosy.engine.log import NOTICE, logger
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class Report:
 
     changed: int
     text: str
+    said: tuple[str, ...] = ()
+    """What the user is told by default."""
 
 
 class Pass(ABC):
@@ -32,6 +34,10 @@ class Pass(ABC):
     @abstractmethod
     def run(self, graph: fx.Graph) -> Report:
         """Rewrite the graph in place. New nodes carry `val`, `role` and `source` in their meta."""
+
+    def keeping(self, kept: frozenset[fx.Node]) -> Self:
+        """The same pass, which leaves these nodes in the graph if it would take nodes out: they are read after it."""
+        return self
 
 
 def run_passes(graph: fx.Graph, passes: Sequence[Pass]) -> list[Report]:
@@ -56,6 +62,8 @@ def run_passes(graph: fx.Graph, passes: Sequence[Pass]) -> list[Report]:
             spent,
             report.text,
         )
+        for line in report.said:
+            logger.log(NOTICE, line)
         reports.append(report)
     return reports
 

@@ -10,7 +10,7 @@ does not allow gets a contiguous copy.
 """
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -20,6 +20,8 @@ from torch._ops import OpOverload
 
 from argosy.engine.ir.effects import changed_inputs, storage
 from argosy.engine.ir.infer import infer
+from argosy.engine.ir.liveness import hint
+from argosy.engine.ops.fused_updates import FUSED
 from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten
@@ -71,11 +73,24 @@ def _states(graph: fx.Graph, convolutions: list[fx.Node]) -> list[fx.Node]:
     """The convolutions' weights, and the optimizer state that is updated together with them."""
     weights = {n.args[1] for n in convolutions if _is_plain_weight(n.args[1])}
     found = dict.fromkeys(n for n in graph.nodes if n in weights)
-    for node in graph.nodes:
-        changed = list(changed_inputs(node))
+    for changed in (together for node in graph.nodes for together in _changed_together(node)):
         for weight in [c for c in changed if c in weights]:
             found.update(dict.fromkeys(c for c in changed if c.meta["val"].shape == weight.meta["val"].shape))
     return list(found)
+
+
+def _changed_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
+    """What a node changes; of a fused update each parameter with its own state, not all that it changes."""
+    if node.target not in FUSED.values():
+        yield tuple(changed_inputs(node))
+        return
+    arguments = cast("OpOverload", node.target)._schema.arguments
+    lists = [
+        cast("list[fx.Node]", given)
+        for given, argument in zip(node.args, arguments, strict=True)
+        if given and argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    yield from zip(*lists, strict=True)
 
 
 def _is_plain_weight(node: Any) -> bool:
@@ -114,16 +129,12 @@ def _is_viewable(node: fx.Node) -> bool:
     source, sizes = cast("tuple[fx.Node, Sequence[Any]]", node.args)
     value = source.meta["val"]
     wanted = [n.meta["val"] if isinstance(n, fx.Node) else n for n in sizes]
-    shape, strides, view = ([_hint(n) for n in numbers] for numbers in (value.shape, value.stride(), wanted))
+    shape, strides, view = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride(), wanted))
     try:
         torch.empty_strided(shape, strides, device="meta").view(view)
     except RuntimeError:
         return False
     return True
-
-
-def _hint(size: int | torch.SymInt) -> int:
-    return size if isinstance(size, int) else int(size.node.hint)
 
 
 def _convert(graph: fx.Graph, source: Any, user: fx.Node, memory_format: torch.memory_format) -> fx.Node:

@@ -11,10 +11,11 @@ Saves the memory of the result and a pass over it. Paddle's names for it are `en
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import fx
@@ -22,6 +23,8 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from argosy.engine.ir.effects import is_lasting, storage
+from argosy.engine.ops.add_act import act_backward, act_backward_, add_act, add_act_
+from argosy.engine.ops.bn_act import bn_act_backward, bn_act_backward_
 from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten
@@ -38,6 +41,9 @@ _OVER: dict[OpOverload, tuple[OpOverload, tuple[int, ...]]] = {
     aten.sigmoid.default: (aten.sigmoid_.default, (0,)),
     aten.tanh.default: (aten.tanh_.default, (0,)),
     aten.threshold_backward.default: (aten.threshold_backward.grad_input, (0,)),
+    add_act: (add_act_, (0, 1)),
+    act_backward: (act_backward_, (0, 1)),
+    bn_act_backward: (bn_act_backward_, (0, 1)),
 }
 
 
@@ -84,7 +90,9 @@ def _may_take(
     source = node.args[index]
     if not isinstance(source, fx.Node) or not isinstance(source.meta.get("val"), torch.Tensor):
         return False
-    memory, old, new = storage(source), source.meta["val"], node.meta["val"]
+    memory, old, new = storage(source), source.meta["val"], _result(node)
+    if new is None:
+        return False
     others = [a for i, a in enumerate(node.args) if i != index and isinstance(a, fx.Node)]
     return (
         memory not in fixed
@@ -94,8 +102,16 @@ def _may_take(
         and _same(old.shape, new.shape)
         and _same(old.stride(), new.stride())
         and _has_whole_storage(old)
-        and not (index == 1 and (len(node.args) > 2 or node.kwargs))  # a + 2 b is not b + 2 a
+        and not (index == 1 and node.kwargs)  # a + 2 b is not b + 2 a
     )
+
+
+def _result(node: fx.Node) -> torch.Tensor | None:
+    """The value that is to lie where an input lay: of a batch norm's gradients that of `other`, else that of x."""
+    value = node.meta["val"]
+    if node.target is bn_act_backward:
+        value = value[0] if value[3] is None else value[3]
+    return cast("torch.Tensor | None", value)
 
 
 def _has_whole_storage(value: torch.Tensor) -> bool:
@@ -114,13 +130,23 @@ def _take(
     source = node.args[index]
     assert isinstance(source, fx.Node), f"{node.name} takes over {source!r}"
     if index == 1:
-        node.args = (source, node.args[0])
+        node.args = (source, node.args[0], *node.args[2:])
+    old = _result(node)
     node.target = target
     if target is aten.threshold_backward.grad_input:
         node.kwargs = {"grad_input": source}
     # From here on the result lies in the input's memory, which lives as long as the result did.
-    memory = storage(node)
-    node.meta["val"] = source.meta["val"]
+    assert old is not None, f"{node.name} has no result to put into {source.name}"
+    memory = old.untyped_storage()._cdata
+    for one in (node, *(user for user in node.users if user.target is operator.getitem)):
+        one.meta["val"] = _replaced(one.meta["val"], old, source.meta["val"])
     last_use[storage(source)] = last_use[memory]
     if memory in fixed:
         fixed.add(storage(source))
+
+
+def _replaced(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(_replaced(one, old, new) for one in value)
+    same = isinstance(value, torch.Tensor) and value.untyped_storage()._cdata == old.untyped_storage()._cdata
+    return new if same else value

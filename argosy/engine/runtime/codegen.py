@@ -9,9 +9,13 @@ One line a node, so that a line number in a traceback names the node. A value is
 last reader, so that its memory is free for what follows. For a timeline a line reads the clock before and after:
 
         t = now(); relu = aten_relu(x); note((0, t, now()))
+
+An op that takes a list (`takes_list`) is handed its arguments, and frees them itself.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
 import operator
 import time
 from collections.abc import Callable, Sequence
@@ -67,12 +71,14 @@ def generate(
     last_reader = _last_readers(nodes, outputs)
     lines = []
     for i, node in enumerate(nodes):
+        dead = [names[n] for n in last_reader.get(node, ())]
         line = f"{names[node]} = {writer.expression(node, names)}"
+        if getattr(node.target, "takes_list", False):
+            line, dead = _handed_over(writer, node, names, dead)
         if note is not None:
             line = f"t = now(); {line}; note(({i}, t, now()))"
         if check is not None:
             line += f"; check({i}, {names[node]})"
-        dead = [names[n] for n in last_reader.get(node, ())]
         lines.append("    " + line + (f"; del {', '.join(dead)}" if dead else ""))
     head = f"def step({', '.join(names[n] for n in inputs)}):"
     tail = f"    return ({''.join(names[n] + ', ' for n in outputs)})"
@@ -94,6 +100,17 @@ def _last_readers(nodes: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> dict[
     return dead
 
 
+def _handed_over(
+    writer: _Writer, node: fx.Node, names: dict[fx.Node, str], dead: list[str]
+) -> tuple[str, list[str]]:
+    """A call that gets its arguments in a list and empties it: what is dead then is freed during the call."""
+    own = names[node]
+    given = [name for name in dead if name != own]
+    freed = f"del {', '.join(given)}; " if given else ""
+    called = f"{own} = {writer.bind(node.target)}(a)"
+    return f"a = [{', '.join(names[n] for n in node.all_input_nodes)}]; {freed}{called}", dead[len(given) :]
+
+
 class _Writer:
     """Turns nodes into expressions; whatever has no literal is bound to a name."""
 
@@ -104,12 +121,12 @@ class _Writer:
 
     def expression(self, node: fx.Node, names: dict[fx.Node, str]) -> str:
         if node.op == "get_attr":
-            return self._bind(self.constants[str(node.target)])
+            return self.bind(self.constants[str(node.target)])
         if node.target is operator.getitem:
             return f"{names[node.args[0]]}[{node.args[1]!r}]"  # type: ignore[index]  # an item of a node
         arguments = [self._literal(a, names) for a in node.args]
         arguments += [f"{key}={self._literal(a, names)}" for key, a in node.kwargs.items()]
-        return f"{self._bind(kernel(node.target))}({', '.join(arguments)})"
+        return f"{self.bind(kernel(node.target))}({', '.join(arguments)})"
 
     def _literal(self, value: Any, names: dict[fx.Node, str]) -> str:
         if isinstance(value, fx.Node):
@@ -119,9 +136,9 @@ class _Writer:
             return f"[{inside}]"
         if value is None or isinstance(value, bool | int | str):
             return repr(value)
-        return self._bind(value)
+        return self.bind(value)
 
-    def _bind(self, value: Any) -> str:
+    def bind(self, value: Any) -> str:
         if id(value) not in self._names:
             name = getattr(value, "__name__", "") or type(value).__name__
             name = f"{''.join(c if c.isalnum() else '_' for c in name)}_{len(self.bound)}"

@@ -25,9 +25,13 @@ from argosy.engine.ops.reduce import reduce
 from argosy.engine.passes import default_passes
 from argosy.engine.passes.base import run_passes
 from argosy.engine.runtime.codegen import Span, Step, generate
+from argosy.engine.runtime.inductor import with_regions
+from argosy.engine.runtime.peak import Memory, memory_of
 from argosy.engine.runtime.scope import Scope
 
 CPU = torch.device("cpu")
+_NOT_WITH_INDUCTOR = frozenset({"in_place", "rebuild_activations", "choose_kernels"})
+"""Inductor reuses memory itself, merges what is computed twice, and knows ATen's convolutions."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Compiled:
     write: Callable[[Callable[[Span], None] | None], Step]
     """Writes the step, with a clock around every node if there is somebody to be told."""
     label: Callable[[fx.Node], Label]
+    memory: Memory
     feeds: tuple[Feed, ...]
     states: tuple[str, ...]
     memory_formats: tuple[torch.memory_format, ...]
@@ -89,6 +94,8 @@ class Compiled:
     """The collectives that the step starts, in order, in words."""
     runs: int = 0
     """How often it has run to the end."""
+    sizes: dict[sympy.Symbol, int] = field(default_factory=dict)
+    """What was fed for symbols in the last run."""
     checked_sizes: set[tuple[int, ...]] = field(default_factory=set)
     _bound: tuple[Scope, int, list[torch.Tensor]] | None = None
 
@@ -122,12 +129,18 @@ def compile_program(
     kept = _needed(program.graph, {*fetch_nodes, *made.values()}, with_updates)
     graph, copy_of = _copy(kept)
     outputs = [copy_of[n] for n in (*fetch_nodes, *made.values())]
-    run_passes(graph, default_passes(frozenset(outputs), program.without_passes))
+    build = program.build
+    with_inductor = build.compiler == "inductor" and check is None  # a check looks at every node
+    without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
+    fusions = [fusion.keeping(frozenset(outputs)) for fusion in build.fusions]
+    run_passes(graph, [*fusions, *default_passes(frozenset(outputs), without, build.memory_optimize)])
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
     inputs, calls = _split(graph)
     ordered = _changes_last(calls)
+    if with_inductor:
+        ordered, outputs = with_regions(graph, ordered, outputs, named)
     feeds = [n for n in inputs if program.vars[named[n]].is_data]
     states = [n for n in inputs if not program.vars[named[n]].is_data]
     write = partial(generate, [*feeds, *states], ordered, outputs, constants, _by_node(check, ordered))
@@ -144,10 +157,12 @@ def compile_program(
         len(program.graph.nodes),
         time.perf_counter() - began,
     )
+    label = partial(_label, named, program.symbols)  # not the program itself: the executor's cache is weak
     return Compiled(
         step=step,
         write=write,
-        label=partial(_label, named, program.symbols),  # not the program itself: the executor's cache is weak
+        label=label,
+        memory=_memory(program, ordered, outputs, named, label),
         feeds=tuple(feed_of(program, named[n], storage(n) in changed) for n in feeds),
         states=tuple(named[n] for n in states),
         memory_formats=tuple(_wanted_format(n) for n in states),
@@ -164,6 +179,38 @@ def _label(named: dict[fx.Node, str], symbols: Symbols, node: fx.Node) -> Label:
     kind = type_text(node.meta.get("val"), symbols)
     source = str(node.meta.get("source") or "")
     return Label(named.get(node, node.name), node.meta["role"], op_name(node), kind, source)
+
+
+def _memory(
+    program: Program,
+    nodes: Sequence[fx.Node],
+    outputs: Sequence[fx.Node],
+    named: dict[fx.Node, str],
+    label: Callable[[fx.Node], Label],
+) -> Memory:
+    """What each memory is for: states are parameters or not, feeds are fed, w@GRAD is a gradient."""
+    sources = dict.fromkeys(one for node in nodes for one in (node, *node.all_input_nodes))
+    parameters = {p.name for p in program.all_parameters()}
+    kinds: dict[str, list[fx.Node]] = {"parameters": [], "state": [], "feeds": []}
+    for node in sources:
+        if node.op != "call_function":
+            variable = program.vars.get(named.get(node, ""))
+            is_fed = variable is not None and variable.is_data
+            kinds["feeds" if is_fed else "parameters" if named.get(node) in parameters else "state"].append(
+                node
+            )
+    gradients = [
+        node
+        for node in nodes
+        if node.op == "call_function"
+        and (is_lasting(node) or named.get(node, "").removesuffix("@GRAD") in parameters)
+    ]
+    lasting = {
+        memory: about for what, found in kinds.items() for memory, about in memory_of(what, found).items()
+    }
+    return Memory(
+        nodes, outputs, lasting, frozenset(memory_of("gradients", gradients)), label, program.symbols
+    )
 
 
 def _check_owned(graph: fx.Graph, fetches: Sequence[Variable]) -> None:

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from argosy.engine.runtime.codegen import Step
 from argosy.engine.runtime.compile import CPU, Compiled, Feed, compile_program, feed_of
 from argosy.engine.runtime.flags import flag
 from argosy.engine.runtime.memory import keep_freed_memory
+from argosy.engine.runtime.peak import MemoryReport
 from argosy.engine.runtime.scope import Scope, global_scope
 
 FeedLike = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
@@ -58,6 +60,7 @@ class Executor:
         self.place = place
         self.device = CPU if place is None else place.device()
         self._compiled: weakref.WeakKeyDictionary[Program, dict[Any, Compiled]] = weakref.WeakKeyDictionary()
+        self._last_run: weakref.WeakKeyDictionary[Program, Compiled] = weakref.WeakKeyDictionary()
         self._generators: weakref.WeakKeyDictionary[Program, torch.Tensor] = weakref.WeakKeyDictionary()
         timeline.start_if_asked()
 
@@ -98,6 +101,9 @@ class Executor:
         step = compiled.step if recorded is None else compiled.timed.step
         out = self._call(program, compiled, step, [*values, *states])
         compiled.runs += 1
+        self._last_run[program] = compiled
+        if compiled.runs == 1 and compiled.trains and logger.isEnabledFor(logging.INFO):
+            logger.info("%s", self.memory_report(program).line())
         if compiled.schedule and not compiled.made:
             world().count_step()
         for name, value in zip(compiled.made, out[len(fetches) :], strict=True):
@@ -110,6 +116,17 @@ class Executor:
         if recorded is not None:
             timeline.end(recorded)
         return found
+
+    def memory_report(self, program: Program | None = None) -> MemoryReport:
+        """How much memory the last run of a program took at its peak, where, and for what."""
+        program = _program(program)
+        if program not in self._last_run:
+            raise ConfigError(
+                f"{program.name!r} has not been run by this executor, so the sizes of its feeds are not known; run it "
+                "once before memory_report"
+            )
+        compiled = self._last_run[program]
+        return compiled.memory.report(program.name, compiled.sizes)
 
     def random_state(self, program: Program) -> torch.Tensor | None:
         """Where a program with a seed is in its stream of random numbers; None before its first run."""
@@ -124,6 +141,7 @@ class Executor:
     def close(self) -> None:
         """Forget what was compiled."""
         self._compiled.clear()
+        self._last_run.clear()
 
     def _compile(self, program: Program, fetches: list[Variable], use_prune: bool = False) -> Compiled:
         checked = flag("FLAGS_check_nan_inf")
@@ -253,6 +271,7 @@ def _feed_values(program: Program, compiled: Compiled, feed: FeedLike) -> list[t
         values.append(_tensor(want, given[want.name], sizes))
     if len(given) != len(compiled.feeds):
         _note_unused(program, compiled, given, sizes)
+    compiled.sizes = sizes
     key = tuple(sizes.values())
     if key not in compiled.checked_sizes:
         program.symbols.check(sizes)

@@ -6,8 +6,9 @@ from typing import Any
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.nearest import nearest
+from argosy.engine.kernels import choices
 
-_defaults: dict[str, bool] = {"FLAGS_check_nan_inf": False}
+_defaults: dict[str, bool] = {"FLAGS_check_nan_inf": False, choices.FLAG: False}
 _set: dict[str, bool] = {}
 
 
@@ -23,6 +24,8 @@ def set_flags(flags: dict[str, Any]) -> None:
         if not isinstance(value, bool | int) or value not in (0, 1):
             raise ConfigError(f"{name} = {value!r} is neither yes nor no; use True or False")
     _set.update({name: bool(value) for name, value in flags.items()})
+    if choices.FLAG in flags:
+        choices.of_process().search(flag(choices.FLAG))
 
 
 def flag(name: str) -> bool:

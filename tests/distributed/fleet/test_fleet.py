@@ -189,7 +189,7 @@ def test_a_strategy_given_to_distributed_optimizer_replaces_the_other_with_a_war
         assert caplog.text == ""
         fleet.distributed_optimizer(momentum(), strategy).minimize(net())
     assert "this strategy replaces the one given before" in caplog.text
-    assert default_main_program().without_passes == {"in_place"}
+    assert default_main_program().build.without_passes == {"in_place"}
 
 
 def test_an_optimizer_keeps_the_strategy_that_it_was_made_with() -> None:
@@ -198,7 +198,7 @@ def test_an_optimizer_keeps_the_strategy_that_it_was_made_with() -> None:
     first = fleet.distributed_optimizer(momentum(), strategy)
     fleet.distributed_optimizer(momentum(), DistributedStrategy())
     first.minimize(net())
-    assert default_main_program().without_passes == {"in_place"}
+    assert default_main_program().build.without_passes == {"in_place"}
 
 
 def test_a_strategy_cannot_be_changed_once_a_program_was_built_with_it() -> None:

@@ -373,7 +373,7 @@ def test_a_port_in_use_starts_nothing_and_keeps_the_logs(fleetrun: Fleetrun) -> 
 def test_a_bad_log_level_of_the_environment_is_an_error_not_a_traceback(fleetrun: Fleetrun) -> None:
     done = fleetrun.run(fleetrun.script(""), ARGOSY_LOG="loud")
     assert done.returncode == 2
-    assert done.stderr == "error: ARGOSY_LOG='loud' is no level; use debug, info, warning or error\n"
+    assert done.stderr == "error: ARGOSY_LOG='loud' is no level; use debug, info, notice, warning or error\n"
 
 
 def test_help_answers_with_examples(fleetrun: Fleetrun) -> None:

@@ -1,24 +1,49 @@
-"""convolution: with few pixels a matrix product, with the results of ATen's kernels."""
+"""convolution: every kernel that it may choose has the results of ATen's, and the rules choose as measured."""
 
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from argosy.engine.ops.convolution import _MOST_PIXELS, convolution, convolution_backward
+from argosy.engine.kernels import choices
+from argosy.engine.ops.convolution import (
+    FORWARD,
+    OF_INPUT,
+    OF_WEIGHT,
+    convolution,
+    convolution_backward,
+    forward_rule,
+    of_input_rule,
+    of_weight_rule,
+)
+from argosy.engine.runtime.flags import set_flags
 
 aten = torch.ops.aten
 CASES = [  # batch, channels, outputs, image, kernel, stride, padding
     (2, 16, 24, (4, 4), (3, 3), (1, 1), (1, 1)),
     (3, 16, 24, (5, 4), (3, 3), (2, 2), (1, 1)),
     (1, 8, 8, (6, 5), (3, 2), (2, 1), (0, 2)),
-    (2, 8, 16, (2, 2), (1, 1), (1, 1), (0, 0)),
-    (2, 8, 16, (4, 4), (1, 1), (2, 2), (0, 0)),
-    (1, 4, 4, (1, 1), (3, 3), (1, 1), (1, 1)),
-    (0, 4, 6, (4, 4), (3, 3), (1, 1), (1, 1)),
-    (40, 4, 6, (4, 4), (3, 3), (1, 1), (1, 1)),  # more pixels than a product is for
+    (2, 512, 512, (2, 2), (1, 1), (1, 1), (0, 0)),  # by rule all products
+    (2, 64, 64, (5, 5), (3, 3), (1, 1), (1, 1)),  # by rule the gradient of the weights is turned
+    (2, 64, 64, (4, 4), (1, 1), (2, 2), (0, 0)),
+    (1, 8, 8, (1, 1), (3, 3), (1, 1), (1, 1)),
+    (0, 64, 64, (4, 4), (3, 3), (1, 1), (1, 1)),
+    (40, 64, 64, (14, 14), (3, 3), (1, 1), (1, 1)),  # more than _MOST_BYTES of patches: in two pieces
 ]
+
+
+@pytest.fixture(autouse=True)
+def own_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing that was searched on this machine before."""
+    monkeypatch.setenv("ARGOSY_CACHE", str(tmp_path))
+    choices.of_process.cache_clear()
+    yield
+    choices.of_process.cache_clear()
 
 
 def channels_last(*sizes: int) -> torch.Tensor:
@@ -29,26 +54,104 @@ def window(stride: Any, padding: Any) -> tuple[Any, ...]:
     return list(stride), list(padding), [1, 1], False, [0, 0], 1
 
 
+def assert_near(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    """1e-5 of the largest value: sums in another order."""
+    assert found.shape == wanted.shape
+    if wanted.numel():
+        assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max().clamp(min=1e-3)
+    assert found.is_contiguous() or found.is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("with_bias", [False, True])
-def test_forward_and_backward_are_those_of_aten(case: Any, with_bias: bool) -> None:
+@pytest.mark.parametrize("is_searching", [False, True])
+def test_forward_and_backward_are_those_of_aten(case: Any, with_bias: bool, is_searching: bool) -> None:
+    set_flags({choices.FLAG: is_searching})
     batch, channels, outputs, image, kernel, stride, padding = case
     x, w = channels_last(batch, channels, *image), channels_last(outputs, channels, *kernel)
     bias = torch.randn(outputs) if with_bias else None
-    found = convolution(x, w, bias, *window(stride, padding))
-    wanted = aten.convolution(x, w, bias, *window(stride, padding))
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
-    assert found.is_contiguous(memory_format=torch.channels_last)
-    grad = channels_last(*wanted.shape)
-    for mask in ([True, True, with_bias], [False, True, False], [True, False, False]):
-        arguments = (grad, x, w, [outputs] if with_bias else None, *window(stride, padding), mask)
-        ours, theirs = convolution_backward(*arguments), aten.convolution_backward(*arguments)
-        for one, other, is_wanted in zip(ours, theirs, mask, strict=True):
-            if is_wanted:
-                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-                assert one.is_contiguous() or one.is_contiguous(memory_format=torch.channels_last)
+    try:
+        found = convolution(x, w, bias, *window(stride, padding))
+        wanted = aten.convolution(x, w, bias, *window(stride, padding))
+        assert_near(found, wanted)
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        grad = channels_last(*wanted.shape)
+        for mask in ([True, True, with_bias], [False, True, False], [True, False, with_bias]):
+            arguments = (grad, x, w, [outputs] if with_bias else None, *window(stride, padding), mask)
+            ours, theirs = convolution_backward(*arguments), aten.convolution_backward(*arguments)
+            for one, other, is_wanted in zip(ours, theirs, mask, strict=True):
+                if is_wanted:
+                    assert_near(one, other)
+    finally:
+        set_flags({choices.FLAG: False})
 
 
-def test_the_last_case_goes_to_aten_and_the_others_do_not() -> None:
-    pixels = [case[0] * case[3][0] * case[3][1] for case in CASES]
-    assert [count > _MOST_PIXELS for count in pixels] == [False] * 7 + [True]
+@settings(max_examples=60, deadline=None)
+@given(
+    batch=st.integers(0, 3),
+    channels=st.sampled_from([8, 16, 24, 64]),
+    outputs=st.sampled_from([8, 16, 40, 64]),
+    image=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    kernel=st.sampled_from([(1, 1), (3, 3), (3, 1), (5, 5)]),
+    stride=st.sampled_from([(1, 1), (2, 2), (1, 2)]),
+)
+def test_every_alternative_computes_the_same(
+    batch: int, channels: int, outputs: int, image: Any, kernel: Any, stride: Any
+) -> None:
+    padding = [size // 2 for size in kernel]
+    x, w = channels_last(batch, channels, *image), channels_last(outputs, channels, *kernel)
+    arguments = (list(stride), padding)
+    made = [run(x, w, None, *arguments) for run in FORWARD.values()]
+    grad = channels_last(*made[0].shape)
+    for alternatives in (
+        made,
+        *([f(grad, x, w, *arguments) for f in p.values()] for p in (OF_INPUT, OF_WEIGHT)),
+    ):
+        for other in alternatives[1:]:
+            assert_near(other, alternatives[0])
+
+
+def rules(batch: int, channels: int, outputs: int, size: int, kernel: int, stride: int) -> list[str]:
+    """What forward and the gradients of input and weights run without a search."""
+    x, w = torch.empty(batch, channels, size, size), torch.empty(outputs, channels, kernel, kernel)
+    numbers = [stride] * 2, [kernel // 2] * 2
+    grad = torch.empty(aten.convolution(x.to("meta"), w.to("meta"), None, *window(*numbers)).shape)
+    return [
+        forward_rule(x, w, None, *numbers),
+        of_input_rule(grad, x, w, *numbers),
+        of_weight_rule(grad, x, w, *numbers),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [
+        ((2, 512, 512, 2, 3, 1), ["product", "product", "product"]),
+        ((8, 512, 512, 7, 3, 1), ["aten", "aten", "product"]),
+        ((8, 64, 64, 56, 3, 1), ["aten", "aten", "turned"]),
+        ((8, 256, 1024, 14, 1, 1), ["aten", "aten", "product"]),
+        ((8, 64, 256, 56, 1, 1), ["aten", "aten", "aten"]),
+        ((8, 256, 512, 56, 1, 2), ["aten", "aten", "product"]),
+        ((8, 32, 32, 56, 3, 1), ["aten", "aten", "aten"]),
+    ],
+)
+def test_rules_without_a_search(sizes: Any, wanted: list[str]) -> None:
+    assert rules(*sizes) == wanted
+
+
+def test_a_search_fills_the_file_with_all_three_parts_and_a_second_one_measures_nothing() -> None:
+    x, w = channels_last(2, 64, 7, 7), channels_last(64, 64, 3, 3)
+    try:
+        for _ in range(2):
+            set_flags({choices.FLAG: True})
+            grad = channels_last(2, 64, 7, 7)
+            convolution(x, w, None, *window((1, 1), (1, 1)))
+            convolution_backward(grad, x, w, None, *window((1, 1), (1, 1)), [True, True, False])
+            (table,) = choices.of_process()._tables.values()
+            kinds = [name.split(",")[0] for name in table]
+            spent_s = choices.of_process().spent_s
+            choices.of_process.cache_clear()
+    finally:
+        set_flags({choices.FLAG: False})
+    assert sorted(kinds) == ["conv2d", "conv2d_grad input", "conv2d_grad weight"]
+    assert spent_s == 0

@@ -1,4 +1,4 @@
-"""small_convolutions: which convolutions may become products, and that a step stays the same."""
+"""choose_kernels: which convolutions choose their kernel, and that a step stays the same."""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import argosy as paddle
-from argosy.engine.ir.program import Program, default_main_program, program_guard
+from argosy.engine.ir.program import Build, Program, default_main_program, program_guard
 from argosy.engine.passes import default_passes
 from argosy.engine.passes.base import Report, run_passes
-from argosy.engine.passes.small_convolutions import SmallConvolutions
+from argosy.engine.passes.choose_kernels import ChooseKernels
 from argosy.engine.runtime.scope import Scope, scope_guard
 from argosy.utils import unique_name
 
@@ -25,13 +25,13 @@ def built(channels: int = 256, **options: Any) -> Any:
 
 def reported() -> Report:
     graph = default_main_program().graph
-    run_passes(graph, default_passes(frozenset(), frozenset({"small_convolutions", "in_place"})))
-    (first,) = run_passes(graph, [SmallConvolutions()])
-    assert run_passes(graph, [SmallConvolutions()])[0].changed == 0, "a second run changes nothing"
+    run_passes(graph, default_passes(frozenset(), frozenset({"choose_kernels", "in_place"})))
+    (first,) = run_passes(graph, [ChooseKernels()])
+    assert run_passes(graph, [ChooseKernels()])[0].changed == 0, "a second run changes nothing"
     return first
 
 
-def test_only_convolutions_with_many_weights_choose_their_kernel() -> None:
+def test_convolutions_with_few_channels_are_left_alone() -> None:
     built()
     assert reported() == Report(2, "2 of 4 convolutions choose their kernel")
 
@@ -44,17 +44,17 @@ def test_groups_and_dilation_are_left_alone(options: dict[str, int]) -> None:
 
 def test_a_program_that_is_not_in_channels_last_is_left_alone() -> None:
     built()
-    (report,) = run_passes(default_main_program().graph, [SmallConvolutions()])
+    (report,) = run_passes(default_main_program().graph, [ChooseKernels()])
     assert report.changed == 0
 
 
 def test_training_is_the_same_with_and_without_the_pass() -> None:
     found: dict[int, list[float]] = {}
-    for without in (frozenset[str](), frozenset({"small_convolutions"})):
+    for without in (frozenset[str](), frozenset({"choose_kernels"})):
         with program_guard(Program(), Program()), unique_name.guard(), scope_guard(Scope()):
             paddle.static.default_startup_program().random_seed = 3
             loss = built()
-            default_main_program().without_passes = without
+            default_main_program().build = Build(without_passes=without)
             exe = paddle.static.Executor()
             exe.run(paddle.static.default_startup_program())
             for batch in (2, 40):  # few pixels, then many

@@ -1,7 +1,7 @@
-"""Let convolutions with many weights choose their kernel by the number of pixels.
+"""Let convolutions choose their kernels at every call: ATen's, or matrix products.
 
-    before    y = aten.convolution(x, w)            channels_last, w of 200,000 weights or more
-    after     y = argosy.convolution(x, w)          a matrix product, if there are few pixels
+    before    y = aten.convolution(x, w)            channels_last, 8 channels or more on both sides
+    after     y = argosy.convolution(x, w)          and so for the gradients of x and of w
 
 Runs behind channels_last, whose order in memory the products need. ops/convolution.py has the reason.
 """
@@ -13,10 +13,12 @@ from typing import Any, ClassVar
 import torch
 from torch import fx
 
-from argosy.engine.ops.convolution import LEAST_WEIGHTS, convolution, convolution_backward
+from argosy.engine.ops.convolution import convolution, convolution_backward
 from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten
+_LEAST_CHANNELS = 8
+"""With fewer a product never wins."""
 # op -> (ours, where its arguments begin: input, weight, …)
 _OURS = {
     aten.convolution.default: (convolution, 0),
@@ -25,10 +27,10 @@ _OURS = {
 
 
 @dataclass(frozen=True)
-class SmallConvolutions(Pass):
+class ChooseKernels(Pass):
     """See the module's picture."""
 
-    name: ClassVar[str] = "small_convolutions"
+    name: ClassVar[str] = "choose_kernels"
 
     def run(self, graph: fx.Graph) -> Report:
         found = [node for node in graph.nodes if node.target in _OURS]
@@ -45,7 +47,7 @@ def _is_meant(node: fx.Node) -> bool:
     dilation, transposed, groups = arguments[5], arguments[6], arguments[8]
     return (
         weight.ndim == 4
-        and weight.numel() >= LEAST_WEIGHTS
+        and min(weight.shape[:2]) >= _LEAST_CHANNELS
         and (groups, transposed, list(dilation)) == (1, False, [1, 1])
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32

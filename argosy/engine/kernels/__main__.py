@@ -1,0 +1,20 @@
+"""Build the kernels now, rather than when the first program wants them: `python -m argosy.engine.kernels`."""
+
+# SPDX-License-Identifier: Apache-2.0
+import sys
+
+from argosy.engine.errors import KernelError
+from argosy.engine.kernels.build import built
+
+
+def main() -> int:
+    """Always 0: a machine without a compiler runs programs too, only unfused."""
+    try:
+        print(f"kernels: {built()}")
+    except KernelError as e:
+        print(f"kernels: none, programs run unfused: {e}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Compile the sources into one library, for this very machine, and keep it."""
+
+# SPDX-License-Identifier: Apache-2.0
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from argosy.engine import env
+from argosy.engine.errors import KernelError
+
+SOURCE = Path(__file__).parent / "source"
+# No -ffast-math: a NaN must stay one, and linking with it would change how the whole process rounds.
+_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+    "-fvisibility=hidden",
+    "-fPIC",
+    "-shared",
+)
+_TIMEOUT_S = 300
+
+
+def compiler() -> str:
+    """The C++ compiler: what CXX names, else g++, c++ or clang++; KernelError if there is none."""
+    wanted = env.text("CXX", "")
+    for name in [wanted] if wanted else ["g++", "c++", "clang++"]:
+        if found := shutil.which(name):
+            return found
+    tried = f"CXX={wanted}" if wanted else "g++, c++ and clang++"
+    raise KernelError(f"there is no C++ compiler ({tried} not found); install g++, or set CXX")
+
+
+def built() -> Path:
+    """The library, built now if it is not there yet; ranks that come at once wait for the first."""
+    path = library_path()
+    if path.exists():
+        return path
+    command = compiler()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (path.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            _compile(command, path)
+    return path
+
+
+def library_path() -> Path:
+    """Where the library of these sources lies: another CPU, another source, another file."""
+    digest = hashlib.sha256("\n".join((*_FLAGS, platform.machine(), _cpu())).encode())
+    for source in sorted(SOURCE.iterdir()):
+        digest.update(source.read_bytes())
+    return env.cache_dir() / "kernels" / f"argosy-{digest.hexdigest()[:16]}.so"
+
+
+def _compile(command: str, path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        sources = [str(source) for source in sorted(SOURCE.glob("*.cpp"))]
+        try:
+            done = subprocess.run(
+                [command, *_FLAGS, *sources, "-o", str(made)],
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as e:
+            raise KernelError(
+                f"{command} could not compile Argosy's kernels: {e}; set CXX to another one"
+            ) from e
+        if done.returncode:
+            raise KernelError(
+                f"{command} could not compile Argosy's kernels; set CXX to another compiler, or ARGOSY_KERNELS=0 to do "
+                f"without:\n{done.stderr[-2000:].strip()}"
+            )
+        os.replace(made, path)
+
+
+def _cpu() -> str:
+    """What -march=native means here."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    first = {line.split(":", 1)[0].strip(): line for line in lines[:40] if ":" in line}
+    return "\n".join(first.get(key, "") for key in ("model name", "flags", "Features"))

@@ -1,0 +1,97 @@
+"""The file of choices: what was measured once on a kind of machine is known at the next start.
+
+    {"format": 1, "choices": {"conv2d_grad weight, 8x64x56x56, …": {"best": "turned", "ms": {"aten": 21.8, …}}}}
+
+One file for each CPU model, torch and number of threads. It is there whole or not at all, and ranks that write at once
+lose nothing: each adds its choices to what the file says by then, under a lock.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from argosy.engine.log import logger
+
+_FORMAT = 1
+Entry = dict[str, Any]
+"""best: the name of the fastest alternative; ms: the best time of each."""
+
+
+def file_name(threads: int) -> str:
+    """amd-epyc-25-1-torch-2.13.0-threads-2.json"""
+    words = f"{_cpu()} torch {torch.__version__} threads {threads}".lower()
+    return re.sub(r"[^a-z0-9.+]+", "-", words).strip("-") + ".json"
+
+
+def read(path: Path) -> dict[str, Entry]:
+    """The choices in the file; none if there is no file. One that cannot be used is put aside, with a warning."""
+    try:
+        return _parsed(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as e:
+        _put_aside(path, e)
+        return {}
+
+
+def add(path: Path, new: dict[str, Entry]) -> None:
+    """Add choices to the file; OSError if it cannot be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path):
+        _write(path, {**read(path), **new})
+
+
+def _parsed(text: str) -> dict[str, Entry]:
+    found = json.loads(text)
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        raise ValueError(f"it is no file of choices of format {_FORMAT}")
+    choices = found.get("choices")
+    if not isinstance(choices, dict):
+        raise ValueError("it has no choices")
+    for key, entry in choices.items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("best"), str):
+            raise ValueError(f"the choice for {key!r} has no best alternative")
+    return choices
+
+
+def _put_aside(path: Path, why: Exception) -> None:
+    aside = path.with_name(path.name + ".damaged")
+    with contextlib.suppress(OSError):  # another rank may have done it
+        os.replace(path, aside)
+    logger.warning("the file of kernel choices %s cannot be used: %s; it is now %s", path, why, aside.name)
+
+
+def _write(path: Path, choices: dict[str, Entry]) -> None:
+    text = json.dumps({"format": _FORMAT, "choices": choices}, indent=1, sort_keys=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        made.write_text(text + "\n")
+        os.replace(made, path)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.with_name("lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _cpu() -> str:
+    """The name and the numbers of the CPU model: a virtual machine's name alone often says too little."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    fields = dict(re.findall(r"^([^\t\n:]+?)\s*:\s*(.*)$", text.split("\n\n", 1)[0], re.MULTILINE))
+    words = [fields[key] for key in ("model name", "cpu family", "model") if key in fields]
+    return " ".join(words) or platform.machine()

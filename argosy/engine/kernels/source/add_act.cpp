@@ -1,0 +1,95 @@
+// An addition and its activation in one pass over memory, float32.
+//
+//   forward     y = act(a + b)                 b as large as a, or repeated: b[i % period]
+//               s = a + b too, if backward will want what went in
+//   backward    dx = act'(ref) · (dy + more)   ref: y, or s; more: a second gradient, or null; dx may be dy
+//   act first   y = a + act(b)                 forward alone
+// SPDX-License-Identifier: Apache-2.0
+#include "common.h"
+
+namespace {
+
+// Calls body(begin, end) for parts that lie within one period, on all threads.
+template <class Body>
+void in_parts(int64_t count, int64_t period, const Body& body) {
+#pragma omp parallel num_threads(threads_for(count))
+  {
+    const Range own = share(count, 64);
+    for (int64_t at = own.begin; at < own.end;) {
+      const int64_t end = std::min(own.end, (at / period + 1) * period);
+      body(at, end);
+      at = end;
+    }
+  }
+}
+
+template <int ACT, bool KEEP>
+void add_act(const float* a, const float* b, float* y, float* s, int64_t count, int64_t period, float scale) {
+  in_parts(count, period, [=](int64_t begin, int64_t end) {
+    const float* other = b + begin % period - begin;
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float z = a[i] + other[i];
+      if constexpr (KEEP) s[i] = z;
+      y[i] = forward<ACT>(z, scale);
+    }
+  });
+}
+
+template <int ACT>
+void act_add(const float* a, const float* b, float* y, int64_t count, int64_t period, float scale) {
+  in_parts(count, period, [=](int64_t begin, int64_t end) {
+    const float* other = b + begin % period - begin;
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) y[i] = a[i] + forward<ACT>(other[i], scale);
+  });
+}
+
+template <int ACT>
+void run(const float* a, const float* b, float* y, float* s, int64_t count, int64_t period, float scale, int first) {
+  if (first) return act_add<ACT>(a, b, y, count, period, scale);
+  if (s) return add_act<ACT, true>(a, b, y, s, count, period, scale);
+  return add_act<ACT, false>(a, b, y, nullptr, count, period, scale);
+}
+
+template <int ACT, bool FROM_INPUT>
+void act_backward(const float* dy, const float* more, const float* ref, float* dx, int64_t count, float scale) {
+  in_parts(count, count, [=](int64_t begin, int64_t end) {
+    if (more) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) dx[i] = backward<ACT, FROM_INPUT>(dy[i] + more[i], ref[i], scale);
+    } else {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) dx[i] = backward<ACT, FROM_INPUT>(dy[i], ref[i], scale);
+    }
+  });
+}
+
+}  // namespace
+
+ARGOSY_API void argosy_add_act(const float* a, const float* b, float* y, float* s, int64_t count, int64_t period,
+                               float scale, int act, int first) {
+  switch (act) {
+    case RELU: return run<RELU>(a, b, y, s, count, period, scale, first);
+    case TANH: return run<TANH>(a, b, y, s, count, period, scale, first);
+    case SIGMOID: return run<SIGMOID>(a, b, y, s, count, period, scale, first);
+    case SILU: return run<SILU>(a, b, y, s, count, period, scale, first);
+    case GELU: return run<GELU>(a, b, y, s, count, period, scale, first);
+    case GELU_TANH: return run<GELU_TANH>(a, b, y, s, count, period, scale, first);
+    case SCALE: return run<SCALE>(a, b, y, s, count, period, scale, first);
+  }
+}
+
+// silu and gelu take what went in (s), the others what came out (y).
+ARGOSY_API void argosy_act_backward(const float* dy, const float* more, const float* ref, float* dx, int64_t count,
+                                    float scale, int act) {
+  switch (act) {
+    case RELU: return act_backward<RELU, false>(dy, more, ref, dx, count, scale);
+    case TANH: return act_backward<TANH, false>(dy, more, ref, dx, count, scale);
+    case SIGMOID: return act_backward<SIGMOID, false>(dy, more, ref, dx, count, scale);
+    case SILU: return act_backward<SILU, true>(dy, more, ref, dx, count, scale);
+    case GELU: return act_backward<GELU, true>(dy, more, ref, dx, count, scale);
+    case GELU_TANH: return act_backward<GELU_TANH, true>(dy, more, ref, dx, count, scale);
+    case SCALE: return act_backward<SCALE, false>(dy, more, dy, dx, count, scale);
+  }
+}

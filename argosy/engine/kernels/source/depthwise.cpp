@@ -1,0 +1,351 @@
+// Depthwise convolution, y = conv(x, w) or y = conv(relu(x), w), forward and backward, float32; one filter a channel.
+//
+//   channels_last   each thread has a part of the rows of all images; vectors go along the channels, and a few
+//                   neighbouring pixels are computed together, so that what they share is read once
+//   contiguous      a vector's worth of planes at a time is turned into that layout, within the caches
+//
+// Backward walks over x, for dx and dw need the very same products' factors: x and dy are read once for both. The
+// relu is taken when x is read, so its result is never written. Taps outside the image are not computed.
+// dw is summed in float over some hundred pixels, and these sums in double, in a fixed order.
+// SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
+#include "common.h"
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#else
+constexpr int kLanes = 8;
+#endif
+constexpr int kPixels = 4;        // computed together: as many as the registers hold
+constexpr int64_t kFloats = 256;  // pixels whose dw is summed in float
+constexpr int64_t kAhead = 8;     // pixels that are asked for before they are needed; the CPU's own guess is late
+typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+
+struct Problem {
+  const float *x, *weight, *dy;  // weight: [C, taps]; for the rows below [taps, C]
+  float *y, *dx;
+  int64_t images, channels, height, width, rows, columns;  // rows, columns: of y
+  int64_t tall, wide, down, right, top, left;              // kernel, stride, padding
+};
+
+// --- one value ----------------------------------------------------------------------------------------
+
+template <class V>
+inline V load(const float* p) {
+  V v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+template <class V>
+inline void store(float* p, V v) {
+  std::memcpy(p, &v, sizeof v);
+}
+
+template <bool RELU, class V>
+inline V input(V v) {
+  return RELU ? (v < V{} ? V{} : v) : v;  // NaN stays NaN
+}
+
+// `v` is what input() gave.
+template <bool RELU, class V>
+inline V masked(V grad, V v) {
+  return RELU ? (v <= V{} ? V{} : grad) : grad;
+}
+
+// The taps of output place `at` that lie inside an input of `size`.
+inline Range taps(int64_t at, int64_t stride, int64_t padding, int64_t kernel, int64_t size) {
+  const int64_t first = at * stride - padding;
+  return {std::max<int64_t>(0, -first), std::min(kernel, size - first)};
+}
+
+// The taps through which input place `in` is seen: begin, begin + stride, … < end, by outputs out, out - 1, …
+struct Seen {
+  int64_t begin, end, out;
+};
+
+inline Seen seen(int64_t in, int64_t stride, int64_t padding, int64_t kernel, int64_t size) {
+  const int64_t at = in + padding, out = at / stride, beyond = std::max<int64_t>(0, out - (size - 1));
+  return {at % stride + beyond * stride, std::min(kernel, at + 1), out - beyond};
+}
+
+// Calls body(V{}, c) for all channels, a vector at a time, and one by one at the end.
+template <class Body>
+inline void along(int64_t channels, const Body& body) {
+  int64_t c = 0;
+  for (; c + kLanes <= channels; c += kLanes) body(Vector{}, c);
+  for (; c < channels; ++c) body(float{}, c);
+}
+
+// --- rows of pixels -----------------------------------------------------------------------------------
+
+// `B` pixels of y from column `at` on, whose taps all lie inside the image's width.
+template <bool RELU, int KW, int S, int B>
+inline void forward_inside(const Problem& p, const float* x, float* y, Range tall, int64_t at) {
+  const int64_t C = p.channels;
+  along(C, [&](auto zero, int64_t c) {
+    using V = decltype(zero);
+#pragma GCC unroll 16
+    for (int b = 0; b < B; ++b) {
+      __builtin_prefetch(y + (at + kAhead + b) * C + c, 1);
+#pragma GCC unroll 16
+      for (int j = 0; j < S * S; ++j)  // S rows of x are new, and S pixels in each
+        __builtin_prefetch(x + ((tall.end - 1 - j / S) * p.width + (at + kAhead + b) * S + j % S) * C + c);
+    }
+    V sum[B] = {};
+    for (int64_t i = tall.begin; i < tall.end; ++i) {
+      const float* in = x + (i * p.width + at * S - p.left) * C + c;
+      const float* w = p.weight + i * KW * C + c;
+#pragma GCC unroll 16
+      for (int j = 0; j < (B - 1) * S + KW; ++j) {
+        const V v = input<RELU>(load<V>(in + j * C));
+#pragma GCC unroll 16
+        for (int b = 0; b < B; ++b)
+          if (j >= b * S && j < b * S + KW) sum[b] += v * load<V>(w + (j - b * S) * C);
+      }
+    }
+#pragma GCC unroll 16
+    for (int b = 0; b < B; ++b) store(y + (at + b) * C + c, sum[b]);
+  });
+}
+
+// One pixel of y, any kernel, stride and place.
+template <bool RELU>
+void forward_anywhere(const Problem& p, const float* x, float* y, Range tall, int64_t at) {
+  const int64_t C = p.channels;
+  const Range wide = taps(at, p.right, p.left, p.wide, p.width);
+  along(C, [&](auto zero, int64_t c) {
+    using V = decltype(zero);
+    V sum{};
+    for (int64_t i = tall.begin; i < tall.end; ++i)
+      for (int64_t j = wide.begin; j < wide.end; ++j)
+        sum += input<RELU>(load<V>(x + (i * p.width + at * p.right - p.left + j) * C + c)) *
+               load<V>(p.weight + (i * p.wide + j) * C + c);
+    store(y + at * C + c, sum);
+  });
+}
+
+// KW and S: width and stride of the kernel, or 0 for any.
+template <bool RELU, int KW, int S>
+void forward_rows(const Problem& p, Range rows, double*) {
+  const int64_t C = p.channels;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const int64_t image = row / p.rows, r = row % p.rows;
+    const Range tall = taps(r, p.down, p.top, p.tall, p.height);
+    const float* x = p.x + (image * p.height + r * p.down - p.top) * p.width * C;
+    float* y = p.y + row * p.columns * C;
+    int64_t at = 0;
+    if constexpr (KW > 0) {
+      for (; at < p.columns && at * S < p.left; ++at) forward_anywhere<RELU>(p, x, y, tall, at);
+      const int64_t end = std::min(p.columns, (p.width + p.left - KW) / S + 1);
+      for (; at + kPixels <= end; at += kPixels) forward_inside<RELU, KW, S, kPixels>(p, x, y, tall, at);
+      for (; at < end; ++at) forward_inside<RELU, KW, S, 1>(p, x, y, tall, at);
+    }
+    for (; at < p.columns; ++at) forward_anywhere<RELU>(p, x, y, tall, at);
+  }
+}
+
+// What one row of x gives: dx, and its part of dw.
+struct RowOfX {
+  const float *x, *dy;  // of this row, of this image
+  float *dx, *dw;
+  Seen tall;
+};
+
+// `B` pixels of x from column `at` on, (at + padding) % S == 0, whose outputs all lie inside the width of y.
+template <bool RELU, int KW, int S, int B>
+inline void backward_inside(const Problem& p, const RowOfX& r, int64_t at) {
+  const int64_t C = p.channels, out = (at + p.left) / S;
+  along(C, [&](auto zero, int64_t c) {
+    using V = decltype(zero);
+#pragma GCC unroll 16
+    for (int b = 0; b < B; ++b) {
+      __builtin_prefetch(r.x + (at + kAhead + b) * C + c);
+      __builtin_prefetch(r.dx + (at + kAhead + b) * C + c, 1);
+    }
+    V x[B], sum[B] = {};
+#pragma GCC unroll 16
+    for (int b = 0; b < B; ++b) x[b] = input<RELU>(load<V>(r.x + (at + b) * C + c));
+    int64_t row = r.tall.out;
+    for (int64_t i = r.tall.begin; i < r.tall.end; i += p.down, --row) {
+      const float *dy = r.dy + (row * p.columns + out) * C + c, *w = p.weight + i * KW * C + c;
+      V dw[KW];
+#pragma GCC unroll 16
+      for (int k = 0; k < KW; ++k) dw[k] = load<V>(r.dw + (i * KW + k) * C + c);
+#pragma GCC unroll 16
+      for (int j = -((KW - 1) / S); j <= (B - 1) / S; ++j) {
+        const V grad = load<V>(dy + j * C);
+#pragma GCC unroll 16
+        for (int b = 0; b < B; ++b) {
+          const int k = b - j * S;
+          if (k < 0 || k >= KW) continue;
+          sum[b] += grad * load<V>(w + k * C);
+          dw[k] += grad * x[b];
+        }
+      }
+#pragma GCC unroll 16
+      for (int k = 0; k < KW; ++k) store(r.dw + (i * KW + k) * C + c, dw[k]);
+    }
+#pragma GCC unroll 16
+    for (int b = 0; b < B; ++b) store(r.dx + (at + b) * C + c, masked<RELU>(sum[b], x[b]));
+  });
+}
+
+// One pixel of x, any kernel, stride and place.
+template <bool RELU>
+void backward_anywhere(const Problem& p, const RowOfX& r, int64_t at) {
+  const int64_t C = p.channels;
+  const Seen wide = seen(at, p.right, p.left, p.wide, p.columns);
+  along(C, [&](auto zero, int64_t c) {
+    using V = decltype(zero);
+    const V x = input<RELU>(load<V>(r.x + at * C + c));
+    V sum{};
+    int64_t row = r.tall.out;
+    for (int64_t i = r.tall.begin; i < r.tall.end; i += p.down, --row) {
+      int64_t column = wide.out;
+      for (int64_t j = wide.begin; j < wide.end; j += p.right, --column) {
+        const V grad = load<V>(r.dy + (row * p.columns + column) * C + c);
+        const int64_t tap = (i * p.wide + j) * C + c;
+        sum += grad * load<V>(p.weight + tap);
+        store(r.dw + tap, load<V>(r.dw + tap) + grad * x);
+      }
+    }
+    store(r.dx + at * C + c, masked<RELU>(sum, x));
+  });
+}
+
+template <bool RELU, int KW, int S>
+void backward_row(const Problem& p, const RowOfX& r) {
+  int64_t at = 0;
+  if constexpr (KW > 0) {
+    constexpr int before = (KW - 1) / S, behind = (kPixels - 1) / S;
+    const auto is_aligned = [&] { return (at + p.left) % S == 0 && (at + p.left) / S >= before; };
+    for (; at < p.width && !is_aligned(); ++at) backward_anywhere<RELU>(p, r, at);
+    for (; at + kPixels <= p.width && (at + p.left) / S + behind < p.columns; at += kPixels)
+      backward_inside<RELU, KW, S, kPixels>(p, r, at);
+    for (; at + S <= p.width && (at + p.left) / S < p.columns; at += S) backward_inside<RELU, KW, S, S>(p, r, at);
+  }
+  for (; at < p.width; ++at) backward_anywhere<RELU>(p, r, at);
+}
+
+// Adds these rows' part of dw, [taps, C], to `total`.
+template <bool RELU, int KW, int S>
+void backward_rows(const Problem& p, Range rows, double* total) {
+  const int64_t C = p.channels, count = p.tall * p.wide * C;
+  std::vector<float> dw(count), dropped(p.dx ? 0 : p.width * C);
+  int64_t pixels = 0;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const int64_t image = row / p.height, at = row * p.width * C;
+    float* dx = p.dx ? p.dx + at : dropped.data();
+    const float* dy = p.dy + image * p.rows * p.columns * C;
+    const Seen tall = seen(row % p.height, p.down, p.top, p.tall, p.rows);
+    backward_row<RELU, KW, S>(p, {p.x + at, dy, dx, dw.data(), tall});
+    if ((pixels += p.width) < kFloats && row + 1 < rows.end) continue;
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) {
+      total[i] += dw[i];
+      dw[i] = 0;
+    }
+    pixels = 0;
+  }
+}
+
+// --- the two layouts ----------------------------------------------------------------------------------
+
+using Rows = void (*)(const Problem&, Range, double*);
+
+// [a, b] becomes [b, a]; the rows of `from` and `to` begin so many floats behind each other.
+void turn(const float* from, float* to, int64_t a, int64_t b, int64_t from_row, int64_t to_row) {
+  for (int64_t i = 0; i < a; ++i)
+    for (int64_t j = 0; j < b; ++j) to[j * to_row + i] = from[i * from_row + j];
+}
+
+// sums: [parts, groups of `lanes` channels, taps, lanes]; dweight: [C, taps].
+void add_up(const std::vector<double>& sums, float* dweight, int64_t channels, int64_t taps, int64_t lanes) {
+  const size_t part = (channels + lanes - 1) / lanes * taps * lanes;
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      double sum = 0;
+      for (size_t at = (c / lanes * taps + tap) * lanes + c % lanes; at < sums.size(); at += part) sum += sums[at];
+      dweight[c * taps + tap] = static_cast<float>(sum);
+    }
+}
+
+// channels_last: each thread has a part of all rows.
+void in_rows(const Problem& given, Rows body, float* dweight) {
+  Problem p = given;
+  const int64_t C = p.channels, taps = p.tall * p.wide, height = dweight ? p.height : p.rows;
+  std::vector<float> weight(taps * C);
+  turn(given.weight, weight.data(), C, taps, taps, C);
+  p.weight = weight.data();
+  const int threads = threads_for(p.images * p.height * p.width * C);
+  std::vector<double> sums(dweight ? threads * taps * C : 0);
+#pragma omp parallel num_threads(threads)
+  body(p, share(p.images * height), sums.data() + omp_get_thread_num() * taps * C);
+  if (dweight) add_up(sums, dweight, C, taps, C);
+}
+
+// contiguous: each thread takes a vector's worth of an image's planes at a time, as a small image in channels_last.
+void in_planes(const Problem& p, Rows body, float* dweight) {
+  const int64_t C = p.channels, taps = p.tall * p.wide, groups = (C + kLanes - 1) / kLanes;
+  const int64_t pixels = p.height * p.width, outputs = p.rows * p.columns;
+  std::vector<double> sums(dweight ? p.images * groups * taps * kLanes : 0);
+#pragma omp parallel num_threads(threads_for(p.images* C* pixels))
+  {
+    std::vector<float> x(pixels * kLanes), dx(p.dx ? x.size() : 0), y(outputs * kLanes), weight(taps * kLanes);
+    Problem part = p;
+    part.images = 1, part.channels = kLanes;
+    part.x = x.data(), part.weight = weight.data(), part.y = y.data(), part.dy = y.data();
+    part.dx = p.dx ? dx.data() : nullptr;
+    const Range own = share(p.images * groups);
+    for (int64_t unit = own.begin; unit < own.end; ++unit) {
+      const int64_t c = unit % groups * kLanes, plane = unit / groups * C + c;
+      const int64_t lanes = std::min<int64_t>(kLanes, C - c);
+      turn(p.x + plane * pixels, x.data(), lanes, pixels, pixels, kLanes);
+      turn(p.weight + c * taps, weight.data(), lanes, taps, taps, kLanes);
+      if (dweight) turn(p.dy + plane * outputs, y.data(), lanes, outputs, outputs, kLanes);
+      body(part, {0, dweight ? p.height : p.rows}, sums.data() + unit * taps * kLanes);
+      if (!dweight) turn(y.data(), p.y + plane * outputs, outputs, lanes, kLanes, outputs);
+      if (p.dx) turn(dx.data(), p.dx + plane * pixels, pixels, lanes, kLanes, pixels);
+    }
+  }
+  if (dweight) add_up(sums, dweight, C, taps, kLanes);
+}
+
+template <bool RELU>
+Rows forward_of(const Problem& p) {
+  if (p.wide == 3 && p.right == 1) return forward_rows<RELU, 3, 1>;
+  if (p.wide == 3 && p.right == 2) return forward_rows<RELU, 3, 2>;
+  if (p.wide == 5 && p.right == 1) return forward_rows<RELU, 5, 1>;
+  if (p.wide == 5 && p.right == 2) return forward_rows<RELU, 5, 2>;
+  return forward_rows<RELU, 0, 0>;
+}
+
+template <bool RELU>
+Rows backward_of(const Problem& p) {
+  if (p.wide == 3 && p.right == 1) return backward_rows<RELU, 3, 1>;
+  if (p.wide == 3 && p.right == 2) return backward_rows<RELU, 3, 2>;
+  if (p.wide == 5 && p.right == 1) return backward_rows<RELU, 5, 1>;
+  if (p.wide == 5 && p.right == 2) return backward_rows<RELU, 5, 2>;
+  return backward_rows<RELU, 0, 0>;
+}
+
+}  // namespace
+
+// sizes: N, C, H, W; rows and columns of y; height and width of the kernel; its strides; the paddings.
+ARGOSY_API void argosy_depthwise(const float* x, const float* weight, float* y, const int64_t* s, int relu, int last) {
+  const Problem p = {x,    weight, nullptr, y,    nullptr, s[0], s[1],  s[2], s[3],
+                     s[4], s[5],   s[6],    s[7], s[8],    s[9], s[10], s[11]};
+  (last ? in_rows : in_planes)(p, relu ? forward_of<true>(p) : forward_of<false>(p), nullptr);
+}
+
+// dx may be null: then only dweight is wanted.
+ARGOSY_API void argosy_depthwise_backward(const float* dy, const float* x, const float* weight, float* dx,
+                                          float* dweight, const int64_t* s, int relu, int last) {
+  const Problem p = {x,    weight, dy,   nullptr, dx,   s[0], s[1],  s[2], s[3],
+                     s[4], s[5],   s[6], s[7],    s[8], s[9], s[10], s[11]};
+  (last ? in_rows : in_planes)(p, relu ? backward_of<true>(p) : backward_of<false>(p), dweight);
+}

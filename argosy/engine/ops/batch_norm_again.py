@@ -1,0 +1,38 @@
+"""batch_norm_again: the output of a batch norm once more, from the statistics that were found.
+
+    y = x · scale + shift          scale = weight · invstd, shift = bias - mean · scale; as ATen computes it
+
+One pass over memory where the norm itself takes two.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from argosy.engine.ops.spec import OpSpec, declare
+
+
+def _kernel(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor) -> Tensor:
+    scale = invstd if weight is None else invstd * weight
+    shift = -mean * scale if bias is None else torch.addcmul(bias, mean, scale, value=-1)
+    shape = (-1, *[1] * (x.ndim - 2))
+    return torch.addcmul(shift.view(shape), _in_order(x), scale.view(shape))
+
+
+def _in_order(x: Tensor) -> Tensor:
+    """Memory as torch's batch norm makes it: channels_last stays, anything else becomes contiguous."""
+    return x.contiguous(memory_format=torch._prims_common.suggest_memory_format(x))
+
+
+def _fake(x: Tensor, *rest: Any) -> Tensor:
+    return torch.empty_like(x, memory_format=torch._prims_common.suggest_memory_format(x))
+
+
+batch_norm_again = declare(
+    "batch_norm_again(Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor invstd) -> Tensor",
+    _kernel,
+    _fake,
+)
+SPEC = OpSpec(batch_norm_again, _kernel, "batch_norm")

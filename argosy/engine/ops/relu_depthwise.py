@@ -1,0 +1,130 @@
+"""relu_depthwise: a convolution with one filter a channel, and the relu before it, as one kernel each way.
+
+    y = relu_depthwise(x, weight, stride, padding)                   y = convolution(relu(x), weight, groups=channels)
+    dx, dweight = relu_depthwise_backward(dy, x, weight, …)          dx is masked by x > 0 already
+
+The relu's result is neither written nor kept: backward finds it again from x. `depthwise` is the same without the
+relu. float32, channels_last or contiguous. kernels/source/depthwise.cpp has the loops.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from ctypes import c_int64
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.kernels import library, pointer
+from argosy.engine.ops.spec import OpSpec, declare
+
+Sizes = list[int]
+Pair = tuple[Tensor | None, Tensor | None]
+
+
+def _forward(relu: bool, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
+    y = _fake(x, weight, stride, padding)
+    if y.numel():
+        x = x.contiguous(memory_format=_order(x))
+        weight = weight.contiguous()  # held by a name until the kernel has read it
+        sizes = _sizes(x, y, weight, stride, padding)
+        library().argosy_depthwise(*map(pointer, (x, weight, y)), sizes, int(relu), _is_last(x))
+    return y
+
+
+def _backward(
+    relu: bool, dy: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, output_mask: list[bool]
+) -> Pair:
+    """dx and dweight; None where `output_mask` is False."""
+    dx, dweight = _fake_backward(dy, x, weight, stride, padding, output_mask)
+    order = _order(x)
+    x, dy, flat = x.contiguous(memory_format=order), dy.contiguous(memory_format=order), weight.contiguous()
+    sums = torch.empty_like(flat)
+    sizes = _sizes(x, dy, flat, stride, padding)
+    library().argosy_depthwise_backward(
+        *map(pointer, (dy, x, flat, dx, sums)), sizes, int(relu), int(order is torch.channels_last)
+    )
+    return dx, None if dweight is None else dweight.copy_(sums)
+
+
+def _sizes(x: Tensor, y: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Any:
+    """As depthwise.cpp's Problem wants them."""
+    return (c_int64 * 12)(*x.shape, *y.shape[2:], *weight.shape[2:], *stride, *padding)
+
+
+def _is_last(x: Tensor) -> bool:
+    """True if a pixel's channels lie next to each other."""
+    return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+
+
+def _order(x: Tensor) -> torch.memory_format:
+    """Of all results: channels_last stays, anything else becomes contiguous."""
+    return torch.channels_last if _is_last(x) else torch.contiguous_format
+
+
+def _fake(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
+    rows, columns = _checked(x, weight, stride, padding)
+    return torch.empty(
+        (x.shape[0], x.shape[1], rows, columns), dtype=x.dtype, device=x.device, memory_format=_order(x)
+    )
+
+
+def _fake_backward(
+    dy: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, output_mask: list[bool]
+) -> Pair:
+    wanted = _checked(x, weight, stride, padding)
+    if dy.dtype != x.dtype or tuple(dy.shape) != (*x.shape[:2], *wanted):
+        raise ConfigError(
+            f"depthwise_backward: dy is {_text(dy)}; it must be as y, {[*x.shape[:2], *wanted]}"
+        )
+    return (
+        torch.empty_like(x, memory_format=_order(x)) if output_mask[0] else None,
+        torch.empty_like(weight) if output_mask[1] else None,
+    )
+
+
+def _checked(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Sizes:
+    """Rows and columns of y; ConfigError if this is no depthwise convolution of ours."""
+    if x.ndim != 4 or x.dtype != torch.float32 or weight.dtype != torch.float32 or x.device.type != "cpu":
+        raise ConfigError(
+            f"depthwise: x is {_text(x)}, the weight {_text(weight)}; both must be images in float32 on a CPU"
+        )
+    if weight.ndim != 4 or tuple(weight.shape[:2]) != (x.shape[1], 1):
+        raise ConfigError(
+            f"depthwise: the weight is {_text(weight)} for {x.shape[1]} channels; it must have one filter a channel, "
+            f"[{x.shape[1]}, 1, height, width]"
+        )
+    if len(stride) != 2 or len(padding) != 2 or min(stride) < 1 or min(padding) < 0:
+        raise ConfigError(
+            f"depthwise: stride {stride} and padding {padding}; both are two numbers, from 1 and from 0 on"
+        )
+    room = [x.shape[2 + i] + 2 * padding[i] - weight.shape[2 + i] for i in (0, 1)]
+    if any(n < 0 for n in room):
+        raise ConfigError(
+            f"depthwise: the kernel of {_text(weight)} is larger than the image of {_text(x)} with its padding"
+        )
+    return [n // step + 1 for n, step in zip(room, stride, strict=True)]
+
+
+def _text(value: Tensor) -> str:
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+
+
+_FORWARD = "(Tensor x, Tensor weight, int[2] stride, int[2] padding) -> Tensor"
+_BACKWARD = (
+    "(Tensor dy, Tensor x, Tensor weight, int[2] stride, int[2] padding, bool[2] output_mask) "
+    "-> (Tensor, Tensor)"
+)
+_relu_forward, _plain_forward = partial(_forward, True), partial(_forward, False)
+_relu_backward, _plain_backward = partial(_backward, True), partial(_backward, False)
+relu_depthwise = declare(f"relu_depthwise{_FORWARD}", _relu_forward, _fake)
+relu_depthwise_backward = declare(f"relu_depthwise_backward{_BACKWARD}", _relu_backward, _fake_backward)
+depthwise = declare(f"depthwise{_FORWARD}", _plain_forward, _fake)
+depthwise_backward = declare(f"depthwise_backward{_BACKWARD}", _plain_backward, _fake_backward)
+SPECS = (
+    OpSpec(relu_depthwise, _relu_forward, "depthwise_conv2d"),
+    OpSpec(relu_depthwise_backward, _relu_backward, "depthwise_conv2d_grad"),
+    OpSpec(depthwise, _plain_forward, "depthwise_conv2d"),
+    OpSpec(depthwise_backward, _plain_backward, "depthwise_conv2d_grad"),
+)

@@ -1,0 +1,117 @@
+"""Run a batch norm and the activation behind it as one kernel, forward and backward.
+
+    before    t, mean, invstd = native_batch_norm(x, w, b)        y = relu(t)
+              g = threshold_backward(dy, y)
+              dx, dw, db = native_batch_norm_backward(g, x, w, mean, invstd)
+    after     y, mean, invstd = bn_act(x, w, b, None, eps, 'relu')
+              dx, dw, db = bn_act_backward(dy, None, x, None, w, b, mean, invstd, 'relu')
+
+Only for norms that train, whose result the activation alone reads. Backward finds the mask again from x.
+Paddle's name for it is `fuse_bn_act_ops`; there it wants a GPU, half precision and NHWC.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import operator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import fx
+
+from argosy.engine.ops.activation import Activation, activation_of, derivative_of
+from argosy.engine.ops.bn_act import ACTIVATIONS, bn_act, bn_act_backward
+from argosy.engine.passes.base import Report
+from argosy.engine.passes.fusion import Fusion, Tally, are_changed_between, items_of, suits_kernels
+
+aten = torch.ops.aten
+_TRAINING = 5  # argument of native_batch_norm
+
+
+@dataclass(frozen=True)
+class FuseBnAct(Fusion):
+    """See the module's picture."""
+
+    name: ClassVar[str] = "fuse_bn_act"
+
+    def fuse(self, graph: fx.Graph) -> Report:
+        forward, backward = Tally("batch norms"), Tally("of their backwards")
+        for norm in graph.find_nodes(op="call_function", target=aten.native_batch_norm.default):
+            if not norm.args[_TRAINING]:
+                continue
+            act, reason = self._activation(norm)
+            forward.note(norm, reason)
+            if act is None:
+                continue
+            name = str(activation_of(act))
+            derivatives = _derivatives(norm, act)
+            for derivative in derivatives:
+                reason = _obstacle(norm, derivative)
+                backward.note(derivative, reason)
+                if not reason:
+                    _fuse_backward(graph, norm, derivative, name)
+            _fuse_forward(graph, norm, act, name)
+        return self.report(forward, backward)
+
+    def _activation(self, norm: fx.Node) -> tuple[fx.Node | None, str]:
+        """The node to fuse the norm with, or why there is none."""
+        out = items_of(norm).get(0)
+        found = [n for n in out.users if activation_of(n) in ACTIVATIONS] if out is not None else []
+        if out is None or not found:
+            return None, "no activation follows"
+        act, derivatives = found[0], _derivatives(norm, found[0])
+        others = [n for n in out.users if n is not act and n not in derivatives]
+        if others:
+            return None, f"{others[0].name} reads the norm too"
+        if out in self.kept:
+            return None, "its result is fetched"
+        if reason := suits_kernels(norm.args[:3]):
+            return None, reason
+        if Activation.known[str(activation_of(act))].from_input:
+            stays = [reason for d in derivatives if (reason := _obstacle(norm, d))]
+            if stays:
+                return None, f"backward needs its result: {stays[0]}"
+        return act, ""
+
+
+def _derivatives(norm: fx.Node, act: fx.Node) -> list[fx.Node]:
+    """The nodes that compute the activation's gradient, from its result or from what went in."""
+    name = str(activation_of(act))
+    reference = items_of(norm)[0] if Activation.known[name].from_input else act
+    return [n for n in reference.users if derivative_of(n) == name and n.args[1] is reference]
+
+
+def _obstacle(norm: fx.Node, derivative: fx.Node) -> str:
+    """Why the derivative and the norm's backward cannot be one node; "" if they can."""
+    readers, items = list(derivative.users), items_of(norm)
+    if not readers or readers[0].target is not aten.native_batch_norm_backward.default:
+        return "no batch norm follows"
+    if len(readers) > 1:
+        return f"{readers[1].name} reads the gradient too"
+    gradient, x, weight, _, _, mean, invstd, *_ = readers[0].args
+    wanted = (derivative, *norm.args[:2], items.get(1), items.get(2))
+    if (gradient, x, weight, mean, invstd) != wanted:
+        return f"{readers[0].name} belongs to another norm"
+    if are_changed_between(norm, readers[0], norm.args[:3]):
+        return "its weights are changed before"
+    return ""
+
+
+def _fuse_backward(graph: fx.Graph, norm: fx.Node, derivative: fx.Node, name: str) -> None:
+    back = next(iter(derivative.users))
+    _, x, weight, _, _, mean, invstd, _, _, mask = back.args
+    back.target = bn_act_backward
+    back.args = (derivative.args[0], None, x, None, weight, norm.args[2], mean, invstd, name, mask)
+    back._rename("bn_act_backward")
+    back.meta["val"] = (*back.meta["val"], None)
+    graph.erase_node(derivative)
+
+
+def _fuse_forward(graph: fx.Graph, norm: fx.Node, act: fx.Node, name: str) -> None:
+    """The activation's node becomes the first result of the norm's, so that whoever knows it finds it."""
+    x, weight, bias, *_, eps = norm.args
+    out = items_of(norm)[0]
+    norm.target, norm.args = bn_act, (x, weight, bias, None, eps, name)
+    norm._rename("bn_act")
+    norm.meta["val"] = (act.meta["val"], *norm.meta["val"][1:])
+    act.target, act.args, act.kwargs = operator.getitem, (norm, 0), {}
+    graph.erase_node(out)

@@ -1,0 +1,137 @@
+"""Let depthwise convolutions take the relu of their input as they read it.
+
+    before    r = relu(x)                                y = convolution(r, w, groups=channels)
+              g, dw = convolution_backward(dy, r, w)     dx = threshold_backward(g, r)
+    after     y = relu_depthwise(x, w)
+              dx, dw = relu_depthwise_backward(dy, x, w)
+
+The relu's result is neither written nor kept, and backward reads x and dy once for both gradients. Only where the
+relu has no other reader, in float32, with one filter a channel and no bias. Paddle's name is the same; there it
+wants a GPU. As there, convolutions without backward and with one are counted apart.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import fx
+
+from argosy.engine.ops.activation import derivative_of
+from argosy.engine.ops.relu_depthwise import relu_depthwise, relu_depthwise_backward
+from argosy.engine.passes.base import Report
+from argosy.engine.passes.fusion import Fusion, Tally, are_changed_between, items_of, suits_kernels
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Found:
+    """relu -> conv; `backs` are the convolution's backwards, `derivatives` the relu's behind them."""
+
+    relu: fx.Node
+    conv: fx.Node
+    backs: Sequence[fx.Node]
+    derivatives: Sequence[fx.Node]
+
+
+@dataclass(frozen=True)
+class FuseReluDepthwiseConv(Fusion):
+    """See the module's picture."""
+
+    name: ClassVar[str] = "fuse_relu_depthwise_conv"
+
+    def fuse(self, graph: fx.Graph) -> Report:
+        alone = Tally("relu + depthwise convolution without backward")
+        trained = Tally("relu + depthwise convolution with backward")
+        place = {node: number for number, node in enumerate(graph.nodes)}
+        for relu in graph.find_nodes(op="call_function", target=aten.relu.default):
+            found = _found(relu)
+            if found is None:
+                continue
+            reason = _window_obstacle(found) or self._reader_obstacle(found, place)
+            (trained if found.backs else alone).note(relu, reason)
+            if not reason:
+                _fuse(graph, found)
+        return self.report(alone, trained)
+
+    def _reader_obstacle(self, found: Found, place: dict[fx.Node, int]) -> str:
+        """Who else needs the relu's result, or its gradient; "" if nobody does."""
+        ours = {found.conv, *found.backs, *found.derivatives}
+        if others := [n for n in found.relu.users if n not in ours]:
+            return f"{others[0].name} reads {found.relu.name} too"
+        gradients = [items_of(back)[0] for back in found.backs if 0 in items_of(back)]
+        if self.kept.intersection((found.relu, *gradients)):
+            return "its result or gradient is fetched"
+        for gradient in gradients:
+            if others := [n for n in gradient.users if n not in found.derivatives]:
+                return f"{others[0].name} reads the gradient of {found.relu.name}"
+        last = max(ours, key=lambda node: place[node])
+        if are_changed_between(found.relu, last, found.relu.args[:1]):
+            return "what it reads is changed before backward"
+        return ""
+
+
+def _found(relu: fx.Node) -> Found | None:
+    """The relu with the depthwise convolution that reads it; None if there is none."""
+    convs = [n for n in relu.users if _is_depthwise(n) and n.args[0] is relu]
+    if not convs:
+        return None
+    conv = convs[0]
+    backs = [n for n in relu.users if _is_backward_of(n, conv)]
+    gradients = [items_of(back).get(0) for back in backs]
+    derivatives = [
+        n for n in relu.users if derivative_of(n) == "relu" and n.args[0] in gradients and n.args[1] is relu
+    ]
+    return Found(relu, conv, backs, derivatives)
+
+
+def _is_depthwise(node: fx.Node) -> bool:
+    if node.target is not aten.convolution.default:
+        return False
+    value, groups = cast("fx.Node", node.args[0]).meta["val"], node.args[8]
+    return isinstance(groups, int) and groups > 1 and bool(value.shape[1] == groups)
+
+
+def _is_backward_of(node: fx.Node, conv: fx.Node) -> bool:
+    """True if the node gives the gradients of this very convolution."""
+    if node.target is not aten.convolution_backward.default:
+        return False
+    return node.args[1:3] == conv.args[:2] and node.args[4:10] == conv.args[3:9]
+
+
+def _window_obstacle(found: Found) -> str:
+    """Why the kernel cannot compute this convolution; "" if it can."""
+    x, weight, bias, stride, padding, dilation, transposed, _, groups = cast("Any", found.conv.args)
+    filters = weight.meta["val"].shape
+    obstacles = {
+        "it is not two-dimensional": len(filters) != 4,
+        "it is transposed": transposed,
+        "it has a bias": bias is not None,
+        f"its dilation is {list(dilation)}": any(step != 1 for step in dilation),
+        "it has several filters a channel": filters[0] != groups,
+        "its window depends on what is fed": not all(isinstance(n, int) for n in (*stride, *padding)),
+    }
+    return next((reason for reason, holds in obstacles.items() if holds), "") or suits_kernels((x, weight))
+
+
+def _fuse(graph: fx.Graph, found: Found) -> None:
+    """Change the nodes in place, so that whoever knows them finds them; the derivative becomes the first result."""
+    x = found.relu.args[0]
+    _, weight, _, stride, padding, *_ = found.conv.args
+    for back in found.backs:
+        items = items_of(back)
+        back.target = relu_depthwise_backward
+        back.args = (back.args[0], x, weight, stride, padding, [0 in items, 1 in items])
+        back._rename("relu_depthwise_backward")
+        back.meta["val"] = tuple(back.meta["val"][i] if i in items else None for i in (0, 1))
+        for derivative in [n for n in found.derivatives if n.args[0] is items.get(0)]:
+            back.meta["val"] = (derivative.meta["val"], back.meta["val"][1])
+            derivative.target, derivative.args, derivative.kwargs = operator.getitem, (back, 0), {}
+        if 0 in items:
+            graph.erase_node(items[0])
+    found.conv.target, found.conv.args = relu_depthwise, (x, weight, stride, padding)
+    found.conv._rename("relu_depthwise")
+    graph.erase_node(found.relu)

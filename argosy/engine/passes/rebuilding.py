@@ -1,0 +1,149 @@
+"""How a value is computed again: by one cheap pass over memory, from what its own node read.
+
+    relu(x), gelu(x), cast(x), x · y, …      the same node
+    dropout(x)                               x · mask / (1 - p), with the mask that was drawn
+    norm(x), act(norm(x))                    batch_norm_again from the statistics that were found, and the activation
+    bn_act(x)                                bn_act_again
+
+What draws random numbers, adds up or multiplies matrices is not computed twice.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.utils._pytree import tree_leaves
+
+from argosy.engine.ir.infer import infer
+from argosy.engine.ops.batch_norm_again import batch_norm_again
+from argosy.engine.ops.bn_act import bn_act, bn_act_again
+from argosy.engine.ops.sync_batch_norm import sync_batch_norm
+
+aten = torch.ops.aten
+_ACTIVATIONS = frozenset(
+    {
+        aten.relu.default,
+        aten.tanh.default,
+        aten.sigmoid.default,
+        aten.silu.default,
+        aten.gelu.default,
+        aten.leaky_relu.default,
+        aten.elu.default,
+        aten.hardtanh.default,
+        aten.hardswish.default,
+        aten.hardsigmoid.default,
+    }
+)
+_ELEMENTWISE = _ACTIVATIONS | {
+    aten.add.Tensor,
+    aten.sub.Tensor,
+    aten.mul.Tensor,
+    aten.mul.Scalar,
+    aten.div.Tensor,
+    aten.div.Scalar,
+    aten.neg.default,
+    aten.gt.Scalar,
+    aten.ge.Scalar,
+    aten.lt.Scalar,
+    aten.le.Scalar,
+    aten.where.self,
+    aten.clone.default,
+    aten._to_copy.default,
+}
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Calls that give a node's value once more, one after the other."""
+
+    node: fx.Node
+    calls: tuple[Call, ...]
+    """op, arguments, named arguments; the first argument of all but the first call is what the one before gave."""
+
+    @property
+    def sources(self) -> list[fx.Node]:
+        """What is read."""
+        leaves = dict.fromkeys(tree_leaves(self.calls))
+        return [leaf for leaf in leaves if isinstance(leaf, fx.Node)]
+
+    def build(self, graph: fx.Graph) -> fx.Node:
+        """The new nodes, at the graph's insertion point; the last one gives the value."""
+        made: fx.Node | None = None
+        for target, args, kwargs in self.calls:
+            given = args if made is None else (made, *args)
+            made = graph.create_node("call_function", target, given, kwargs, f"{self.node.name}_again")
+            made.meta = {"role": "backward", "source": self.node.meta.get("source")}
+            made.meta["val"] = infer(made)
+        assert made is not None, f"{self.node.name} has a recipe without a call"
+        return made
+
+
+def recipe_for(node: fx.Node) -> Recipe | None:
+    """How to compute a node's value again; None if that is not cheap, or cannot be."""
+    if node.target in _ELEMENTWISE:
+        if node.target in _ACTIVATIONS and (norm := _norm_output(node.args[0], node)) is not None:
+            return Recipe(node, (norm, (node.target, node.args[1:], dict(node.kwargs))))
+        return Recipe(node, ((node.target, node.args, dict(node.kwargs)),))
+    if node.target is not operator.getitem or node.args[1] != 0:
+        return None
+    made_by = cast("fx.Node", node.args[0])
+    if made_by.target is aten.native_dropout.default:
+        return _dropout(node, made_by)
+    call = _norm(node, made_by)
+    return None if call is None else Recipe(node, (call,))
+
+
+def _norm_output(source: Any, reader: fx.Node) -> Call | None:
+    """The output of a batch norm that only `reader` reads, so that it is not kept."""
+    is_output = isinstance(source, fx.Node) and source.target is operator.getitem and source.args[1] == 0
+    if not is_output or list(source.users) != [reader]:
+        return None
+    return _norm(source, cast("fx.Node", source.args[0]))
+
+
+def _norm(output: fx.Node, norm: fx.Node) -> Call | None:
+    mean, invstd = (_item(norm, number) for number in (1, 2))
+    if mean is None or invstd is None:
+        return None
+    if norm.target is bn_act:
+        x, weight, bias, other, _, act = norm.args
+        return bn_act_again, (x, weight, bias, other, mean, invstd, act), {}
+    is_training = norm.target is sync_batch_norm or (
+        norm.target is aten.native_batch_norm.default and norm.args[5] is True
+    )
+    x, weight, bias = cast("tuple[fx.Node, Any, Any]", norm.args[:3])
+    statistics = mean.meta["val"].dtype
+    if not is_training or x.meta["val"].dtype != statistics or not same_layout(x, output):
+        return None
+    return batch_norm_again, (x, weight, bias, mean, invstd), {}
+
+
+def _dropout(output: fx.Node, dropout: fx.Node) -> Recipe | None:
+    x, rate, train = dropout.args
+    mask = _item(dropout, 1)
+    if mask is None or not train or rate == 1:
+        return None
+    scale = 1 / (1 - cast("float", rate))
+    return Recipe(output, ((aten.native_dropout_backward.default, (x, mask, scale), {}),))
+
+
+def _item(node: fx.Node, number: int) -> fx.Node | None:
+    """The node that takes one of several results, if there is one."""
+    return next((u for u in node.users if u.target is operator.getitem and u.args[1] == number), None)
+
+
+def same_layout(a: fx.Node, b: fx.Node) -> bool:
+    """True if two tensors have the same shape, strides and dtype, whatever is fed."""
+    one, other = a.meta["val"], b.meta["val"]
+    return one.dtype == other.dtype and _same(one.shape, other.shape) and _same(one.stride(), other.stride())
+
+
+def _same(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt]) -> bool:
+    # Asking a symbolic size directly would bind it to its hint.
+    return len(a) == len(b) and all(statically_known_true(x == y) for x, y in zip(a, b, strict=True))

@@ -1,0 +1,50 @@
+"""Master weights: 16-bit parameters that are updated in float32.
+
+    fc_0.w_0                  bfloat16   what the layers compute with: the master, rounded after each update
+    fc_0.w_0_fp32_master_0    float32    what is updated; begins as the parameter
+    fc_0.w_0_velocity_0       float32
+
+A step that is smaller than a 16-bit number can show is lost without it.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.program import default_startup_program
+from argosy.engine.ir.variable import Parameter, Variable
+from argosy.optimizer.optimizer import Optimizer, Slot
+
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+class MultiPrecision(Optimizer):
+    """The base of optimizers with `multi_precision`: a 16-bit parameter's last state is its master."""
+
+    multi_precision = False
+
+    def _states_of(self, parameter: Parameter) -> list[Variable]:
+        if not self.multi_precision or parameter.dtype not in _NARROW:
+            return super()._states_of(parameter)
+        states = [self._state(parameter, slot, torch.float32) for slot in self.slots()]
+        master = self._state(parameter, Slot("fp32_master"), torch.float32, _copy_of(parameter.name))
+        return [*states, master]
+
+
+def _copy_of(name: str) -> Callable[[Any, torch.dtype], Tensor]:
+    """An initializer: the first value of another variable."""
+
+    def initial(shape: Any, dtype: torch.dtype) -> Tensor:
+        startup = default_startup_program()
+        if name not in startup.vars:
+            raise ConfigError(
+                f"multi_precision: {startup.name} has no first value of {name!r} to copy; minimize with the startup "
+                "program that the layers were built with"
+            )
+        return startup.vars[name].value.to(dtype)
+
+    return initial

@@ -1,0 +1,219 @@
+"""choices: the table decides, a search fills it within its budget, the file survives damage and many writers."""
+
+# SPDX-License-Identifier: Apache-2.0
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+import timeit
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from argosy.engine.kernels import choices, choices_file
+from argosy.engine.kernels.choices import Choices
+from argosy.engine.runtime.flags import get_flags, set_flags
+from tests.ranks import ROOT, clean_environ
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b
+
+
+def row_by_row(a: Tensor, b: Tensor) -> Tensor:
+    return torch.stack([row @ b for row in a])
+
+
+ALTERNATIVES = {"loop": row_by_row, "product": product}
+ARGUMENTS = (torch.randn(200, 64), torch.randn(64, 64))
+KEY = ("matmul", (200, 64), (64, 64), torch.float32)
+WORDS = "matmul, 200x64, 64x64, float32"
+
+
+def by_rule(a: Tensor, b: Tensor) -> str:
+    return "loop"
+
+
+def file_in(folder: Path) -> Path:
+    return folder / choices_file.file_name(torch.get_num_threads())
+
+
+def write(folder: Path, best: str) -> None:
+    choices_file.add(file_in(folder), {WORDS: {"best": best, "ms": {}}})
+
+
+def found(known: Choices) -> str:
+    return known.best(KEY, ALTERNATIVES, ARGUMENTS, by_rule)
+
+
+def test_without_a_search_the_rule_answers_and_nothing_is_measured_or_written(tmp_path: Path) -> None:
+    assert found(Choices(tmp_path, 30)) == "loop"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_searching", [False, True])
+@pytest.mark.parametrize("best", ["loop", "product"])
+def test_what_the_file_says_is_done_with_and_without_a_search(
+    best: str, is_searching: bool, tmp_path: Path
+) -> None:
+    write(tmp_path, best)
+    known = Choices(tmp_path, 30, is_searching)
+    assert [found(known), found(known)] == [best, best]
+    assert known.spent_s == 0
+
+
+def test_a_choice_that_is_no_alternative_any_more_is_not_followed(tmp_path: Path) -> None:
+    write(tmp_path, "of_an_older_argosy")
+    assert found(Choices(tmp_path, 30)) == "loop"
+
+
+def test_a_search_finds_the_faster_one_and_the_next_start_knows_it(tmp_path: Path) -> None:
+    first = Choices(tmp_path, 30, is_searching=True)
+    assert found(first) == "product"
+    assert 0 < first.spent_s < 5
+    entry = json.loads(file_in(tmp_path).read_text())["choices"][WORDS]
+    assert entry["best"] == "product"
+    assert entry["ms"]["product"] < entry["ms"]["loop"]
+    assert found(Choices(tmp_path, 30)) == "product"
+
+
+def test_a_search_that_is_switched_on_later_asks_again(tmp_path: Path) -> None:
+    known = Choices(tmp_path, 30)
+    assert found(known) == "loop"
+    known.search(True)
+    assert found(known) == "product"
+    known.search(False)
+    assert found(known) == "product"
+
+
+def test_other_threads_are_another_question(tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    write(tmp_path, "product")
+    known = Choices(tmp_path, 30)
+    try:
+        torch.set_num_threads(threads + 1)
+        assert found(known) == "loop"
+    finally:
+        torch.set_num_threads(threads)
+    assert found(known) == "product"
+
+
+def test_a_search_ends_with_its_budget_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = Choices(tmp_path, 0.001, is_searching=True)
+    with caplog.at_level(logging.INFO, logger="argosy"):
+        names = [known.best((*KEY, i), ALTERNATIVES, ARGUMENTS, by_rule) for i in range(4)]
+    assert names == ["product", "loop", "loop", "loop"]
+    assert [m for m in caplog.messages if "used up" in m] == [
+        "kernel search: 0.001 s are used up (ARGOSY_SEARCH_S); what is not known yet goes by rule"
+    ]
+
+
+def test_a_hopeless_alternative_does_not_make_the_search_long(tmp_path: Path) -> None:
+    def slow() -> None:
+        time.sleep(0.1)
+
+    known = Choices(tmp_path, 30, is_searching=True)
+    assert known.best(("nap",), {"slow": slow, "fast": int}, (), lambda: "slow") == "fast"
+    assert known.spent_s < 2
+
+
+def test_the_log_tells_how_many_choices_are_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path, "product")
+    with caplog.at_level(logging.INFO, logger="argosy"):
+        found(Choices(tmp_path, 30))
+    assert caplog.messages == [f"kernel choices: 1 known from {file_in(tmp_path)}"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"format": 1, "choices": {',
+        b"\xff\xfe\x00",
+        b"[1, 2]",
+        b'{"format": 2, "choices": {}}',
+        b'{"format": 1}',
+        b'{"format": 1, "choices": {"matmul": {"ms": {}}}}',
+    ],
+)
+def test_a_file_that_cannot_be_used_is_put_aside_with_a_warning(
+    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file_in(tmp_path).write_bytes(content)
+    assert found(Choices(tmp_path, 30, is_searching=True)) == "product"
+    assert "cannot be used" in caplog.text
+    assert file_in(tmp_path).with_name(file_in(tmp_path).name + ".damaged").read_bytes() == content
+    assert choices_file.read(file_in(tmp_path))[WORDS]["best"] == "product"
+
+
+def test_where_nothing_can_be_written_the_choice_is_kept_in_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    known = Choices(tmp_path / "file" / "choices", 30, is_searching=True)
+    assert [found(known), found(known)] == ["product", "product"]
+    assert len([m for m in caplog.messages if "cannot be kept" in m]) == 1
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from argosy.engine.kernels import choices_file
+for i in range(40):
+    choices_file.add(Path(sys.argv[1]), {f"{sys.argv[2]} {i}": {"best": "aten", "ms": {"aten": 1.0}}})
+"""
+
+
+def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "choices" / "one.json"
+    command = [sys.executable, "-c", WRITER, str(path)]
+    writers = [subprocess.Popen([*command, name], env=clean_environ(), cwd=ROOT) for name in ("a", "b")]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    assert choices_file.read(path).keys() == {f"{name} {i}" for name in "ab" for i in range(40)}
+    assert sorted(os.listdir(path.parent)) == ["lock", "one.json"]
+
+
+def test_the_file_is_of_this_cpu_this_torch_and_these_threads() -> None:
+    assert choices_file.file_name(3).endswith(f"-torch-{torch.__version__.lower()}-threads-3.json")
+    assert choices_file.file_name(3) != choices_file.file_name(4)
+
+
+def test_a_lookup_takes_few_microseconds(tmp_path: Path) -> None:
+    known = Choices(tmp_path, 30)
+    found(known)
+    best_us = min(timeit.repeat(lambda: found(known), number=2000, repeat=5)) / 2000 * 1e6
+    assert best_us < 10  # 1 us on an idle machine
+
+
+def test_the_flag_starts_and_ends_the_search_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARGOSY_CACHE", str(tmp_path))
+    choices.of_process.cache_clear()
+    try:
+        assert choices.best(KEY, ALTERNATIVES, ARGUMENTS, by_rule) == "loop"
+        assert get_flags(choices.FLAG) == {choices.FLAG: False}
+        set_flags({choices.FLAG: True})
+        assert choices.best(KEY, ALTERNATIVES, ARGUMENTS, by_rule) == "product"
+        assert file_in(tmp_path / "choices").exists()
+    finally:
+        set_flags({choices.FLAG: False})
+        choices.of_process.cache_clear()
+
+
+def test_the_environment_starts_a_search_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARGOSY_CACHE", str(tmp_path))
+    monkeypatch.setenv(choices.FLAG, "1")
+    monkeypatch.setenv("ARGOSY_SEARCH_S", "7")
+    choices.of_process.cache_clear()
+    try:
+        made = choices.of_process()
+        assert (made.is_searching, made.budget_s, made.folder) == (True, 7, tmp_path / "choices")
+    finally:
+        choices.of_process.cache_clear()

@@ -1,0 +1,87 @@
+"""The kernels: built once and kept, built by one of many at a time, and done without where there is no compiler."""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from argosy.engine import kernels
+
+TRAIN = """
+import argosy as paddle
+from argosy.engine.ops.bn_act import bn_act
+paddle.enable_static()
+x = paddle.static.data("x", [4, 3, 6, 6], "float32")
+h = paddle.static.nn.batch_norm(paddle.static.nn.conv2d(x, 8, 3), act="relu")
+loss = paddle.mean(h)
+build = paddle.static.BuildStrategy()
+build.fuse_bn_act_ops = True
+paddle.optimizer.SGD(0.1).minimize(loss)
+main = paddle.static.CompiledProgram(paddle.static.default_main_program(), build_strategy=build)
+exe = paddle.static.Executor()
+exe.run(paddle.static.default_startup_program())
+import numpy as np
+out = exe.run(main, feed={"x": np.ones([4, 3, 6, 6], "float32")}, fetch_list=[loss])
+print("fused" if "bn_act(" in str(main.program) else "plain", out[0].shape)
+"""
+
+
+def run(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    wanted = {**os.environ, "OMP_NUM_THREADS": "1", **environ}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=wanted, timeout=240, check=False
+    )
+
+
+def test_without_a_compiler_the_program_runs_unfused_and_says_so_once(tmp_path: Path) -> None:
+    done = run(TRAIN, ARGOSY_CACHE=str(tmp_path), CXX="/nowhere/g++")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("plain")
+    assert done.stderr.count("there is no C++ compiler (CXX=/nowhere/g++ not found); install g++") == 1
+
+
+def test_switched_off_the_program_runs_unfused() -> None:
+    done = run(TRAIN, ARGOSY_KERNELS="0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("plain")
+
+
+def test_a_compiler_that_fails_is_told_of_and_done_without(tmp_path: Path) -> None:
+    broken = tmp_path / "broken-g++"
+    broken.write_text("#!/bin/sh\necho 'no room on the shelf' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    done = run(TRAIN, ARGOSY_CACHE=str(tmp_path), CXX=str(broken))
+    assert done.returncode == 0, done.stderr
+    assert "could not compile Argosy's kernels" in done.stderr
+    assert "no room on the shelf" in done.stderr
+    assert not list((tmp_path / "kernels").glob("*.so"))
+
+
+@pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
+def test_processes_that_come_at_once_build_one_library(tmp_path: Path) -> None:
+    counting = tmp_path / "counting-g++"
+    real = kernels.compiler()
+    counting.write_text(f'#!/bin/sh\necho built >> {tmp_path}/count\nexec {real} -O1 "$@" -O0\n')
+    counting.chmod(0o755)
+    command = [sys.executable, "-m", "argosy.engine.kernels"]
+    environ = {**os.environ, "ARGOSY_CACHE": str(tmp_path), "CXX": str(counting)}
+    running = [subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = {process.communicate(timeout=240)[0] for process in running}
+    assert len(said) == 1
+    assert (tmp_path / "count").read_text().split() == ["built"]
+    left = sorted(p.name for p in (tmp_path / "kernels").iterdir())
+    assert left == [left[0], "lock"]
+    assert left[0].endswith(".so")
+
+
+@pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
+def test_the_kernels_use_the_threads_of_torch() -> None:
+    code = (
+        "import torch; from argosy.engine import kernels; kernels.library(); "
+        "print({line.split()[-1] for line in open('/proc/self/maps') if 'libgomp' in line})"
+    )
+    done = run(code)
+    assert done.stdout.count("libgomp") == 1, done.stdout
