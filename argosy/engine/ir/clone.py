@@ -83,6 +83,10 @@ def _to_inference(program: Program) -> None:
         x, weight, bias, _, _, _, momentum, eps = norm.args
         norm.args = (x, weight, bias, mean, var, False, momentum, eps)
         norm.meta["val"] = infer(norm)
+        for item in [
+            n for n in norm.users if n.args[1] != 0 and not n.users
+        ]:  # statistics of a batch are empty now
+            _drop(program, item)
     for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
         for item in list(node.users):
             program.recorder.rebind(item, node.args[0])
@@ -115,6 +119,16 @@ def _to_this_rank(norm: fx.Node) -> None:
     x, weight, bias, eps, _ = norm.args
     norm.target, norm.args = aten.native_batch_norm.default, (x, weight, bias, None, None, True, 0.0, eps)
     norm._rename("native_batch_norm")
+
+
+def _drop(program: Program, node: fx.Node) -> None:
+    """Take out a node that nothing reads, and its variables."""
+    for name, variable in list(program.vars.items()):
+        if program.recorder.node_of.get(variable.value) is node:
+            del program.vars[name]
+    for value in [v for v, entry in program.recorder.node_of.items() if entry is node]:
+        del program.recorder.node_of[value]
+    program.graph.erase_node(node)
 
 
 def _drop_unread(program: Program) -> None:

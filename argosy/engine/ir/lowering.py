@@ -28,10 +28,16 @@ def dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return x.copy_(out) if inplace else out
 
 
-def native_batch_norm(*args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """torch's op under its own name; the python dispatcher would give it another for each case."""
+def native_batch_norm(x: torch.Tensor, *args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """torch's op under its own name; the python dispatcher would give it another for each case.
+
+    A transposed input is copied: torch's kernel gives contiguous results for it, and its fake one does not.
+    """
+    order = torch._prims_common.suggest_memory_format(x)
+    if not x.is_contiguous(memory_format=order):
+        x = x.contiguous(memory_format=order)
     with torch._C._DisablePythonDispatcher():
-        out: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = torch.native_batch_norm(*args)
+        out: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = torch.native_batch_norm(x, *args)
         return out
 
 

@@ -1,11 +1,13 @@
 """Compile the sources into one library, for this very machine, and keep it."""
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import fcntl
 import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -67,23 +69,31 @@ def _compile(command: str, path: Path) -> None:
         made = Path(folder) / path.name
         sources = [str(source) for source in sorted(SOURCE.glob("*.cpp"))]
         try:
-            done = subprocess.run(
-                [command, *_FLAGS, *sources, "-o", str(made)],
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_S,
-                check=False,
-            )
+            said, status = _run([command, *_FLAGS, *sources, "-o", str(made)])
         except (OSError, subprocess.TimeoutExpired) as e:
             raise KernelError(
                 f"{command} could not compile Argosy's kernels: {e}; set CXX to another one"
             ) from e
-        if done.returncode:
+        if status:
             raise KernelError(
                 f"{command} could not compile Argosy's kernels; set CXX to another compiler, or ARGOSY_KERNELS=0 to do "
-                f"without:\n{done.stderr[-2000:].strip()}"
+                f"without:\n{said[-2000:].strip()}"
             )
         os.replace(made, path)
+
+
+def _run(command: list[str]) -> tuple[str, int]:
+    """What a compiler says and its exit code; if it takes too long, it and what it has started are ended."""
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as process:
+        try:
+            _, said = process.communicate(timeout=_TIMEOUT_S)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return said, process.returncode
 
 
 def _cpu() -> str:

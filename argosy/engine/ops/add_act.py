@@ -42,7 +42,8 @@ def _added(
     y: Tensor, s: Tensor | None, a: Tensor, b: Tensor, act: str, scale: float, first: bool = False
 ) -> Tensor:
     if y.numel():
-        a, b = _as(y, a), _as(y, b) if b.shape == y.shape else b.contiguous()
+        is_repeated = b.shape != y.shape and y.is_contiguous()
+        a, b = _as(y, a), b.contiguous() if is_repeated else _as(y, b.expand(y.shape))
         library().argosy_add_act(
             *map(pointer, (a, b, y, s)),
             c_int64(y.numel()),

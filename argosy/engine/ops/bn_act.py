@@ -27,10 +27,13 @@ ACTIVATIONS = ("relu", "tanh", "sigmoid", "silu")
 def _forward(
     x: Tensor, weight: Maybe, bias: Maybe, other: Maybe, eps: float, act: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    y, mean, invstd = _fake(x)
     if x.numel() == 0:
-        return y, mean.fill_(torch.nan), invstd.fill_(torch.nan)  # as ATen
+        raise ValueError(
+            f"a batch norm was given {list(x.shape)}, which has no element; feed at least one sample"
+        )
+    y, mean, invstd = _fake(x)
     x, other = _as(y, x), _as(y, other)
+    weight, bias = _vectors(x, weight, bias)
     library().argosy_bn_act_forward(
         *map(pointer, (x, other, weight, bias, y, mean, invstd)),
         *_sizes(x),
@@ -46,14 +49,14 @@ def _again(
 ) -> Tensor:
     """The same y once more, bit for bit, from the statistics that were found: one pass over memory."""
     y = _empty(x)
-    if x.numel():
-        x, other = _as(y, x), _as(y, other)
-        library().argosy_bn_act_again(
-            *map(pointer, (x, other, weight, bias, y, mean, invstd)),
-            *_sizes(x),
-            Activation.known[act].number,
-            _is_last(y),
-        )
+    x, other = _as(y, x), _as(y, other)
+    weight, bias, mean, invstd = _vectors(x, weight, bias, mean, invstd)
+    library().argosy_bn_act_again(
+        *map(pointer, (x, other, weight, bias, y, mean, invstd)),
+        *_sizes(x),
+        Activation.known[act].number,
+        _is_last(y),
+    )
     return y
 
 
@@ -62,8 +65,13 @@ def _backward(dy: Tensor, more: Maybe, x: Tensor, y: Maybe, *rest: Any) -> tuple
 
 
 def _backward_over(dy: Tensor, more: Maybe, x: Tensor, y: Maybe, *rest: Any) -> tuple[Maybe, ...]:
-    """The same; dother, or else dx, is written over dy, which lies in memory as x does."""
-    return _gradients(dy, dy, more, x, y, *rest)
+    """The same; dother, or else dx, is written over dy."""
+    if dy.is_contiguous(memory_format=_order(x)):
+        return _gradients(dy, dy, more, x, y, *rest)
+    found: list[Any] = list(_backward(dy, more, x, y, *rest))
+    place = 0 if y is None else 3
+    found[place] = dy.copy_(found[place])
+    return tuple(found)
 
 
 def _gradients(
@@ -81,9 +89,8 @@ def _gradients(
 ) -> tuple[Maybe, ...]:
     """dx, dweight, dbias, dother; dother if there is y, the others if the mask wants them."""
     dx, dweight, dbias, dother = _fake_gradients(over, x, y, mean, mask)
-    if x.numel() == 0:
-        return dx, *(None if one is None else one.zero_() for one in (dweight, dbias)), dother
     dy, more, x, y = (_as(over, one) for one in (dy, more, x, y))
+    weight, bias, mean, invstd = _vectors(x, weight, bias, mean, invstd)
     library().argosy_bn_act_backward(
         *map(pointer, (dy, more, x, y, weight, bias, mean, invstd, dx, dother, dweight, dbias)),
         *_sizes(x),
@@ -96,12 +103,14 @@ def _gradients(
 # --- memory -------------------------------------------------------------------------------------------
 
 
+def _order(x: Tensor) -> torch.memory_format:
+    """How results lie in memory: in channels_last if x does, else contiguous."""
+    last = x.ndim == 4 and torch._prims_common.suggest_memory_format(x) is torch.channels_last
+    return torch.channels_last if last else torch.contiguous_format
+
+
 def _empty(x: Tensor) -> Tensor:
-    """Memory for a result: in channels_last if x is, else contiguous."""
-    is_image = x.ndim == 4
-    return torch.empty_like(
-        x, memory_format=torch._prims_common.suggest_memory_format(x) if is_image else torch.contiguous_format
-    )
+    return torch.empty_like(x, memory_format=_order(x))
 
 
 def _as(order: Tensor, value: Any) -> Any:
@@ -109,6 +118,17 @@ def _as(order: Tensor, value: Any) -> Any:
     last = order.ndim == 4 and _is_last(order)
     wanted = torch.channels_last if last else torch.contiguous_format
     return None if value is None else value.contiguous(memory_format=wanted)
+
+
+def _vectors(x: Tensor, *values: Any) -> tuple[Any, ...]:
+    """One number for each channel, one behind the other: the kernels read so many."""
+    for value in values:
+        if value is not None and value.shape != x.shape[1:2]:
+            raise ValueError(
+                f"a batch norm of {list(x.shape)} was given weights or statistics of {list(value.shape)}; "
+                f"they must be [{x.shape[1]}]"
+            )
+    return tuple(None if value is None else value.contiguous() for value in values)
 
 
 def _is_last(value: Tensor) -> bool:

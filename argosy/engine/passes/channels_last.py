@@ -10,7 +10,7 @@ does not allow gets a contiguous copy.
 """
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -19,13 +19,11 @@ from torch import fx
 from torch._ops import OpOverload
 
 from argosy.engine.ir.effects import changed_inputs, storage
-from argosy.engine.ir.infer import infer
-from argosy.engine.ir.liveness import hint
+from argosy.engine.ir.layout import VIEWS, convert, propagate
 from argosy.engine.ops.fused_updates import FUSED
 from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten
-_VIEWS = (aten.view.default, aten._unsafe_view.default)
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def _obstacle(graph: fx.Graph) -> str | None:
     for node in graph.nodes:
         if node.target is aten.as_strided.default:
             return f"{node.name} reads memory by its strides"
-    viewed = {storage(n) for n in graph.nodes if n.target in _VIEWS}
+    viewed = {storage(n) for n in graph.nodes if n.target in VIEWS}
     for node in graph.nodes:
         if node.meta["role"] == "communicate":
             continue  # whoever wants the sum reads this node's value, not the memory behind it
@@ -95,52 +93,23 @@ def _changed_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
 
 def _is_plain_weight(node: Any) -> bool:
     """A variable of the scope that no view shares."""
-    return bool(node.op == "placeholder") and not any(user.target in _VIEWS for user in node.users)
+    return bool(node.op == "placeholder") and not any(user.target in VIEWS for user in node.users)
 
 
 def _propagate(graph: fx.Graph, convolutions: set[fx.Node]) -> tuple[int, int]:
     """Recompute every node's strides; convert what enters a convolution in the other order."""
     converted: dict[fx.Node, fx.Node] = {}
-    reshaped = 0
-    for node in list(graph.nodes):
-        if node.op != "call_function":
-            continue
+
+    def before(node: fx.Node) -> None:
         if node in convolutions:
             source: Any = node.args[0]
-            if source not in converted and not source.meta["val"].is_contiguous(
-                memory_format=torch.channels_last
-            ):
-                converted[source] = _convert(graph, source, node, torch.channels_last)
+            is_last = source.meta["val"].is_contiguous(memory_format=torch.channels_last)
+            if source not in converted and not is_last:
+                converted[source] = convert(graph, source, node, torch.channels_last)
             if source in converted:
                 node.update_arg(0, converted[source])
-        if node.target is aten.convolution_backward.default and node.args[1] in converted:
-            node.update_arg(1, converted[node.args[1]])
-        if isinstance(node.target, OpOverload) and not node.target._schema.returns:
-            continue
-        if node.target in _VIEWS and not _is_viewable(node):
-            node.update_arg(0, _convert(graph, node.args[0], node, torch.contiguous_format))
-            reshaped += 1
-        node.meta["val"] = infer(node)
+        if node.target is aten.convolution_backward.default:
+            node.update_arg(1, converted.get(cast("fx.Node", node.args[1]), node.args[1]))
+
+    reshaped = propagate(graph, before)
     return len(converted), reshaped
-
-
-def _is_viewable(node: fx.Node) -> bool:
-    """Asked of a tensor without data: a fake one takes [2, 8, 1, 4] in channels_last for [2, 32]."""
-    source, sizes = cast("tuple[fx.Node, Sequence[Any]]", node.args)
-    value = source.meta["val"]
-    wanted = [n.meta["val"] if isinstance(n, fx.Node) else n for n in sizes]
-    shape, strides, view = ([hint(n) for n in numbers] for numbers in (value.shape, value.stride(), wanted))
-    try:
-        torch.empty_strided(shape, strides, device="meta").view(view)
-    except RuntimeError:
-        return False
-    return True
-
-
-def _convert(graph: fx.Graph, source: Any, user: fx.Node, memory_format: torch.memory_format) -> fx.Node:
-    with graph.inserting_before(user):
-        made = graph.call_function(aten.clone.default, (source,), {"memory_format": memory_format})
-    made.meta = {**source.meta, "role": user.meta["role"], "source": user.meta["source"]}
-    made.meta.pop("memory_format", None)
-    made.meta["val"] = infer(made)
-    return made

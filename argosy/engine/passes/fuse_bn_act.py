@@ -45,7 +45,7 @@ class FuseBnAct(Fusion):
             name = str(activation_of(act))
             derivatives = _derivatives(norm, act)
             for derivative in derivatives:
-                reason = _obstacle(norm, derivative)
+                reason = self._obstacle(norm, derivative)
                 backward.note(derivative, reason)
                 if not reason:
                     _fuse_backward(graph, norm, derivative, name)
@@ -67,10 +67,27 @@ class FuseBnAct(Fusion):
         if reason := suits_kernels(norm.args[:3]):
             return None, reason
         if Activation.known[str(activation_of(act))].from_input:
-            stays = [reason for d in derivatives if (reason := _obstacle(norm, d))]
+            stays = [reason for d in derivatives if (reason := self._obstacle(norm, d))]
             if stays:
                 return None, f"backward needs its result: {stays[0]}"
         return act, ""
+
+    def _obstacle(self, norm: fx.Node, derivative: fx.Node) -> str:
+        """Why the derivative and the norm's backward cannot be one node; "" if they can."""
+        readers, items = list(derivative.users), items_of(norm)
+        if not readers or readers[0].target is not aten.native_batch_norm_backward.default:
+            return "no batch norm follows"
+        if len(readers) > 1:
+            return f"{readers[1].name} reads the gradient too"
+        if derivative in self.kept:
+            return "the gradient in between is fetched"
+        gradient, x, weight, _, _, mean, invstd, *_ = readers[0].args
+        wanted = (derivative, *norm.args[:2], items.get(1), items.get(2))
+        if (gradient, x, weight, mean, invstd) != wanted:
+            return f"{readers[0].name} belongs to another norm"
+        if are_changed_between(norm, readers[0], norm.args[:3]):
+            return "its weights are changed before"
+        return ""
 
 
 def _derivatives(norm: fx.Node, act: fx.Node) -> list[fx.Node]:
@@ -78,22 +95,6 @@ def _derivatives(norm: fx.Node, act: fx.Node) -> list[fx.Node]:
     name = str(activation_of(act))
     reference = items_of(norm)[0] if Activation.known[name].from_input else act
     return [n for n in reference.users if derivative_of(n) == name and n.args[1] is reference]
-
-
-def _obstacle(norm: fx.Node, derivative: fx.Node) -> str:
-    """Why the derivative and the norm's backward cannot be one node; "" if they can."""
-    readers, items = list(derivative.users), items_of(norm)
-    if not readers or readers[0].target is not aten.native_batch_norm_backward.default:
-        return "no batch norm follows"
-    if len(readers) > 1:
-        return f"{readers[1].name} reads the gradient too"
-    gradient, x, weight, _, _, mean, invstd, *_ = readers[0].args
-    wanted = (derivative, *norm.args[:2], items.get(1), items.get(2))
-    if (gradient, x, weight, mean, invstd) != wanted:
-        return f"{readers[0].name} belongs to another norm"
-    if are_changed_between(norm, readers[0], norm.args[:3]):
-        return "its weights are changed before"
-    return ""
 
 
 def _fuse_backward(graph: fx.Graph, norm: fx.Node, derivative: fx.Node, name: str) -> None:

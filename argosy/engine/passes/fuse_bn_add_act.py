@@ -105,6 +105,8 @@ class FuseBnAddAct(Fusion):
             return "a value in between is fetched"
         if place[found.other] > place[found.norm]:
             return "what is added comes later than the norm"
+        if are_changed_between(found.norm, found.add, (found.other,)):
+            return "what is added is changed before"
         if not are_alike(found.other, found.out):
             return "what is added has another shape"
         return suits_kernels((*found.norm.args[:3], found.other))

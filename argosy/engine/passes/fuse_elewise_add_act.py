@@ -26,6 +26,7 @@ from argosy.engine.passes.fusion import (
     Fusion,
     Tally,
     are_alike,
+    are_changed_between,
     drop,
     is_bias_of,
     suits_kernels,
@@ -81,6 +82,9 @@ class FuseElewiseAddAct(Fusion):
             return f"{others[0].name} reads the value in between too"
         if add.kwargs or not all(isinstance(a, fx.Node) for a in add.args):
             return "it adds a number or a multiple"
+        moves = (act, add, act.args[:1]) if between is act else (add, act, add.args)
+        if not own and are_changed_between(*moves):
+            return "what goes in is changed before"
         a, b = _summands(add, act if between is act else None)
         if not are_alike(a, add) or not (are_alike(b, add) or is_bias_of(b, a)):
             return "its shapes are spread in another way"
@@ -106,7 +110,10 @@ def _activation_behind(add: fx.Node) -> fx.Node | None:
 def _activation_before(add: fx.Node) -> fx.Node | None:
     """An activation that this addition alone reads; the second summand first."""
     for source in add.args[1::-1]:
-        if isinstance(source, fx.Node) and _named(source) is not None and list(source.users) == [add]:
+        is_single = (
+            isinstance(source, fx.Node) and list(source.users) == [add] and add.args[0] is not add.args[1]
+        )
+        if isinstance(source, fx.Node) and is_single and _named(source) is not None:
             return source
     return None
 

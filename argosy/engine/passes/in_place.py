@@ -11,7 +11,6 @@ Saves the memory of the result and a pass over it. Paddle's names for it are `en
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from argosy.engine.ir.effects import is_lasting, storage
+from argosy.engine.ir.infer import infer
 from argosy.engine.ops.add_act import act_backward, act_backward_, add_act, add_act_
 from argosy.engine.ops.bn_act import bn_act_backward, bn_act_backward_
 from argosy.engine.passes.base import Pass, Report
@@ -138,11 +138,19 @@ def _take(
     # From here on the result lies in the input's memory, which lives as long as the result did.
     assert old is not None, f"{node.name} has no result to put into {source.name}"
     memory = old.untyped_storage()._cdata
-    for one in (node, *(user for user in node.users if user.target is operator.getitem)):
-        one.meta["val"] = _replaced(one.meta["val"], old, source.meta["val"])
+    node.meta["val"] = _replaced(node.meta["val"], old, source.meta["val"])
+    _move_views(node, memory)
     last_use[storage(source)] = last_use[memory]
     if memory in fixed:
         fixed.add(storage(source))
+
+
+def _move_views(node: fx.Node, memory: int) -> None:
+    """What lies in the old memory, a part of the result or a view of it, lies in the new one now."""
+    for user in node.users:
+        if storage(user) == memory:
+            user.meta["val"] = infer(user)
+            _move_views(user, memory)
 
 
 def _replaced(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:

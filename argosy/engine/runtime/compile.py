@@ -15,6 +15,7 @@ from torch import fx
 
 from argosy.engine.errors import FetchError, ScopeError
 from argosy.engine.ir.effects import changed_inputs, communicates, is_lasting, is_random, needed, storage
+from argosy.engine.ir.layout import is_stale, propagate
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.show import op_name, type_text
 from argosy.engine.ir.symbols import Symbols
@@ -133,7 +134,10 @@ def compile_program(
     with_inductor = build.compiler == "inductor" and check is None  # a check looks at every node
     without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
     fusions = [fusion.keeping(frozenset(outputs)) for fusion in build.fusions]
-    run_passes(graph, [*fusions, *default_passes(frozenset(outputs), without, build.memory_optimize)])
+    run_passes(graph, fusions)
+    if fusions and is_stale(graph):
+        propagate(graph)
+    run_passes(graph, default_passes(frozenset(outputs), without, build.memory_optimize))
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
@@ -299,7 +303,10 @@ def _changes_last(nodes: Sequence[fx.Node]) -> list[fx.Node]:
         else:
             ordered.append(node)
     first_update = next((i for i, n in enumerate(ordered) if n.meta["role"] == "optimize"), len(ordered))
-    return [*ordered[:first_update], *held, *ordered[first_update:]]
+    behind = set(ordered[first_update:])  # a layer that was built after `minimize` has its statistics there
+    late = [node for node in held if behind.intersection(node.all_input_nodes)]
+    early = [node for node in held if node not in late]
+    return [*ordered[:first_update], *early, *ordered[first_update:], *late]
 
 
 def _touched(node: fx.Node) -> set[int | None]:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import fx
 
+import argosy as paddle
 from argosy.engine.errors import FeedError, ProgramError
 from argosy.engine.ir.backward import append_backward, gradients
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
@@ -504,3 +505,11 @@ def test_an_op_of_another_library_cannot_be_saved() -> None:
         ProgramError, match=r"twice .* cannot be saved: 'argosy_test_serialize.twice.default'"
     ):
         to_dict(x.program)
+
+
+def test_a_program_for_testing_with_a_batch_norm_comes_back() -> None:
+    x = paddle.static.data("x", [4, 3, 6, 6], "float32")
+    loss = paddle.mean(paddle.static.nn.batch_norm(paddle.static.nn.conv2d(x, 8, 3), act="relu"))
+    paddle.optimizer.SGD(0.1).minimize(loss)
+    test = default_main_program().clone(for_test=True)
+    assert str(from_dict(to_dict(test))).splitlines()[1:] == str(test).splitlines()[1:]

@@ -70,6 +70,21 @@ def test_orders_in_memory_may_differ() -> None:
     assert torch.equal(act_backward(b, None, found, "relu", 1.0), torch.where(found > 0, b, 0))
 
 
+def test_a_bias_is_repeated_by_its_place_not_by_memory() -> None:
+    last = torch.randn(2, 8, 3, 5).contiguous(memory_format=torch.channels_last)
+    for bias in (torch.randn(5), torch.randn(8, 3, 5)):
+        assert torch.equal(add_act(last, bias, "relu", 1.0), torch.relu(last + bias))
+    turned = torch.randn(5, 6).t()
+    assert torch.equal(
+        add_act(turned, torch.arange(5.0), "relu", 1.0), torch.relu(turned + torch.arange(5.0))
+    )
+
+
+def test_tanh_is_right_near_zero() -> None:
+    a = torch.logspace(-9, 0, 200)
+    torch.testing.assert_close(add_act(a, torch.zeros(200), "tanh", 1.0), torch.tanh(a), rtol=3e-7, atol=0)
+
+
 def test_a_nan_stays_one() -> None:
     a = torch.tensor([torch.nan, 1.0, -1.0, torch.inf])
     for name in NAMES:

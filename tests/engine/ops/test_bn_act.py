@@ -118,12 +118,48 @@ def test_takes_tensors_of_any_number_of_dimensions(shape: tuple[int, ...]) -> No
         torch.testing.assert_close(one.double(), wanted, rtol=2e-5, atol=2e-5)
 
 
-def test_an_empty_batch_gives_empty_results() -> None:
-    x, w, b, dy = case((0, 4, 3, 3), torch.channels_last)
-    y, mean, invstd = bn_act(x, w, b, None, EPS, "relu")
-    found = bn_act_backward(dy, None, x, None, w, b, mean, invstd, "relu", [True] * 3)
-    assert y.shape == found[0].shape == x.shape
-    assert found[1].tolist() == found[2].tolist() == [0.0] * 4
+def test_an_empty_batch_is_refused_as_by_torch() -> None:
+    x, w, b, _ = case((0, 4, 3, 3), torch.channels_last)
+    with pytest.raises(ValueError, match=r"a batch norm was given \[0, 4, 3, 3\], which has no element"):
+        bn_act(x, w, b, None, EPS, "relu")
+
+
+def test_weights_may_lie_anywhere_but_must_be_enough() -> None:
+    x, _, _, dy = case((3, 8, 4, 4), torch.channels_last)
+    table = torch.rand(8, 3) + 0.5
+    for w, b in ((table[:, 1], table[:, 2]), (table[:1, 0].expand(8), None)):
+        y, mean, invstd = bn_act(x, w, b, None, EPS, "tanh")
+        found = bn_act_backward(dy, None, x, None, w, b, mean, invstd, "tanh", [True] * 3)
+        wanted = reference(x, w, torch.zeros(8) if b is None else b, None, "tanh", dy)
+        for one, other in zip((y, *found[:3]), wanted, strict=True):
+            torch.testing.assert_close(one.double(), other, rtol=2e-5, atol=2e-5)
+    with pytest.raises(ValueError, match=r"weights or statistics of \[3\]; they must be \[8\]"):
+        bn_act(x, table[0], None, None, EPS, "relu")
+
+
+@pytest.mark.parametrize("order", LAYOUTS)
+def test_a_gradient_in_another_order_is_written_over_all_the_same(order: torch.memory_format) -> None:
+    x, w, b, _ = case((3, 8, 4, 5), order)
+    other_order = LAYOUTS[order is torch.contiguous_format]
+    dy = torch.randn(3, 8, 4, 5).contiguous(memory_format=other_order)
+    other = torch.randn_like(x)
+    for added in (None, other):
+        y, mean, invstd = bn_act(x, w, b, added, EPS, "relu")
+        back: Any = (None, x, None if added is None else y, w, b, mean, invstd, "relu", [True] * 3)
+        wanted, given = bn_act_backward(dy, *back), dy.clone(memory_format=torch.preserve_format)
+        found = bn_act_backward_(given, *back)
+        assert torch.equal(found[0], wanted[0])
+        assert torch.equal(given, wanted[0] if added is None else wanted[3])
+
+
+def test_an_infinity_spoils_its_channel_as_in_torch() -> None:
+    x, w, b, _ = case((2, 8, 4, 4), torch.channels_last)
+    x[0, 3, 1, 1] = torch.inf
+    found, wanted = (
+        bn_act(x, w, b, None, EPS, "none"),
+        aten.native_batch_norm(x, w, b, None, None, True, 0.0, EPS),
+    )
+    assert [one.isnan().tolist() for one in found] == [one.isnan().tolist() for one in wanted]
 
 
 @pytest.mark.parametrize("order", LAYOUTS)

@@ -83,7 +83,8 @@ struct Forward {
 };
 
 void finish(const Forward& f, int64_t c, double sum, double squares, float around) {
-  const double m = sum / f.rows, var = std::max(0.0, squares / f.rows - m * m);
+  const double m = sum / f.rows, found = squares / f.rows - m * m;
+  const double var = found < 0 ? 0 : found;  // not max: NaN stays NaN
   f.mean[c] = static_cast<float>(around + m);
   f.invstd[c] = static_cast<float>(1.0 / std::sqrt(var + f.eps));
 }

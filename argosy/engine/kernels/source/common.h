@@ -65,7 +65,16 @@ inline float erf_(float x) {
 
 inline float sigmoid_(float x) { return 1.0f / (1.0f + exp_(-x)); }
 
-inline float tanh_(float x) { return 2.0f / (1.0f + exp_(-2.0f * x)) - 1.0f; }
+// Near 0 by Cephes' polynomial, where the other form would lose digits.
+inline float tanh_(float x) {
+  const float far = 2.0f / (1.0f + exp_(-2.0f * x)) - 1.0f, z = x * x;
+  float p = -5.70498872745e-3f;
+  p = p * z + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  return std::fabs(x) < 0.625f ? p * z * x + x : far;
+}
 
 constexpr float kSqrt2OverPi = 0.7978845608f, kCube = 0.044715f, kSqrtHalf = 0.7071067812f;
 
