@@ -238,7 +238,9 @@ def _bool(what: str, value: object, _: Field) -> bool:
 
 
 def _bool_or_none(what: str, value: object, field: Field) -> bool | None:
-    return None if value is None else _bool(what, value, field)
+    if value is not None and not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{what} is {value!r}; use True, False or None")
+    return None if value is None else bool(value)
 
 
 def _int(what: str, value: object, field: Field) -> int:

@@ -85,7 +85,13 @@ class BuildStrategy(Settings):
             "the gradient of the loss: 1/ranks, 1, or fed by the user",
             not_yet=(GradientScaleStrategy.Customized,),
         ),
-        Field("debug_graphviz_path", "str", "", "works", "the program is drawn into this file"),
+        Field(
+            "debug_graphviz_path",
+            "str",
+            "",
+            "works",
+            "the program is drawn into files that begin so: _original_graph, _fused_graph, _multi_devices_graph",
+        ),
         Field("remove_unnecessary_lock", "bool", True, "always", "the runtime has no locks"),
         Field(
             "num_trainers",

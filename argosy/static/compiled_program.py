@@ -8,6 +8,7 @@ from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError, FetchError
 from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.program import Build, Program
+from argosy.engine.log import logger
 from argosy.framework.place import Place
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.execution_strategy import ExecutionStrategy
@@ -28,9 +29,10 @@ class CompiledProgram:
         self.build_strategy = _settings("build_strategy", build_strategy, BuildStrategy)
         self.exec_strategy = ExecutionStrategy()
         self.is_data_parallel = False
+        self.build: Build | None = None
+        """How it is compiled; None: as the program says."""
         if build_strategy is not None:
-            draw(self.program, self.build_strategy, "_original_graph")
-            configure(self.program, self.build_strategy)
+            self._take(self.build_strategy)
 
     def with_data_parallel(
         self,
@@ -57,9 +59,18 @@ class CompiledProgram:
         execution = _settings("exec_strategy", exec_strategy, ExecutionStrategy)
         self.build_strategy, self.exec_strategy, self.is_data_parallel = build, execution, True
         if build_strategy is not None:
-            draw(self.program, build, "_original_graph")
-            configure(self.program, build)
+            self._take(build)
         return self
+
+    def _take(self, strategy: BuildStrategy) -> None:
+        """Compile by this strategy, which may not change any more."""
+        draw(self.program, strategy, "_original_graph")
+        self.build = build_of(self.program, strategy)
+        draw(self.program.fused(self.build), strategy, "_fused_graph")
+        strategy.freeze()
+
+    def __str__(self) -> str:
+        return str(self.program.fused(self.build))
 
     def __repr__(self) -> str:
         return f"CompiledProgram({self.program.name!r}, {self.build_strategy!r})"
@@ -88,19 +99,28 @@ def _check_places(places: object) -> None:
         )
 
 
-def configure(program: Program, build: BuildStrategy) -> None:
+def configure(program: Program, strategy: BuildStrategy) -> None:
     """Let the program be compiled as the build strategy says."""
-    program.build = Build(
-        without_passes=frozenset() if build.enable_inplace else frozenset({"in_place"}),
-        fusions=fusions(build),
-        compiler=build.compiler,
-        memory_optimize=build.memory_optimize,
-    )
+    program.build = build_of(program, strategy)
+    program.touch()
+    draw(program, strategy, "_fused_graph")
+
+
+def build_of(program: Program, strategy: BuildStrategy) -> Build:
+    """How the program is to be compiled by this strategy."""
     for parameter in program.all_parameters():
         if parameter.is_sparse:
             program.recorder.placeholder_of[parameter.value].meta["is_table"] = True
-    program.touch()
-    draw(program, build, "_fused_graph")
+    if strategy.compiler and strategy.memory_optimize:
+        logger.warning(
+            "memory_optimize=True is not used with compiler='inductor', which plans memory by itself"
+        )
+    return Build(
+        without_passes=frozenset() if strategy.enable_inplace else frozenset({"in_place"}),
+        fusions=fusions(strategy),
+        compiler=strategy.compiler,
+        memory_optimize=strategy.memory_optimize,
+    )
 
 
 def draw(program: Program, build: BuildStrategy, suffix: str) -> None:

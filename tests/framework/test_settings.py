@@ -72,7 +72,7 @@ def test_reads_the_default_until_something_is_assigned() -> None:
         ("names", "abc", "use a list"),
         ("names", ["a", 1], r"Small.names\[1\] is 1; use a string"),
         ("colour", 1, "use one of Colour.red, Colour.blue"),
-        ("maybe", 0, "use True or False"),
+        ("maybe", 0, "use True, False or None"),
         ("fuse_configs", 3, "use a dict"),
         ("fuse_configs", {"bytes": -1}, r"fuse_configs\['bytes'\] is -1"),
         ("fuse_configs", {"mode": "c"}, "use one of 'a', 'b'"),

@@ -7,7 +7,7 @@ import pytest
 import argosy as paddle
 from argosy.engine.errors import ConfigError, FetchError
 from argosy.static.build_strategy import BuildStrategy
-from argosy.static.compiled_program import CompiledProgram
+from argosy.static.compiled_program import CompiledProgram, configure
 from argosy.static.execution_strategy import ExecutionStrategy
 
 
@@ -66,3 +66,44 @@ def test_refuses_what_makes_no_sense_and_changes_nothing() -> None:
     made.with_data_parallel()
     with pytest.raises(ConfigError, match="called before"):
         made.with_data_parallel()
+
+
+def fusing() -> BuildStrategy:
+    build = BuildStrategy()
+    build.fuse_elewise_add_act_ops = True
+    return build
+
+
+def test_one_program_is_run_fused_and_unfused() -> None:
+    x = paddle.static.data("x", [2, 4], "float32")
+    y = paddle.nn.functional.relu(x + paddle.exp(x - 1.0))
+    main = paddle.static.default_main_program()
+    fused, plain = (
+        CompiledProgram(main, build_strategy=fusing()),
+        CompiledProgram(main, build_strategy=BuildStrategy()),
+    )
+    assert "add_act(" in str(fused)
+    assert "add_act(" not in str(plain)
+    assert "add_act(" not in str(main)
+    exe = paddle.static.Executor()
+    given = {"x": np.ones([2, 4], "float32")}
+    for one in (fused, plain, main):
+        assert exe.run(one, feed=given, fetch_list=[y])[0].tolist() == [[2.0] * 4] * 2
+
+
+def test_a_strategy_that_a_program_was_compiled_by_may_not_change() -> None:
+    build = fusing()
+    CompiledProgram(paddle.static.default_main_program(), build_strategy=build)
+    with pytest.raises(
+        ConfigError, match="fuse_bn_act_ops is set after a program was built with this BuildStrategy"
+    ):
+        build.fuse_bn_act_ops = True
+
+
+def test_a_program_for_testing_has_no_fused_nodes() -> None:
+    x = paddle.static.data("x", [2, 4], "float32")
+    paddle.nn.functional.relu(x + paddle.exp(x - 1.0))
+    main = paddle.static.default_main_program()
+    configure(main, fusing())
+    assert "add_act(" in str(main)
+    assert "add_act(" not in str(main.clone(for_test=True))

@@ -10,6 +10,7 @@ for_test=True keeps the forward part and turns what trains into what infers:
 
 # SPDX-License-Identifier: Apache-2.0
 import copy
+from dataclasses import replace
 
 import torch
 from torch import fx
@@ -32,6 +33,7 @@ def clone(program: Program, for_test: bool) -> Program:
     made = copy_nodes(program, kept, names.generate(f"{program.name}_{'test' if for_test else 'clone'}"))
     if for_test:
         _to_inference(made)
+        made.build = replace(made.build, fusions=())
         made.has_history = False
         made.lr_schedulers = []
     return made
@@ -74,19 +76,7 @@ def _copy_variable(variable: Variable, program: Program) -> Variable:
 
 def _to_inference(program: Program) -> None:
     graph = program.graph
-    for node in graph.find_nodes(op="call_function", target=sync_batch_norm):
-        _to_this_rank(node)
-    for node in graph.find_nodes(op="call_function", target=update_running_stats):
-        mean, var, batch_mean = node.args[:3]
-        norm = batch_mean.args[0]  # batch_mean = norm[1]
-        graph.erase_node(node)
-        x, weight, bias, _, _, _, momentum, eps = norm.args
-        norm.args = (x, weight, bias, mean, var, False, momentum, eps)
-        norm.meta["val"] = infer(norm)
-        for item in [
-            n for n in norm.users if n.args[1] != 0 and not n.users
-        ]:  # statistics of a batch are empty now
-            _drop(program, item)
+    _normalise_by_running_statistics(program)
     for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
         for item in list(node.users):
             program.recorder.rebind(item, node.args[0])
@@ -112,6 +102,23 @@ def _to_inference(program: Program) -> None:
                 node.name,
                 node.meta.get("source"),
             )
+
+
+def _normalise_by_running_statistics(program: Program) -> None:
+    graph = program.graph
+    for node in graph.find_nodes(op="call_function", target=sync_batch_norm):
+        _to_this_rank(node)
+    for node in graph.find_nodes(op="call_function", target=update_running_stats):
+        mean, var, batch_mean = node.args[:3]
+        norm = batch_mean.args[0]  # batch_mean = norm[1]
+        graph.erase_node(node)
+        x, weight, bias, _, _, _, momentum, eps = norm.args
+        norm.args = (x, weight, bias, mean, var, False, momentum, eps)
+        norm.meta["val"] = infer(norm)
+        for item in [
+            n for n in norm.users if n.args[1] != 0 and not n.users
+        ]:  # statistics of a batch are empty now
+            _drop(program, item)
 
 
 def _to_this_rank(norm: fx.Node) -> None:

@@ -74,6 +74,8 @@ class Program:
         """Torch modules that were called: id -> (module, prefix of their variables)."""
         self.build = Build()
         """How it is compiled: what its build strategy says."""
+        self.told: set[tuple[str, str]] = set()
+        """(pass, line): what its passes have told the user already."""
         self.schedules: tuple[int, frozenset[tuple[str, ...]]] = (0, frozenset())
         """(version, lists of collectives): what the ranks have agreed to exchange when they run this version."""
         self.has_history = True
@@ -292,14 +294,16 @@ class Program:
         """The graph as SVG; needs graphviz's `dot`."""
         return show.svg(self.fused(), path)
 
-    def fused(self) -> Program:
-        """A copy to look at, with the fusions that its build strategy asks for; itself, if there are none."""
-        if not self.build.fusions:
+    def fused(self, build: Build | None = None) -> Program:
+        """A copy to look at, with the fusions that a build strategy (its own) asks for; itself, if there are none."""
+        build = self.build if build is None else build
+        if not build.fusions:
             return self
         from argosy.engine.ir.clone import copy_nodes
 
         made = copy_nodes(self, list(self.graph.nodes), self.name)
-        for fusion in self.build.fusions:
+        made.build = Build()
+        for fusion in build.fusions:
             fusion.run(made.graph)
         return made
 

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from argosy.engine import env
 from argosy.engine.errors import KernelError
+from argosy.engine.log import NOTICE, logger
 
 SOURCE = Path(__file__).parent / "source"
 # No -ffast-math: a NaN must stay one, and linking with it would change how the whole process rounds.
@@ -32,12 +34,13 @@ _FLAGS = (
 _TIMEOUT_S = 300
 
 
-def compiler() -> str:
-    """The C++ compiler: what CXX names, else g++, c++ or clang++; KernelError if there is none."""
+def compiler() -> list[str]:
+    """The C++ compiler: the words of CXX, else g++, c++ or clang++; KernelError if there is none."""
     wanted = env.text("CXX", "")
     for name in [wanted] if wanted else ["g++", "c++", "clang++"]:
-        if found := shutil.which(name):
-            return found
+        words = shlex.split(name)
+        if words and shutil.which(words[0]):
+            return words
     tried = f"CXX={wanted}" if wanted else "g++, c++ and clang++"
     raise KernelError(f"there is no C++ compiler ({tried} not found); install g++, or set CXX")
 
@@ -48,7 +51,12 @@ def built() -> Path:
     if path.exists():
         return path
     command = compiler()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise KernelError(
+            f"{path.parent} cannot be made: {e.strerror}; set ARGOSY_CACHE to a folder that you may write to"
+        ) from e
     with (path.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
@@ -64,20 +72,21 @@ def library_path() -> Path:
     return env.cache_dir() / "kernels" / f"argosy-{digest.hexdigest()[:16]}.so"
 
 
-def _compile(command: str, path: Path) -> None:
+def _compile(command: list[str], path: Path) -> None:
+    logger.log(NOTICE, "building Argosy's kernels with %s, once; some 15 seconds", command[0])
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = Path(folder) / path.name
         sources = [str(source) for source in sorted(SOURCE.glob("*.cpp"))]
         try:
-            said, status = _run([command, *_FLAGS, *sources, "-o", str(made)])
+            said, status = _run([*command, *_FLAGS, *sources, "-o", str(made)])
         except (OSError, subprocess.TimeoutExpired) as e:
             raise KernelError(
-                f"{command} could not compile Argosy's kernels: {e}; set CXX to another one"
+                f"{command[0]} could not compile Argosy's kernels: {e}; set CXX to another one"
             ) from e
         if status:
             raise KernelError(
-                f"{command} could not compile Argosy's kernels; set CXX to another compiler, or ARGOSY_KERNELS=0 to do "
-                f"without:\n{said[-2000:].strip()}"
+                f"{command[0]} could not compile Argosy's kernels; set CXX to another compiler, or ARGOSY_KERNELS=0 to "
+                f"do without:\n{said[-2000:].strip()}"
             )
         os.replace(made, path)
 

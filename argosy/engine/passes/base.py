@@ -40,8 +40,14 @@ class Pass(ABC):
         return self
 
 
-def run_passes(graph: fx.Graph, passes: Sequence[Pass]) -> list[Report]:
-    """Run the passes in order; each is timed, verified and reported in one line of the log."""
+def run_passes(
+    graph: fx.Graph, passes: Sequence[Pass], told: set[tuple[str, str]] | None = None
+) -> list[Report]:
+    """Run the passes in order; each is timed, verified and reported in one line of the log.
+
+    What a pass says to the user is not said again if it is in `told`, which grows.
+    """
+    told = set() if told is None else told
     reports = []
     for one in passes:
         began, before = time.perf_counter(), len(graph.nodes)
@@ -62,8 +68,9 @@ def run_passes(graph: fx.Graph, passes: Sequence[Pass]) -> list[Report]:
             spent,
             report.text,
         )
-        for line in report.said:
-            logger.log(NOTICE, line)
+        for line in [line for line in report.said if (one.name, line) not in told]:
+            logger.log(NOTICE, f"{line} ({one.name})" if line.startswith("---") else line)
+        told.update((one.name, line) for line in report.said)
         reports.append(report)
     return reports
 

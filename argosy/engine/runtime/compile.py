@@ -16,7 +16,7 @@ from torch import fx
 from argosy.engine.errors import FetchError, ScopeError
 from argosy.engine.ir.effects import changed_inputs, communicates, is_lasting, is_random, needed, storage
 from argosy.engine.ir.layout import is_stale, propagate
-from argosy.engine.ir.program import Program
+from argosy.engine.ir.program import Build, Program
 from argosy.engine.ir.show import op_name, type_text
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Variable
@@ -121,8 +121,12 @@ def compile_program(
     check: Callable[[fx.Node, Any], None] | None = None,
     device: torch.device = CPU,
     with_updates: bool = True,
+    build: Build | None = None,
 ) -> Compiled:
-    """Compile for these fetches. `check(node, value)` is called after every node, if given."""
+    """Compile for these fetches, as `build` says, or else the program's own.
+
+    `check(node, value)` is called after every node, if given.
+    """
     began = time.perf_counter()
     fetch_nodes = [v.node for v in fetches]
     _check_owned(program.graph, fetches)
@@ -130,11 +134,11 @@ def compile_program(
     kept = _needed(program.graph, {*fetch_nodes, *made.values()}, with_updates)
     graph, copy_of = _copy(kept)
     outputs = [copy_of[n] for n in (*fetch_nodes, *made.values())]
-    build = program.build
+    build = program.build if build is None else build
     with_inductor = build.compiler == "inductor" and check is None  # a check looks at every node
     without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
     fusions = [fusion.keeping(frozenset(outputs)) for fusion in build.fusions]
-    run_passes(graph, fusions)
+    run_passes(graph, fusions, program.told)
     if fusions and is_stale(graph):
         propagate(graph)
     run_passes(graph, default_passes(frozenset(outputs), without, build.memory_optimize))

@@ -17,7 +17,7 @@ from argosy.engine.collective import compare_schedules, world
 from argosy.engine.errors import ArgosyError, ConfigError, FeedError, FetchError, NanInfError, ProgramError
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.nearest import nearest
-from argosy.engine.ir.program import Program, default_main_program
+from argosy.engine.ir.program import Build, Program, default_main_program
 from argosy.engine.ir.show import op_name
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
@@ -84,10 +84,11 @@ class Executor:
         `use_prune`: leave out the updates too, so that nothing is trained.
         The other arguments exist for Paddle's scripts; what was compiled is always kept.
         """
+        build = getattr(program, "build", None)  # a CompiledProgram has its own
         program = _program(program)
         scope = scope or global_scope()
         fetches = _fetches(program, fetch_list)
-        compiled = self._compile(program, fetches, use_prune)
+        compiled = self._compile(program, fetches, use_prune, build or program.build)
         recorded = timeline.begin(compiled, program.name)
         values = _feed_values(program, compiled, feed)
         if self.device != CPU:
@@ -143,13 +144,13 @@ class Executor:
         self._compiled.clear()
         self._last_run.clear()
 
-    def _compile(self, program: Program, fetches: list[Variable], use_prune: bool = False) -> Compiled:
+    def _compile(self, program: Program, fetches: list[Variable], use_prune: bool, build: Build) -> Compiled:
         checked = flag("FLAGS_check_nan_inf")
-        key = (program.version, checked, use_prune, *(v.name for v in fetches))
+        key = (program.version, build, checked, use_prune, *(v.name for v in fetches))
         cache = self._compiled.setdefault(program, {})
         if key not in cache:
             check = _check_finite if checked else None
-            made = compile_program(program, fetches, check, self.device, not use_prune)
+            made = compile_program(program, fetches, check, self.device, not use_prune, build)
             cache = {
                 k: c for k, c in cache.items() if k[0] == program.version
             }  # older versions never come back
@@ -231,7 +232,7 @@ def _program(program: Any) -> Program:
         return default_main_program()
     program = getattr(program, "program", program) if not isinstance(program, Program) else program
     if not isinstance(program, Program):
-        raise ConfigError(f"Executor.run was given a {type(program).__name__}; give a static.Program")
+        raise ConfigError(f"the executor was given a {type(program).__name__}; give a static.Program")
     return program
 
 

@@ -29,7 +29,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from argosy.engine import env
-from argosy.engine.log import logger
+from argosy.engine.log import NOTICE, logger
 from argosy.engine.passes.outline import Group, memories, outline
 from argosy.engine.runtime.codegen import generate
 
@@ -68,7 +68,7 @@ class Region:
             )
             return self._plain()
         began = time.perf_counter()
-        logger.info("inductor: compiling region %s (%d nodes) …", self.place, len(self.nodes))
+        logger.log(NOTICE, "inductor: compiling region %s (%d nodes) …", self.place, len(self.nodes))
         try:
             made = _compile(self, values)
         except Exception as e:

@@ -25,7 +25,7 @@ exe = paddle.static.Executor()
 exe.run(paddle.static.default_startup_program())
 import numpy as np
 out = exe.run(main, feed={"x": np.ones([4, 3, 6, 6], "float32")}, fetch_list=[loss])
-print("fused" if "bn_act(" in str(main.program) else "plain", out[0].shape)
+print("fused" if "bn_act(" in str(main) else "plain", out[0].shape)
 """
 
 
@@ -63,7 +63,7 @@ def test_a_compiler_that_fails_is_told_of_and_done_without(tmp_path: Path) -> No
 @pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
 def test_processes_that_come_at_once_build_one_library(tmp_path: Path) -> None:
     counting = tmp_path / "counting-g++"
-    real = kernels.compiler()
+    (real,) = kernels.compiler()
     counting.write_text(f'#!/bin/sh\necho built >> {tmp_path}/count\nexec {real} -O1 "$@" -O0\n')
     counting.chmod(0o755)
     command = [sys.executable, "-m", "argosy.engine.kernels"]

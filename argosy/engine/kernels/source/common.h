@@ -35,9 +35,10 @@ inline int threads_for(int64_t elements) {
   return static_cast<int>(std::min<int64_t>(omp_get_max_threads(), useful));
 }
 
-// exp by Cephes' polynomial, within 2 ulp; made of what vectorises. Below -87 it stays at 1.6e-38, above 88 at 1.7e38.
+// exp by Cephes' polynomial, within 2 ulp; made of what vectorises. Below -87 it is 0, above 88 it stays at 1.7e38.
 inline float exp_(float x) {
-  x = x < -87.0f ? -87.0f : x;
+  const bool vanishes = x < -87.0f;
+  x = vanishes ? 0.0f : x;
   x = x > 88.0f ? 88.0f : x;
   const float n = std::nearbyint(x * 1.44269504f);
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -51,7 +52,7 @@ inline float exp_(float x) {
   const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
   float power;
   std::memcpy(&power, &bits, sizeof power);
-  return p * power;
+  return vanishes ? 0.0f : p * power;
 }
 
 // Abramowitz and Stegun 7.1.26: within 1.5e-7, and made of what vectorises.
