@@ -38,9 +38,16 @@ format: $(STAMP) ## rewrite the files as ruff wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/results/ (some 30 minutes)
+bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/results/ (an hour and more)
 	$(BIN)/python benchmarks/resnet50_step.py
 	$(BIN)/python benchmarks/mlp_step.py
+	$(BIN)/python benchmarks/fusion.py
+	$(BIN)/python benchmarks/bn_act.py
+	$(BIN)/python benchmarks/fused_optimizer.py
+	$(BIN)/python benchmarks/depthwise.py --keep
+	$(BIN)/python benchmarks/kernel_search.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/inductor.py
 	$(BIN)/python benchmarks/distributed_step.py one-host
 	$(BIN)/python benchmarks/distributed_step.py two-hosts
 	$(BIN)/python benchmarks/all_reduce.py one-host
