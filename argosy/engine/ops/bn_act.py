@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine.kernels import library, pointer
+from argosy.engine.kernels.choices import best
 from argosy.engine.ops.activation import Activation
 from argosy.engine.ops.spec import OpSpec, declare
 
@@ -27,10 +28,32 @@ ACTIVATIONS = ("relu", "tanh", "sigmoid", "silu")
 def _forward(
     x: Tensor, weight: Maybe, bias: Maybe, other: Maybe, eps: float, act: str
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """By our kernel, unless a search has found ATen's ops faster for these sizes.
+
+    Backward has no such choice: it does not have y, which ATen's ops would have to be given.
+    """
     if x.numel() == 0:
         raise ValueError(
             f"a batch norm was given {list(x.shape)}, which has no element; feed at least one sample"
         )
+    arguments = (x, weight, bias, other, eps, act)
+    key = ("bn_act", act, other is not None, x.shape, x.dtype, str(_order(x)))
+    return FORWARD[best(key, FORWARD, arguments, lambda *_: "fused")](*arguments)
+
+
+def _aten(
+    x: Tensor, weight: Maybe, bias: Maybe, other: Maybe, eps: float, act: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    x = x.contiguous(memory_format=_order(x))
+    y, mean, invstd = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
+    if other is not None:
+        y.add_(other)
+    return (y.relu_() if act == "relu" else Activation.known[act].forward(y, 1.0)), mean, invstd
+
+
+def _fused(
+    x: Tensor, weight: Maybe, bias: Maybe, other: Maybe, eps: float, act: str
+) -> tuple[Tensor, Tensor, Tensor]:
     y, mean, invstd = _fake(x)
     x, other = _as(y, x), _as(y, other)
     weight, bias = _vectors(x, weight, bias)
@@ -99,6 +122,8 @@ def _gradients(
     )
     return dx, dweight, dbias, dother
 
+
+FORWARD = {"fused": _fused, "aten": _aten}
 
 # --- memory -------------------------------------------------------------------------------------------
 

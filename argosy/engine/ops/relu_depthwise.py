@@ -8,6 +8,7 @@ relu. float32, channels_last or contiguous. kernels/source/depthwise.cpp has the
 """
 
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable, Hashable
 from ctypes import c_int64
 from functools import partial
 from typing import Any
@@ -17,8 +18,10 @@ from torch import Tensor
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.kernels import library, pointer
+from argosy.engine.kernels.choices import best
 from argosy.engine.ops.spec import OpSpec, declare
 
+aten = torch.ops.aten
 Sizes = list[int]
 Pair = tuple[Tensor | None, Tensor | None]
 
@@ -116,8 +119,58 @@ _BACKWARD = (
     "(Tensor dy, Tensor x, Tensor weight, int[2] stride, int[2] padding, bool[2] output_mask) "
     "-> (Tensor, Tensor)"
 )
-_relu_forward, _plain_forward = partial(_forward, True), partial(_forward, False)
-_relu_backward, _plain_backward = partial(_backward, True), partial(_backward, False)
+_plain_forward, _plain_backward = partial(_forward, False), partial(_backward, False)
+
+
+# --- fused or not: what a search may choose from --------------------------------------------------------
+
+
+def _aten_forward(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
+    made: Tensor = aten.convolution.default(torch.relu(x), weight, None, *_rest(x, stride, padding))
+    return made.contiguous(memory_format=_order(x))
+
+
+def _aten_backward(
+    dy: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, output_mask: list[bool]
+) -> Pair:
+    y, rest = torch.relu(x), _rest(x, stride, padding)
+    dx, dweight, _ = aten.convolution_backward.default(dy, y, weight, None, *rest, [*output_mask, False])
+    if dx is not None:
+        dx = aten.threshold_backward(dx, y, 0).contiguous(memory_format=_order(x))
+    return dx, None if dweight is None else torch.empty_like(weight).copy_(dweight)
+
+
+def _rest(x: Tensor, stride: Sizes, padding: Sizes) -> tuple[Any, ...]:
+    return stride, padding, [1, 1], False, [0, 0], x.shape[1]
+
+
+FORWARD: dict[str, Callable[..., Tensor]] = {"fused": partial(_forward, True), "aten": _aten_forward}
+BACKWARD: dict[str, Callable[..., Pair]] = {"fused": partial(_backward, True), "aten": _aten_backward}
+
+
+def _relu_forward(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
+    arguments = (x, weight, stride, padding)
+    chosen = best(_key("relu_depthwise", *arguments), FORWARD, arguments, _fused)
+    return FORWARD[chosen](*arguments)
+
+
+def _relu_backward(
+    dy: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, output_mask: list[bool]
+) -> Pair:
+    arguments = (dy, x, weight, stride, padding, output_mask)
+    key = (*_key("relu_depthwise_grad", *arguments[1:5]), *output_mask)
+    return BACKWARD[best(key, BACKWARD, arguments, _fused)](*arguments)
+
+
+def _key(name: str, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> tuple[Hashable, ...]:
+    order = "channels_last" if _is_last(x) else "contiguous"
+    return name, x.shape, weight.shape, tuple(stride), tuple(padding), x.dtype, order
+
+
+def _fused(*arguments: Any) -> str:
+    return "fused"
+
+
 relu_depthwise = declare(f"relu_depthwise{_FORWARD}", _relu_forward, _fake)
 relu_depthwise_backward = declare(f"relu_depthwise_backward{_BACKWARD}", _relu_backward, _fake_backward)
 depthwise = declare(f"depthwise{_FORWARD}", _plain_forward, _fake)

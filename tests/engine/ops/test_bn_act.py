@@ -12,7 +12,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from argosy.engine import kernels
 from argosy.engine.ops.activation import Activation
-from argosy.engine.ops.bn_act import ACTIVATIONS, bn_act, bn_act_again, bn_act_backward, bn_act_backward_
+from argosy.engine.ops.bn_act import (
+    ACTIVATIONS,
+    FORWARD,
+    bn_act,
+    bn_act_again,
+    bn_act_backward,
+    bn_act_backward_,
+)
 
 pytestmark = pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
 aten = torch.ops.aten
@@ -85,6 +92,17 @@ def test_adds_what_is_added_and_gives_its_gradient(order: torch.memory_format, t
     for one, wanted in zip((y, *found), reference(x, w, b, other, "relu", dy), strict=True):
         torch.testing.assert_close(one.double(), wanted, rtol=2e-5, atol=2e-5)
     assert all(torch.equal(a, c) for a, c in zip(found, over, strict=True))
+
+
+@pytest.mark.parametrize("order", LAYOUTS)
+@pytest.mark.parametrize("act", [*ACTIVATIONS, "none"])
+def test_what_a_search_may_choose_gives_the_same(order: torch.memory_format, act: str) -> None:
+    x, w, b, _ = case((4, 24, 7, 5), order)
+    for other in (None, torch.randn_like(x)) if act == "relu" else (None,):
+        ours, atens = (run(x, w, b, other, EPS, act) for run in FORWARD.values())
+        for one, wanted in zip(ours, atens, strict=True):
+            assert one.stride() == wanted.stride()
+            torch.testing.assert_close(one, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_only_what_the_mask_wants_is_computed() -> None:

@@ -10,6 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from argosy.engine.errors import ConfigError
 from argosy.engine.kernels import unavailable
 from argosy.engine.ops.relu_depthwise import (
+    BACKWARD,
+    FORWARD,
     depthwise,
     depthwise_backward,
     relu_depthwise,
@@ -163,3 +165,20 @@ def test_a_gradient_of_another_shape_is_refused() -> None:
     x, w = tensors(CASES[0], torch.channels_last)
     with pytest.raises(ConfigError, match="it must be as y"):
         relu_depthwise_backward(x[:1], x, w, [1, 1], [1, 1], [True, True])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_a_search_may_choose_gives_the_same(layout: torch.memory_format) -> None:
+    case = CASES[1]
+    x, w = tensors(case, layout)
+    ours, atens = (run(x, w, *window(case)) for run in FORWARD.values())
+    assert ours.stride() == atens.stride()
+    torch.testing.assert_close(ours, atens, rtol=1e-5, atol=1e-5)
+    dy = torch.randn_like(ours)
+    for mask in ([True, True], [True, False], [False, True]):
+        pairs = zip(*(run(dy, x, w, *window(case), mask) for run in BACKWARD.values()), strict=True)
+        for one, wanted in pairs:
+            assert (one is None) == (wanted is None)
+            if one is not None and wanted is not None:
+                assert one.stride() == wanted.stride()
+                torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-5)
