@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.io
-import torch
-from torch import nn
 
 from argosy.engine.data import checked_files, flowers
 from argosy.engine.errors import ConfigError, CorruptFileError, DataError, UnknownNameError
@@ -199,28 +197,3 @@ def test_ranks_that_start_at_the_same_moment_share_the_files(tmp_path: Path, mak
     for rank in ranks:
         rank.join()
     assert [results.get() for _ in ranks] == [4, 4, 4]
-
-
-def test_a_small_network_learns_the_drawn_flowers(drawn: Path) -> None:
-    def load(split: str, is_train: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        images, labels = zip(*flowers.reader(split, is_train, image_size=32, folder=drawn)(), strict=True)
-        return torch.from_numpy(np.stack(images)).reshape(-1, 3, 32, 32) / 60, torch.tensor(labels)
-
-    def block(a: int, b: int) -> list[nn.Module]:
-        return [nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.ReLU()]
-
-    torch.manual_seed(0)
-    net = nn.Sequential(
-        *block(3, 24), *block(24, 48), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(192, 102)
-    )
-    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
-    images, labels = load("tstid", True)
-    for rows in torch.chunk(torch.randperm(len(images)), 102):
-        loss = nn.functional.cross_entropy(net(images[rows]), labels[rows])
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's stub
-        optimizer.step()
-    images, labels = load("trnid", False)
-    with torch.no_grad():
-        right = (net.eval()(images).argmax(1) == labels).float().mean().item()
-    assert right > 0.2  # one pass; guessing gives 0.01
