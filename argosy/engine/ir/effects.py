@@ -41,6 +41,13 @@ def storage(node: fx.Node) -> int | None:
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
+def storages(node: fx.Node) -> set[int]:
+    """Which memory the node's value lies in, or its values, if it has several."""
+    value = node.meta.get("val")
+    parts = value if isinstance(value, tuple | list) else (value,)
+    return {part.untyped_storage()._cdata for part in parts if isinstance(part, torch.Tensor)}
+
+
 def communicates(node: fx.Node) -> bool:
     """True if all ranks must run the node, in the same order."""
     spec = OpSpec.known.get(node.target)  # type: ignore[call-overload]  # any target may be asked for

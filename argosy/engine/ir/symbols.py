@@ -16,12 +16,17 @@ import sympy
 import torch
 from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
 
 from argosy.engine.errors import FeedError
 from argosy.engine.ir.source import SourceLine
 
 Size = int | torch.SymInt
+
+
+def are_equal(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    """True if sizes, or strides, are equal whatever is fed: asking them directly would bind a symbol to its hint."""
+    return len(a) == len(b) and all(statically_known_true(x == y) for x, y in zip(a, b, strict=True))
 
 
 @dataclass(frozen=True)

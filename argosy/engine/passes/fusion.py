@@ -10,10 +10,10 @@ from typing import Any, Self
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from argosy.engine import kernels
 from argosy.engine.ir.effects import changed_inputs, storage
+from argosy.engine.ir.symbols import are_equal
 from argosy.engine.passes.base import Pass, Report
 
 
@@ -124,15 +124,10 @@ def drop(graph: fx.Graph, node: fx.Node) -> None:
 def are_alike(one: fx.Node, other: fx.Node) -> bool:
     """True if two values have the same type and, whatever is fed, the same shape."""
     a, b = one.meta["val"], other.meta["val"]
-    return a.dtype == b.dtype and _same(a.shape, b.shape)
+    return a.dtype == b.dtype and are_equal(a.shape, b.shape)
 
 
 def is_bias_of(one: fx.Node, other: fx.Node) -> bool:
     """True if a value has the last dimensions of another, which it is repeated over."""
     a, b = one.meta["val"], other.meta["val"]
-    return a.dtype == b.dtype and 0 < a.ndim < b.ndim and _same(a.shape, b.shape[b.ndim - a.ndim :])
-
-
-def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Asking a symbolic size directly would bind it to its hint."""
-    return len(a) == len(b) and all(statically_known_true(x == y) for x, y in zip(a, b, strict=True))
+    return a.dtype == b.dtype and 0 < a.ndim < b.ndim and are_equal(a.shape, b.shape[b.ndim - a.ndim :])

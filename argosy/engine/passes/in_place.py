@@ -12,17 +12,16 @@ Saves the memory of the result and a pass over it. Paddle's names for it are `en
 
 # SPDX-License-Identifier: Apache-2.0
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from argosy.engine.ir.effects import is_lasting, storage
+from argosy.engine.ir.effects import is_lasting, storage, storages
 from argosy.engine.ir.infer import infer
+from argosy.engine.ir.symbols import are_equal
 from argosy.engine.ops.add_act import act_backward, act_backward_, add_act, add_act_
 from argosy.engine.ops.bn_act import bn_act_backward, bn_act_backward_
 from argosy.engine.passes.base import Pass, Report
@@ -77,10 +76,7 @@ def _last_uses(graph: fx.Graph) -> dict[int | None, int]:
     last: dict[int | None, int] = {}
     for place, node in enumerate(graph.nodes):
         for one in (node, *node.all_input_nodes):
-            value = one.meta.get("val")
-            for part in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(part, torch.Tensor):
-                    last[part.untyped_storage()._cdata] = place
+            last.update(dict.fromkeys(storages(one), place))
     return last
 
 
@@ -99,8 +95,8 @@ def _may_take(
         and last_use[memory] == place
         and all(storage(o) != memory for o in others)
         and old.dtype == new.dtype
-        and _same(old.shape, new.shape)
-        and _same(old.stride(), new.stride())
+        and are_equal(old.shape, new.shape)
+        and are_equal(old.stride(), new.stride())
         and _has_whole_storage(old)
         and not (index == 1 and node.kwargs)  # a + 2 b is not b + 2 a
     )
@@ -116,12 +112,7 @@ def _result(node: fx.Node) -> torch.Tensor | None:
 
 def _has_whole_storage(value: torch.Tensor) -> bool:
     """False for an expanded tensor or a part of a larger one."""
-    return _same([value.untyped_storage().nbytes()], [value.numel() * value.element_size()])
-
-
-def _same(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt]) -> bool:
-    """Equal whatever is fed: asking a symbolic size directly would bind it to its hint."""
-    return len(a) == len(b) and all(statically_known_true(x == y) for x, y in zip(a, b, strict=True))
+    return are_equal([value.untyped_storage().nbytes()], [value.numel() * value.element_size()])
 
 
 def _take(

@@ -18,7 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
-from argosy.engine.ir.effects import changed_inputs, communicates, is_lasting, is_random
+from argosy.engine.ir.effects import changed_inputs, communicates, is_lasting, is_random, storages
 from argosy.engine.ops.all_reduce import wait
 from argosy.engine.ops.spec import OpSpec
 
@@ -30,7 +30,7 @@ _UNKNOWN_SIZE = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output
 
 def outline(nodes: Sequence[fx.Node]) -> list[fx.Node | Group]:
     """The nodes in an order that gives the same results, with those in groups that can be compiled together."""
-    changed = {memory for node in nodes for source in changed_inputs(node) for memory in memories(source)}
+    changed = {memory for node in nodes for source in changed_inputs(node) for memory in storages(source)}
     pure: set[fx.Node] = set()
     for node in nodes:
         if node.args[0] in pure if node.target is operator.getitem else _is_pure(node, changed):
@@ -44,12 +44,6 @@ def outline(nodes: Sequence[fx.Node]) -> list[fx.Node | Group]:
         ordered += [*_phases(segment, pure), node]
         segment = []
     return [*ordered, *_phases(segment, pure)]
-
-
-def memories(node: fx.Node) -> set[int]:
-    """Which memory the node's value or values lie in."""
-    found = tree_leaves(node.meta.get("val"))
-    return {v.untyped_storage()._cdata for v in found if isinstance(v, torch.Tensor)}
 
 
 def _is_exchange(node: fx.Node) -> bool:
@@ -70,7 +64,7 @@ def _is_pure(node: fx.Node, changed: set[int]) -> bool:
     if target._schema.is_mutable or any(tag in target.tags for tag in _UNKNOWN_SIZE):
         return False
     # A view of memory that changes must stay a view, which a compiled function does not promise.
-    shared = memories(node) & {memory for source in node.all_input_nodes for memory in memories(source)}
+    shared = storages(node) & {memory for source in node.all_input_nodes for memory in storages(source)}
     return not shared & changed
 
 
@@ -99,8 +93,8 @@ def _dependencies(segment: Sequence[fx.Node]) -> Iterator[tuple[fx.Node, set[fx.
     readers: defaultdict[int, set[fx.Node]] = defaultdict(set)
     for node in segment:
         before = set(node.all_input_nodes) & seen
-        touched = {memory for source in node.all_input_nodes for memory in memories(source)}
-        changed = {memory for source in changed_inputs(node) for memory in memories(source)}
+        touched = {memory for source in node.all_input_nodes for memory in storages(source)}
+        changed = {memory for source in changed_inputs(node) for memory in storages(source)}
         before |= {writer[memory] for memory in touched if memory in writer}
         for memory in changed:
             before |= readers.pop(memory, set())
@@ -113,5 +107,5 @@ def _dependencies(segment: Sequence[fx.Node]) -> Iterator[tuple[fx.Node, set[fx.
 
 def _computes(node: fx.Node) -> bool:
     """False for what only looks at memory that is there."""
-    inputs = {memory for source in node.all_input_nodes for memory in memories(source)}
-    return node.target is not operator.getitem and not memories(node) <= inputs
+    inputs = {memory for source in node.all_input_nodes for memory in storages(source)}
+    return node.target is not operator.getitem and not storages(node) <= inputs

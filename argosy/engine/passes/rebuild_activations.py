@@ -27,9 +27,9 @@ import torch
 from torch import fx
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.effects import changed_inputs, is_lasting, storage
+from argosy.engine.ir.effects import changed_inputs, is_lasting, storage, storages
 from argosy.engine.ir.infer import infer
-from argosy.engine.ir.liveness import Block, blocks, memories, profile
+from argosy.engine.ir.liveness import Block, blocks, profile
 from argosy.engine.passes.base import Pass, Report
 from argosy.engine.passes.rebuilding import Recipe, recipe_for, same_layout
 
@@ -108,7 +108,7 @@ class _Step:
         self.members: dict[int, list[fx.Node]] = defaultdict(list)
         self.writes: dict[int | None, list[int]] = defaultdict(list)
         for place, node in enumerate(self.nodes):
-            for memory, _ in memories(node):
+            for memory in storages(node):
                 self.members[memory].append(node)
             for source in changed_inputs(node):
                 self.writes[storage(source)].append(place)

@@ -10,19 +10,19 @@ What draws random numbers, adds up or multiplies matrices is not computed twice.
 
 # SPDX-License-Identifier: Apache-2.0
 import operator
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._pytree import tree_leaves
 
 from argosy.engine.ir.infer import infer
+from argosy.engine.ir.symbols import are_equal
 from argosy.engine.ops.batch_norm_again import batch_norm_again
 from argosy.engine.ops.bn_act import bn_act, bn_act_again
 from argosy.engine.ops.sync_batch_norm import sync_batch_norm
+from argosy.engine.passes.fusion import items_of
 
 aten = torch.ops.aten
 _ACTIVATIONS = frozenset(
@@ -108,7 +108,7 @@ def _norm_output(source: Any, reader: fx.Node) -> Call | None:
 
 
 def _norm(output: fx.Node, norm: fx.Node) -> Call | None:
-    mean, invstd = (_item(norm, number) for number in (1, 2))
+    mean, invstd = (items_of(norm).get(number) for number in (1, 2))
     if mean is None or invstd is None:
         return None
     if norm.target is bn_act:
@@ -126,24 +126,18 @@ def _norm(output: fx.Node, norm: fx.Node) -> Call | None:
 
 def _dropout(output: fx.Node, dropout: fx.Node) -> Recipe | None:
     x, rate, train = dropout.args
-    mask = _item(dropout, 1)
+    mask = items_of(dropout).get(1)
     if mask is None or not train or rate == 1:
         return None
     scale = 1 / (1 - cast("float", rate))
     return Recipe(output, ((aten.native_dropout_backward.default, (x, mask, scale), {}),))
 
 
-def _item(node: fx.Node, number: int) -> fx.Node | None:
-    """The node that takes one of several results, if there is one."""
-    return next((u for u in node.users if u.target is operator.getitem and u.args[1] == number), None)
-
-
 def same_layout(a: fx.Node, b: fx.Node) -> bool:
     """True if two tensors have the same shape, strides and dtype, whatever is fed."""
     one, other = a.meta["val"], b.meta["val"]
-    return one.dtype == other.dtype and _same(one.shape, other.shape) and _same(one.stride(), other.stride())
-
-
-def _same(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt]) -> bool:
-    # Asking a symbolic size directly would bind it to its hint.
-    return len(a) == len(b) and all(statically_known_true(x == y) for x, y in zip(a, b, strict=True))
+    return (
+        one.dtype == other.dtype
+        and are_equal(one.shape, other.shape)
+        and are_equal(one.stride(), other.stride())
+    )

@@ -29,8 +29,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from argosy.engine import env
+from argosy.engine.ir.effects import storages
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.passes.outline import Group, memories, outline
+from argosy.engine.passes.outline import Group, outline
 from argosy.engine.runtime.codegen import generate
 
 _MOST_SIZES = 4
@@ -180,12 +181,12 @@ def _unexpectedly_shared(region: Region, values: list[Any], found: Sequence[Any]
     expected: dict[int, set[int]] = {}
     for node, value in zip(region.inputs, values, strict=True):
         if isinstance(value, torch.Tensor):
-            expected.setdefault(value.untyped_storage()._cdata, set()).update(memories(node))
+            expected.setdefault(value.untyped_storage()._cdata, set()).update(storages(node))
     copied = set()
     for place, (node, value) in enumerate(zip(region.results, found, strict=True)):
         if isinstance(value, torch.Tensor):
-            others = expected.setdefault(value.untyped_storage()._cdata, memories(node))
-            if not others & memories(node):
+            others = expected.setdefault(value.untyped_storage()._cdata, storages(node))
+            if not others & storages(node):
                 copied.add(place)
     return copied
 
