@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from argosy.engine.ops.order import order_of
 from argosy.engine.ops.update_running_stats import update_running_stats
 
 
@@ -33,7 +34,7 @@ def native_batch_norm(x: torch.Tensor, *args: Any) -> tuple[torch.Tensor, torch.
 
     A transposed input is copied: torch's kernel gives contiguous results for it, and its fake one does not.
     """
-    order = torch._prims_common.suggest_memory_format(x)
+    order = order_of(x)
     if not x.is_contiguous(memory_format=order):
         x = x.contiguous(memory_format=order)
     with torch._C._DisablePythonDispatcher():

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from argosy.engine.ops.order import empty_as, order_of
 from argosy.engine.ops.spec import OpSpec, declare
 
 
@@ -18,16 +19,11 @@ def _kernel(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor,
     scale = invstd if weight is None else invstd * weight
     shift = -mean * scale if bias is None else torch.addcmul(bias, mean, scale, value=-1)
     shape = (-1, *[1] * (x.ndim - 2))
-    return torch.addcmul(shift.view(shape), _in_order(x), scale.view(shape))
-
-
-def _in_order(x: Tensor) -> Tensor:
-    """Memory as torch's batch norm makes it: channels_last stays, anything else becomes contiguous."""
-    return x.contiguous(memory_format=torch._prims_common.suggest_memory_format(x))
+    return torch.addcmul(shift.view(shape), x.contiguous(memory_format=order_of(x)), scale.view(shape))
 
 
 def _fake(x: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(x, memory_format=torch._prims_common.suggest_memory_format(x))
+    return empty_as(x)
 
 
 batch_norm_again = declare(

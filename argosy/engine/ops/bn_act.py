@@ -18,6 +18,7 @@ from torch import Tensor
 from argosy.engine.kernels import library, pointer
 from argosy.engine.kernels.choices import best
 from argosy.engine.ops.activation import Activation
+from argosy.engine.ops.order import empty_as, order_of
 from argosy.engine.ops.spec import OpSpec, declare
 
 Maybe = Tensor | None
@@ -37,14 +38,14 @@ def _forward(
             f"a batch norm was given {list(x.shape)}, which has no element; feed at least one sample"
         )
     arguments = (x, weight, bias, other, eps, act)
-    key = ("bn_act", act, other is not None, x.shape, x.dtype, str(_order(x)))
+    key = ("bn_act", act, other is not None, x.shape, x.dtype, str(order_of(x)))
     return FORWARD[best(key, FORWARD, arguments, lambda *_: "fused")](*arguments)
 
 
 def _aten(
     x: Tensor, weight: Maybe, bias: Maybe, other: Maybe, eps: float, act: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x = x.contiguous(memory_format=_order(x))
+    x = x.contiguous(memory_format=order_of(x))
     y, mean, invstd = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
     if other is not None:
         y.add_(other)
@@ -71,7 +72,7 @@ def _again(
     x: Tensor, weight: Maybe, bias: Maybe, other: Maybe, mean: Tensor, invstd: Tensor, act: str
 ) -> Tensor:
     """The same y once more, bit for bit, from the statistics that were found: one pass over memory."""
-    y = _empty(x)
+    y = empty_as(x)
     x, other = _as(y, x), _as(y, other)
     weight, bias, mean, invstd = _vectors(x, weight, bias, mean, invstd)
     library().argosy_bn_act_again(
@@ -84,12 +85,12 @@ def _again(
 
 
 def _backward(dy: Tensor, more: Maybe, x: Tensor, y: Maybe, *rest: Any) -> tuple[Maybe, ...]:
-    return _gradients(_empty(x), dy, more, x, y, *rest)
+    return _gradients(empty_as(x), dy, more, x, y, *rest)
 
 
 def _backward_over(dy: Tensor, more: Maybe, x: Tensor, y: Maybe, *rest: Any) -> tuple[Maybe, ...]:
     """The same; dother, or else dx, is written over dy."""
-    if dy.is_contiguous(memory_format=_order(x)):
+    if dy.is_contiguous(memory_format=order_of(x)):
         return _gradients(dy, dy, more, x, y, *rest)
     found: list[Any] = list(_backward(dy, more, x, y, *rest))
     place = 0 if y is None else 3
@@ -128,21 +129,9 @@ FORWARD = {"fused": _fused, "aten": _aten}
 # --- memory -------------------------------------------------------------------------------------------
 
 
-def _order(x: Tensor) -> torch.memory_format:
-    """How results lie in memory: in channels_last if x does, else contiguous."""
-    last = x.ndim == 4 and torch._prims_common.suggest_memory_format(x) is torch.channels_last
-    return torch.channels_last if last else torch.contiguous_format
-
-
-def _empty(x: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=_order(x))
-
-
 def _as(order: Tensor, value: Any) -> Any:
     """The value in the order in memory of another tensor; itself, if it is so already."""
-    last = order.ndim == 4 and _is_last(order)
-    wanted = torch.channels_last if last else torch.contiguous_format
-    return None if value is None else value.contiguous(memory_format=wanted)
+    return None if value is None else value.contiguous(memory_format=order_of(order))
 
 
 def _vectors(x: Tensor, *values: Any) -> tuple[Any, ...]:
@@ -157,16 +146,17 @@ def _vectors(x: Tensor, *values: Any) -> tuple[Any, ...]:
 
 
 def _is_last(value: Tensor) -> bool:
-    """True if a pixel's channels lie next to each other; with one channel or one pixel both orders are the same."""
-    if value.ndim != 4:
-        return value.ndim == 2
-    is_single = value.shape[2] * value.shape[3] == 1
-    return value.is_contiguous(memory_format=torch.channels_last) and (is_single or not value.is_contiguous())
+    """True if the channels of a row or a pixel lie next to each other."""
+    return _pixels(value) == 1 or order_of(value) is not torch.contiguous_format
+
+
+def _pixels(value: Tensor) -> int:
+    return value[0, 0].numel()
 
 
 def _sizes(x: Tensor) -> tuple[c_int64, c_int64, c_int64]:
     """Rows (all but the channels), channels, pixels of an image."""
-    pixels = x[0, 0].numel()
+    pixels = _pixels(x)
     return c_int64(x.shape[0] * pixels), c_int64(x.shape[1]), c_int64(pixels)
 
 
@@ -174,17 +164,17 @@ def _sizes(x: Tensor) -> tuple[c_int64, c_int64, c_int64]:
 
 
 def _fake(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    return empty_as(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
 
 
 def _fake_gradients(over: Tensor, x: Tensor, y: Maybe, mean: Tensor, mask: list[bool]) -> tuple[Maybe, ...]:
-    dx = None if not mask[0] else over if y is None else _empty(x)
+    dx = None if not mask[0] else over if y is None else empty_as(x)
     dweight, dbias = (torch.empty_like(mean) if wanted else None for wanted in mask[1:])
     return dx, dweight, dbias, None if y is None else over
 
 
 def _fake_backward(dy: Tensor, more: Maybe, x: Tensor, y: Maybe, *rest: Any) -> tuple[Maybe, ...]:
-    return _fake_gradients(_empty(x), x, y, rest[2], rest[-1])
+    return _fake_gradients(empty_as(x), x, y, rest[2], rest[-1])
 
 
 def _fake_backward_over(dy: Tensor, more: Maybe, x: Tensor, y: Maybe, *rest: Any) -> tuple[Maybe, ...]:
@@ -205,7 +195,7 @@ bn_act_again = declare(
     "bn_act_again(Tensor x, Tensor? weight, Tensor? bias, Tensor? other, Tensor mean, Tensor invstd, str act) "
     "-> Tensor",
     _again,
-    lambda x, *rest: _empty(x),
+    lambda x, *rest: empty_as(x),
 )
 bn_act_backward = declare(f"bn_act_backward(Tensor dy, {_GRADIENTS}", _backward, _fake_backward)
 bn_act_backward_ = declare(

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine import collective
+from argosy.engine.ops.order import empty_as
 from argosy.engine.ops.spec import OpSpec, declare
 
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -54,7 +55,7 @@ def _fake(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, group: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     mean = x.new_empty(x.shape[1], dtype=_dtype(x, weight))
-    return _like(x), mean, torch.empty_like(mean), x.new_empty((), dtype=torch.int64)
+    return empty_as(x), mean, torch.empty_like(mean), x.new_empty((), dtype=torch.int64)
 
 
 def _backward_kernel(
@@ -110,19 +111,13 @@ def _backward_fake(
     output_mask: list[bool],
     group: str,
 ) -> tuple[Tensor | None, ...]:
-    made = _like(x), torch.empty_like(mean), torch.empty_like(mean)
+    made = empty_as(x), torch.empty_like(mean), torch.empty_like(mean)
     return tuple(one if wanted else None for one, wanted in zip(made, output_mask, strict=True))
 
 
 def _dtype(x: Tensor, weight: Tensor | None) -> torch.dtype:
     """Of the statistics: the weight's, which may be float32 where x is bfloat16."""
     return x.dtype if weight is None else weight.dtype
-
-
-def _like(x: Tensor) -> Tensor:
-    """Memory as torch's batch norm makes it: channels_last stays, anything else becomes contiguous."""
-    order = torch._prims_common.suggest_memory_format(x)
-    return torch.empty_like(x, memory_format=order)
 
 
 sync_batch_norm = declare(
