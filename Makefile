@@ -47,13 +47,16 @@ bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/res
 	$(BIN)/python benchmarks/depthwise.py --keep
 	$(BIN)/python benchmarks/kernel_search.py
 	$(BIN)/python benchmarks/memory.py
-	$(BIN)/python benchmarks/inductor.py
 	$(BIN)/python benchmarks/distributed_step.py one-host
 	$(BIN)/python benchmarks/distributed_step.py two-hosts
 	$(BIN)/python benchmarks/all_reduce.py one-host
 	$(BIN)/python benchmarks/all_reduce.py two-hosts
 	$(BIN)/python benchmarks/exposed.py
 	$(BIN)/python benchmarks/start_up.py
+	$(BIN)/python benchmarks/ps_dense.py
+	$(BIN)/python benchmarks/ps_lookup.py
+	$(BIN)/python benchmarks/ps_wide_and_deep.py
+	$(BIN)/python benchmarks/ps_modes.py
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "mobilenet"))
 import harness
 import torch
 import torch.nn.functional as F
-from mobilenet import BLOCKS, MobileNetV1  # type: ignore[import-not-found]  # not on mypy_path
-from torch_mobilenet import TorchMobileNetV1  # type: ignore[import-not-found]
+from mobilenet import BLOCKS, MobileNetV1
+from torch_mobilenet import TorchMobileNetV1
 
 from argosy.engine.ops.bn_act import bn_act, bn_act_backward
 from argosy.engine.ops.relu_depthwise import (
@@ -199,7 +199,8 @@ def eager(batch: int, pixels: int) -> harness.Step:
     """torch eager in channels_last with the fused optimizer."""
     x, y = _batch_of(batch, pixels)
     x = x.contiguous(memory_format=torch.channels_last)
-    model: Any = TorchMobileNetV1(CLASSES).to(memory_format=torch.channels_last)
+    model: Any = TorchMobileNetV1(CLASSES)
+    model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, 0.9, weight_decay=1e-4, fused=True)
 
     def step() -> float:

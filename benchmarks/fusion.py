@@ -34,7 +34,7 @@ def argosy(
     model: str, batch: int, pixels: int, switches: dict[str, Any], flags: dict[str, Any]
 ) -> harness.Step:
     """The program of the examples, compiled by a build strategy with these switches."""
-    import mobilenet  # type: ignore[import-not-found]  # its folder is put on the path above
+    import mobilenet
     import resnet
 
     import argosy as paddle
@@ -86,7 +86,7 @@ def eager(
     model: str, batch: int, pixels: int, wrap: Callable[[Any], Any] = lambda network: network
 ) -> harness.Step:
     """torch eager, model and input in channels_last, with the fused optimizer."""
-    from torch_mobilenet import TorchMobileNetV1  # type: ignore[import-not-found]
+    from torch_mobilenet import TorchMobileNetV1
     from torch_resnet import TorchResNet
 
     x, y = batch_of(batch, pixels)

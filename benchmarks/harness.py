@@ -16,9 +16,10 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -92,29 +93,21 @@ def measure(
     With a lab as `hosts` the ranks are spread over its hosts, equally many on each, in order.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch misses a name server in a lab
-    context = mp.get_context("spawn")
     found = {name: Measured() for name in contenders}
-    running: dict[str, list[tuple[Any, Connection]]] = {}
+    running: dict[str, list[tuple[BaseProcess, Connection]]] = {}
     try:
         for name, make in contenders.items():
             running[name] = []
             for environ, host in _places(ranks, hosts):
-                ours, theirs = context.Pipe()
-                process = context.Process(
-                    target=_serve, args=(theirs, make, arguments, environ, host), daemon=True
-                )
-                process.start()
-                theirs.close()
-                running[name].append((process, ours))
+                running[name].append(start(_serve, make, arguments, environ, host))
             found[name].build_s = max(connection.recv() for _, connection in running[name])
-        for number in range(rounds):
+        for _ in in_rounds(rounds):
             for name, processes in running.items():
                 for _, connection in processes:
                     connection.send(steps)
                 answers = [connection.recv() for _, connection in processes]
                 found[name].seconds += [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
                 found[name].peak_mib = max(a[1] for a in answers)
-            print(f"\r  round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     finally:
         everyone = [pair for processes in running.values() for pair in processes]
         for _, connection in everyone:
@@ -122,8 +115,25 @@ def measure(
                 connection.send(None)
         for process, _ in everyone:
             process.join(20)
-    print(file=sys.stderr)
     return found
+
+
+def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Connection]:
+    """A process that runs `target` with its end of a pipe and the arguments; and our end."""
+    context = mp.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def in_rounds(rounds: int) -> Iterator[int]:
+    """Count rounds, and show on the console how many are done."""
+    for number in range(rounds):
+        yield number
+        print(f"\r  round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
 
 
 def _places(ranks: int, hosts: Lab | None) -> list[tuple[dict[str, str], str | None]]:
@@ -180,6 +190,12 @@ def table(title: str, found: Mapping[str, Measured], base: str) -> str:
         )
         lines.append(f"| {name} | {times} | {ratios} | {rest} |")
     return "\n".join(lines) + "\n"
+
+
+def speed(count: int, measured: Measured, what: str) -> str:
+    """How many a second, if a step does so many."""
+    best, median = count / measured.best, count / measured.median
+    return f"{best:,.0f} {what}/s at best, {median:,.0f} in the median"
 
 
 def write(name: str, text: str, found: Mapping[str, Mapping[str, Measured]]) -> Path:

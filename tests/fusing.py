@@ -18,6 +18,14 @@ from argosy.engine.runtime.scope import Scope, scope_guard
 
 Net = Callable[[Variable], Variable]
 SHAPE = [6, 3, 9, 9]
+FUSIONS = (
+    "fuse_relu_depthwise_conv",
+    "fuse_bn_act_ops",
+    "fuse_bn_add_act_ops",
+    "fuse_elewise_add_act_ops",
+    "fuse_all_optimizer_ops",
+)
+"""The switches of a build strategy that fuse computation."""
 
 
 def built(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import runpy
@@ -163,9 +164,8 @@ def ranks() -> Iterator[Nursery]:
 
 def _serve() -> dict[str, str]:
     """Fork jobs as they are asked for; returns only in a rank, with what to run."""
-    import argosy.distributed.fleet
-    import argosy.static  # noqa: F401  (what every rank would have to import)
-
+    _import_what_a_program_needs()
+    gc.freeze()  # a rank's collector need not look at all that, and copy its pages
     assert len(os.listdir("/proc/self/task")) == 1, "a fork beside threads may copy a lock that nobody holds"
     for line in sys.stdin:
         if os.fork() == 0:
@@ -176,6 +176,18 @@ def _serve() -> dict[str, str]:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
     os._exit(0)
+
+
+def _import_what_a_program_needs() -> None:
+    """All that a rank would else have to import: much of torch only when the first program is built."""
+    import argosy
+    import argosy.distributed.fleet
+    from argosy.engine.ir import names
+
+    made = argosy.static.Program(), argosy.static.Program()
+    with argosy.static.program_guard(*made), names.guard():
+        loss = argosy.static.nn.fc(argosy.static.data("x", [None, 2]), 2).mean()
+        argosy.optimizer.SGD(0.1).minimize(loss)
 
 
 def _run_job(size: int, environ: dict[str, str], directory: str, **_: str) -> None:

@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from argosy.distributed import fleet
+    from argosy.distributed.fleet.dataset import InMemoryDataset, QueueDataset
     from argosy.distributed.parallel import ParallelEnv, get_rank, get_world_size, init_parallel_env
 
-__all__ = ["ParallelEnv", "fleet", "get_rank", "get_world_size", "init_parallel_env"]
+__all__ = [
+    "InMemoryDataset",
+    "ParallelEnv",
+    "QueueDataset",
+    "fleet",
+    "get_rank",
+    "get_world_size",
+    "init_parallel_env",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,6 +28,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)  # Python's own questions
     if name == "fleet":
         return importlib.import_module("argosy.distributed.fleet")
+    if name in ("InMemoryDataset", "QueueDataset"):
+        return getattr(importlib.import_module("argosy.distributed.fleet.dataset"), name)
     return getattr(importlib.import_module("argosy.distributed.parallel"), name)
 
 

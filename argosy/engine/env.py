@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,3 +202,31 @@ def seconds(name: str, default: float) -> float:
     if not 0 < value < float("inf"):
         raise ConfigError(f"{name}={found!r} is no time in seconds; use a number above 0, or unset it")
     return value
+
+
+def for_pipe_command(modules: str | None = None) -> dict[str, str]:
+    """The environment of a data set's pipe_command: ours, and three things that scripts rely on.
+
+    `python` is the one that runs this process. Unless PYTHONHASHSEED says otherwise, hash("text") is the same in all
+    of them, else each file would have ids of its own. `modules` is a folder to import from first.
+    """
+    made = dict(os.environ)
+    made["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), made.get("PATH", os.defpath)])
+    made.setdefault("PYTHONHASHSEED", "0")
+    if modules is not None:
+        made["PYTHONPATH"] = os.pathsep.join(filter(None, [modules, made.get("PYTHONPATH")]))
+    return made
+
+
+def server_state() -> Path | None:
+    """ARGOSY_SERVER_STATE: where parameter servers keep what must survive a kill; None: nowhere."""
+    found = os.environ.get("ARGOSY_SERVER_STATE")
+    return Path(found).absolute() if found else None
+
+
+def drops_dead_workers() -> bool:
+    """ARGOSY_DEAD_WORKER: "drop" lets the others go on without a worker that is dead, "end" (the default) does not."""
+    found = os.environ.get("ARGOSY_DEAD_WORKER", "end")
+    if found not in ("end", "drop"):
+        raise ConfigError(f"ARGOSY_DEAD_WORKER={found!r} is no choice; use end or drop")
+    return found == "drop"

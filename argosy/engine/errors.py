@@ -64,3 +64,22 @@ class ScheduleError(ProgramError):
 
 class KernelError(ArgosyError, RuntimeError):
     """Argosy's own kernels could not be built or loaded."""
+
+
+class RpcError(ArgosyError, RuntimeError):
+    """A request to a parameter server that got no answer."""
+
+
+class BadMessage(RpcError, ValueError):
+    """What came over the wire is no message of ours, or one of another version."""
+
+    header: object = None
+    """Its header, if that much could be read: the sender can be told."""
+
+
+class RefusedError(RpcError):
+    """The server answered that it will not do what was asked; the message is the server's."""
+
+
+class DeadlineError(RpcError, TimeoutError):
+    """The server has said nothing for as long as FLAGS_rpc_deadline allows."""

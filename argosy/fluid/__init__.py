@@ -6,11 +6,26 @@ from argosy.engine.ir.program import Program, default_main_program, default_star
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import get_flags, set_flags
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
-from argosy.fluid import backward, clip, initializer, io, layers, nets, optimizer, param_attr, regularizer
+from argosy.fluid import (
+    backward,
+    clip,
+    dataset,
+    executor,
+    initializer,
+    io,
+    layers,
+    nets,
+    optimizer,
+    param_attr,
+    regularizer,
+    transpiler,
+)
 from argosy.fluid.backward import gradients
 from argosy.fluid.data_feeder import DataFeeder
+from argosy.fluid.dataset import DatasetFactory
 from argosy.fluid.io import load, save
 from argosy.fluid.param_attr import ParamAttr
+from argosy.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from argosy.framework.missing import missing
 from argosy.framework.place import CPUPlace, CUDAPlace, cpu_places, cuda_places, is_compiled_with_cuda
 from argosy.nn.functional import one_hot
@@ -27,6 +42,9 @@ __all__ = [
     "CUDAPlace",
     "CompiledProgram",
     "DataFeeder",
+    "DatasetFactory",
+    "DistributeTranspiler",
+    "DistributeTranspilerConfig",
     "ExecutionStrategy",
     "Executor",
     "ParamAttr",
@@ -38,9 +56,11 @@ __all__ = [
     "cpu_places",
     "cuda_places",
     "data",
+    "dataset",
     "default_main_program",
     "default_startup_program",
     "embedding",
+    "executor",
     "get_flags",
     "global_scope",
     "gradients",
@@ -59,6 +79,7 @@ __all__ = [
     "save",
     "scope_guard",
     "set_flags",
+    "transpiler",
     "unique_name",
 ]
 __getattr__ = missing(__name__, globals())

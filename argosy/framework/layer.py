@@ -113,6 +113,7 @@ def create_parameter(
     """A Parameter, and the nodes of the startup program that give it its first value."""
     made = program.state(name, _sizes(name, shape), dtype, trainable, **attrs)
     default_startup_program().define(name, lambda: initializer(tuple(shape), made.dtype))
+    program.initializers.setdefault(name, initializer)
     return made
 
 

@@ -86,10 +86,14 @@ class ClipGradByGlobalNorm(ClipGradBase):
     def clip(self, grads: Sequence[Tensor]) -> Iterator[Tensor]:
         if not grads:
             return
-        norms = torch.stack([torch.linalg.vector_norm(grad) for grad in grads])
-        scale = _scale(torch.linalg.vector_norm(norms), self.clip_norm)
+        scale = _scale(self._norm(grads), self.clip_norm)
         for grad in grads:
             yield grad * scale
+
+    def _norm(self, grads: Sequence[Tensor]) -> Tensor:
+        norms: Tensor = torch.stack([torch.linalg.vector_norm(grad) for grad in grads])
+        whole: Tensor = torch.linalg.vector_norm(norms)
+        return whole
 
 
 def _scale(norm: Tensor, limit: float) -> Tensor:

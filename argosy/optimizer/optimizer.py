@@ -18,7 +18,7 @@ from torch import Tensor, fx
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.backward import append_backward
-from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ir.program import Minimized, Program, program_guard
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.runtime.scope import global_scope
 from argosy.framework.checks import number
@@ -133,13 +133,17 @@ class Optimizer:
         with program_guard(program):
             rate = self._rate(program).value
             states = [[state.value for state in self._states_of(p)] for p, _ in pairs]
-        updates = []
+        updates, clipped = [], []
         with program.recording("optimize"), torch.no_grad():
             grads = self.grad_clip.clipped(pairs) if self.grad_clip else (g.value for _, g in pairs)
             for (parameter, _), grad, state in zip(pairs, grads, states, strict=True):
+                clipped.append(grad)
                 decayed, l2 = self._decayed(parameter, grad)
                 self._update(parameter, decayed, state, rate, l2)
                 updates.append(next(reversed(program.graph.nodes)))
+        trained, gradients = tuple(p.name for p, _ in pairs), tuple(g.name for _, g in pairs)
+        done = Minimized(self, trained, gradients, tuple(clipped), self._rates[program])
+        program.minimized.append(done)
         return updates
 
     def _decayed(self, parameter: Parameter, grad: Tensor) -> tuple[Tensor, float]:

@@ -2,10 +2,11 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
+from argosy.engine.log import logger
 from argosy.fluid.layers import linear
 from argosy.fluid.layers.conv import conv2d, conv2d_transpose, conv3d
 from argosy.fluid.layers.linear import embedding_of_any_shape as embedding
@@ -51,11 +52,29 @@ def sparse_embedding(
     entry: Any = None,
     param_attr: Any = None,
     dtype: Any = "float32",
-) -> NoReturn:
-    """Raises: the table lives on parameter servers, which are not there yet."""
-    raise ConfigError(
-        f"static.nn.sparse_embedding(size={list(size)}) needs a parameter server, which is not there yet; "
-        "use static.nn.embedding(is_sparse=True): the table is then a parameter like any other"
+) -> Any:
+    """Rows of a table that lies on the parameter servers: `size` is [rows, numbers in a row].
+
+    There a row is made when it is first looked up, so that any int64 is an id. Without servers it is an embedding like
+    any other, and ids are 0 to rows - 1.
+    """
+    if is_test:
+        logger.warning(
+            "sparse_embedding: is_test=True changes nothing; clone(for_test=True) makes a program for testing"
+        )
+    if entry is not None:
+        raise ConfigError(
+            f"sparse_embedding: entry={entry!r} (rows that are kept only if they come often) is not supported; leave "
+            "it out"
+        )
+    return embedding(
+        input,
+        size,
+        is_sparse=True,
+        is_distributed=True,
+        padding_idx=padding_idx,
+        param_attr=param_attr,
+        dtype=dtype,
     )
 
 

@@ -31,14 +31,28 @@ def connection(lab: Lab, sender: int, receiver: int) -> Iterator[tuple[socket.so
 def throughput(lab: Lab, sender: int = 0, receiver: int = 1, seconds: float = 1.0) -> float:
     """Bits per second that arrive over one connection, after it has got up to speed."""
     with connection(lab, sender, receiver) as (ours, theirs):
-        thread = threading.Thread(target=_send, args=(ours, time.monotonic() + 1.2 * seconds))
-        thread.start()
-        _receive(theirs, 0.1 * seconds)
-        found = _receive(theirs, seconds)
-        while theirs.recv(_BLOCK):
-            pass
-        thread.join()
+        return flow(ours, theirs, seconds)
+
+
+def flow(ours: socket.socket, theirs: socket.socket, seconds: float = 1.0) -> float:
+    """Bits per second that arrive at the other end, after it has got up to speed; nothing can be sent then."""
+    thread = threading.Thread(target=_send, args=(ours, time.monotonic() + 1.2 * seconds))
+    thread.start()
+    _receive(theirs, 0.1 * seconds)
+    found = _receive(theirs, seconds)
+    while theirs.recv(_BLOCK):
+        pass
+    thread.join()
     return found
+
+
+def loopback() -> float:
+    """Bits per second over one connection of this host with itself."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname(), timeout=10)
+        theirs, _ = server.accept()
+    with ours, theirs:
+        return flow(ours, theirs)
 
 
 def _send(end: socket.socket, until: float) -> None:

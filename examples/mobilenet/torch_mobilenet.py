@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import torch.nn.functional as F
-from mobilenet import BLOCKS  # type: ignore[import-not-found]  # mypy_path has the ResNet's folder alone
+from mobilenet import BLOCKS
 from torch import Tensor, nn
 
 

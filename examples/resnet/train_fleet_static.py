@@ -8,7 +8,7 @@ fleetrun --nproc_per_node=2 --max_restarts=3 train_fleet_static.py --checkpoint 
 # SPDX-License-Identifier: Apache-2.0
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import common
@@ -21,20 +21,24 @@ from argosy.distributed import fleet
 
 
 def train_resnet(args: argparse.Namespace, strategy: fleet.DistributedStrategy | None = None) -> None:
+    model = resnet.ResNet(layers=args.layers)
+    train(model.net, args, strategy or fleet.DistributedStrategy())
+
+
+def train(net: Callable[..., Any], args: argparse.Namespace, strategy: fleet.DistributedStrategy) -> None:
+    """Train a network that makes logits of images, test it, and save it if asked to."""
     paddle.enable_static()
     paddle.vision.set_image_backend("cv2")
     shape = [None, 3, args.image_size, args.image_size]
     image = paddle.static.data(name="x", shape=shape, dtype="float32")
     label = paddle.static.data(name="y", shape=[None, 1], dtype="int64")
-    model = resnet.ResNet(layers=args.layers)
-    out = model.net(input=image, class_dim=args.class_dim)
+    out = net(input=image, class_dim=args.class_dim)
     avg_cost = paddle.nn.functional.cross_entropy(input=out, label=label)
     acc_top1 = paddle.metric.accuracy(input=out, label=label, k=1)
     acc_top5 = paddle.metric.accuracy(input=out, label=label, k=5)
     test_program = paddle.static.default_main_program().clone(for_test=True)
 
     # 2. initialise fleet: who is this process, and who are the others?
-    strategy = strategy or fleet.DistributedStrategy()
     strategy.sync_batch_norm = args.sync_batch_norm
     fleet.init(is_collective=True, strategy=strategy)
 
@@ -90,7 +94,12 @@ def batches(loader: Any, exe: Any, args: argparse.Namespace) -> Iterator[tuple[i
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    p = common.parser(description)
+    """The arguments of a ResNet on many processes."""
+    return for_fleet(common.resnet_parser(description))
+
+
+def for_fleet(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The same parser, with what many processes need."""
     p.add_argument("--sync_batch_norm", action="store_true", help="batch statistics of all ranks")
     p.add_argument(
         "--checkpoint", default="", help="folder for checkpoints; a new start goes on from the newest"

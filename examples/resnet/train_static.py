@@ -68,4 +68,4 @@ def train_resnet(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    train_resnet(common.parser(__doc__).parse_args())
+    train_resnet(common.resnet_parser(__doc__).parse_args())

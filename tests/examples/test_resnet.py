@@ -15,10 +15,10 @@ import argosy as paddle
 CLASSES = 102
 
 
-def build(layers: int, pixels: int, dtype: str = "float32") -> Any:
+def build(layers: int, pixels: int, dtype: str = "float32", batch: int | None = None) -> Any:
     """The training program of the quick start; returns the loss."""
-    image = paddle.static.data("x", [None, 3, pixels, pixels], dtype)
-    label = paddle.static.data("y", [None, 1], "int64")
+    image = paddle.static.data("x", [batch, 3, pixels, pixels], dtype)
+    label = paddle.static.data("y", [batch, 1], "int64")
     out = resnet.ResNet(layers).net(image, CLASSES)
     return paddle.nn.functional.cross_entropy(out, label)
 
@@ -41,7 +41,7 @@ def test_resnet50_equals_eager_in_its_gradients_and_in_its_steps(
 ) -> None:
     """In float32 the rounding of one order of summation or the other is visible after 53 normalisations."""
     torch.manual_seed(1)
-    loss = build(50, 64, dtype)
+    loss = build(50, 64, dtype, batch=6)
     rate = 2.0**-7  # the same number in float32 and float64
     optimizer = paddle.optimizer.Momentum(rate, 0.9, weight_decay=paddle.regularizer.L2Decay(1e-4))
     _, pairs = optimizer.minimize(loss)

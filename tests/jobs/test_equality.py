@@ -16,8 +16,8 @@ from tests.ranks import Nursery
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 FEW = ("momentum with decay", "gradient that is read again")
-SMALL = {2: tuple(equality_small.CASES), 3: (*FEW, "global norm", "convolution"), 4: FEW}
-"""How many ranks train which programs; three and four with sync_nccl_allreduce=False."""
+SMALL = {2: tuple(equality_small.CASES), 4: FEW}
+"""How many ranks train which programs; four with sync_nccl_allreduce=False."""
 
 
 # --- on the ranks -------------------------------------------------------------------------------------

@@ -43,16 +43,22 @@ class Failing:
         return self.ended_at - float((self.fleetrun.directory / "failed_at").read_text())
 
 
-def failing_on_each_rank(directory: Path, how: str, **environ: str) -> list[tuple[Failing, str]]:
-    jobs = [Failing(directory / str(rank), how, rank, **environ) for rank in (0, 1)]
+def failing(
+    directory: Path, how: str, on: tuple[int, ...] = (0, 1), **environ: str
+) -> list[tuple[Failing, str]]:
+    """Jobs, in each of which another rank fails; rank 0 holds the store."""
+    jobs = [Failing(directory / str(rank), how, rank, **environ) for rank in on]
     return [(job, job.end()) for job in jobs]
 
 
 @pytest.mark.parametrize(
-    ("how", "ended"), [("exception", "exit code 1"), ("exit", "exit code 3"), ("kill", "SIGKILL")]
+    ("how", "ended", "on"),
+    [("exception", "exit code 1", (0,)), ("exit", "exit code 3", (1,)), ("kill", "SIGKILL", (0, 1))],
 )
-def test_a_rank_that_fails_ends_the_job_and_is_named(tmp_path: Path, how: str, ended: str) -> None:
-    for job, report in failing_on_each_rank(tmp_path, how):
+def test_a_rank_that_fails_ends_the_job_and_is_named(
+    tmp_path: Path, how: str, ended: str, on: tuple[int, ...]
+) -> None:
+    for job, report in failing(tmp_path, how, on):
         assert job.took_s < PROMISED_S + BUSY_S
         assert re.match(rf"RankFailed: rank {job.rank} of 2 on \S+ ended with {ended}\b", report), report
         if how == "exception":
@@ -61,7 +67,7 @@ def test_a_rank_that_fails_ends_the_job_and_is_named(tmp_path: Path, how: str, e
 
 
 def test_a_stopped_rank_ends_the_job_and_is_named(tmp_path: Path) -> None:
-    for job, report in failing_on_each_rank(tmp_path, "stop", ARGOSY_SILENT_S="2"):
+    for job, report in failing(tmp_path, "stop", ARGOSY_SILENT_S="2"):
         assert job.took_s < 2 + PROMISED_S + BUSY_S
         assert re.match(rf"RankFailed: rank {1 - job.rank} of 2 ", report), report
         named = {
@@ -76,7 +82,7 @@ def test_a_stopped_rank_ends_the_job_and_is_named(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_runs_out_of_data_is_named_with_both_steps(tmp_path: Path) -> None:
-    for job, report in failing_on_each_rank(tmp_path, "out_of_data"):
+    for job, report in failing(tmp_path, "out_of_data"):
         assert re.search(
             rf"CollectiveError: all_reduce of '[^']+@GRAD' \(group 'dp', step 4\): rank {job.rank} ended without error "
             "after 3 steps, while this rank is in step 4: it ran out of data",

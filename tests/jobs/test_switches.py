@@ -1,7 +1,8 @@
-"""Every combination of the communication switches ends with the parameters of the plain run.
+"""Whatever two communication switches are combined, training ends with the parameters of the plain run.
 
-The ranks of one job train one small net after the other, each with another strategy, and compare. Where the order
-of the sums is the same, the parameters are the same to the last bit.
+The ranks of one job train one small net after the other, each with another strategy, and compare. The strategies are
+so few that each value of a switch meets each of all others. Where the order of the sums is the same, the parameters
+are the same to the last bit.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -85,6 +86,30 @@ def train(switches: Switches) -> Arrays:
         return {p.name: np.array(scope.find_var(p.name).get_tensor()) for p in main.all_parameters()}
 
 
+def pairwise(table: list[tuple[Switches, ...]]) -> list[Switches]:
+    """Few strategies in which each two parts stand together that can; greedily, most new pairs first."""
+    can = [parts for parts in itertools.product(*(range(len(row)) for row in table)) if is_used(table, parts)]
+    pairs = {parts: set(itertools.combinations(enumerate(parts), 2)) for parts in can}
+    missing, chosen = set[Any]().union(*pairs.values()), []
+    while missing:
+        best = max(can, key=lambda parts: len(pairs[parts] & missing))
+        missing -= pairs[best]
+        chosen.append(merged(table, best))
+    return chosen
+
+
+def merged(table: list[tuple[Switches, ...]], parts: tuple[int, ...]) -> Switches:
+    return {name: value for row, i in zip(table, parts, strict=True) for name, value in row[i].items()}
+
+
+def is_used(table: list[tuple[Switches, ...]], parts: tuple[int, ...]) -> bool:
+    """Reduce mode uses neither fusion nor hierarchy, and says so: that is tested with its passes."""
+    switches = merged(table, parts)
+    return "reduce_strategy" not in switches or not (
+        "use_hierarchical_allreduce" in switches or table[0][parts[0]]
+    )
+
+
 def is_same_order(switches: Switches, through_memory: bool) -> bool:
     """Two summands have one order; the plane always sums in the order of the ranks."""
     if "fp16_allreduce" in switches:
@@ -104,11 +129,8 @@ def compare_all() -> None:
         table = [FUSION[:3], OVERLAP, COMMUNICATORS, HIERARCHY, SIXTEEN[:2], REDUCE]
     else:
         table = [FUSION[1:3], OVERLAP, COMMUNICATORS, HIERARCHY, SIXTEEN[:1], REDUCE]
-    count = 0
-    for parts in itertools.product(*table):
-        switches = {name: value for part in parts for name, value in part.items()}
-        if "reduce_strategy" in switches and ("use_hierarchical_allreduce" in switches or parts[0]):
-            continue  # Reduce mode uses neither, and says so: tested with its passes
+    chosen = pairwise(table)
+    for switches in chosen:
         found = train(switches)
         dtype = "float32"
         if "fp16_allreduce" in switches:
@@ -120,20 +142,19 @@ def compare_all() -> None:
             np.testing.assert_allclose(found[name], value, rtol=0, atol=BOUND[dtype], err_msg=what)
             everyone = fleet.util.all_gather(found[name].tobytes().hex())
             assert len(set(everyone)) == 1, f"{what}: the ranks differ"
-        count += 1
-    print(count, "combinations")
+    print(len(chosen), "strategies")
 
 
-def test_every_combination_on_two_ranks_gives_the_plain_parameters(ranks: Nursery) -> None:
+def test_any_two_switches_on_two_ranks_give_the_plain_parameters(ranks: Nursery) -> None:
     said = ranks.check(2, compare_all, timeout_s=200)
-    assert "72 combinations" in said[0]
+    assert "16 strategies" in said[0]
 
 
-def test_every_combination_on_four_ranks_gives_the_plain_parameters(ranks: Nursery) -> None:
+def test_any_two_switches_on_four_ranks_give_the_plain_parameters(ranks: Nursery) -> None:
     said = ranks.check(4, compare_all, timeout_s=250)
-    assert "88 combinations" in said[0]
+    assert "13 strategies" in said[0]
 
 
-def test_combinations_on_four_ranks_through_sockets_give_the_plain_parameters(ranks: Nursery) -> None:
+def test_any_two_switches_on_four_ranks_through_sockets_give_the_plain_parameters(ranks: Nursery) -> None:
     said = ranks.check(4, compare_all, timeout_s=250, ARGOSY_HOST_PLANE="0")
-    assert "32 combinations" in said[0]
+    assert "10 strategies" in said[0]

@@ -14,15 +14,9 @@ from argosy.engine.ir import names
 from argosy.engine.ir.program import Build, Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
 from argosy.static.fusions import fusions
+from tests.fusing import FUSIONS
 
 F, nn = paddle.nn.functional, paddle.static.nn
-SWITCHES = (
-    "fuse_relu_depthwise_conv",
-    "fuse_bn_act_ops",
-    "fuse_bn_add_act_ops",
-    "fuse_elewise_add_act_ops",
-    "fuse_all_optimizer_ops",
-)
 PLAIN = Build(
     without_passes=frozenset({"in_place", "rebuild_activations", "choose_kernels", "channels_last"})
 )
@@ -31,7 +25,7 @@ Net = Callable[[], list[Any]]
 
 def all_on() -> paddle.static.BuildStrategy:
     build = paddle.static.BuildStrategy()
-    for name in SWITCHES:
+    for name in FUSIONS:
         setattr(build, name, True)
     return build
 

@@ -74,11 +74,15 @@ def test_conv3d_and_create_parameter_are_there() -> None:
     assert nn.create_parameter([2, 3], "float32", name="mine").shape == (2, 3)
 
 
-def test_sparse_embedding_waits_for_the_parameter_server() -> None:
-    with pytest.raises(
-        ConfigError, match="needs a parameter server, which is not there yet; use static.nn.embedding"
-    ):
-        nn.sparse_embedding(static.data("ids", [None], "int64"), size=[1024, 8])
+def test_sparse_embedding_is_a_table_for_servers_and_without_them_an_embedding() -> None:
+    ids = static.data("ids", [None], "int64")
+    out = nn.sparse_embedding(ids, size=[6, 2], param_attr=ParamAttr(name="table"), padding_idx=1)
+    table = static.default_main_program().var("table")
+    assert (table.is_sparse, table.is_distributed) == (True, True)
+    (rows,) = run(out, ids=np.array([5, 1]))
+    assert rows.tolist() == [global_scope().get("table")[5].tolist(), [0.0, 0.0]]
+    with pytest.raises(ConfigError, match="entry=.* is not supported; leave it out"):
+        nn.sparse_embedding(ids, size=[6, 2], entry="CountFilterEntry(10)")
 
 
 def test_an_unknown_layer_is_named_with_its_nearest() -> None:

@@ -1,81 +1,44 @@
-"""paddle.distributed.fleet: its functions are those of the process's one Fleet."""
+"""paddle.distributed.fleet: its functions are those of the process's one Fleet.
+
+What it offers is listed in `api.py` and loaded when it is used: a data generator, which a pipe_command starts for
+every file, must not wait for torch.
+"""
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.distributed.fleet import metrics
-from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, Role, UserDefinedRoleMaker
-from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
-from argosy.distributed.fleet.fleet import DistributedOptimizer, Fleet
-from argosy.distributed.fleet.util import UtilBase
-from argosy.engine.errors import ConfigError as _ConfigError
-from argosy.engine.runtime.checkpoint import Checkpoint
-from argosy.framework.missing import missing as _missing
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-fleet = Fleet()
-init = fleet.init
-distributed_optimizer = fleet.distributed_optimizer
-minimize = fleet.minimize
-is_first_worker, is_worker, is_server = fleet.is_first_worker, fleet.is_worker, fleet.is_server
-worker_index, worker_num, worker_endpoints = fleet.worker_index, fleet.worker_num, fleet.worker_endpoints
-server_index, server_num, server_endpoints = fleet.server_index, fleet.server_num, fleet.server_endpoints
-rank, nranks, world_size, local_rank = fleet.rank, fleet.nranks, fleet.world_size, fleet.local_rank
-node_num, barrier_worker = fleet.node_num, fleet.barrier_worker
-util = fleet.util
-get_lr, set_lr = fleet.get_lr, fleet.set_lr
-save_persistables, save_inference_model = fleet.save_persistables, fleet.save_inference_model
-init_worker, stop_worker = fleet.init_worker, fleet.stop_worker
-init_server, run_server = fleet.init_server, fleet.run_server
-state_dict, set_state_dict = fleet.state_dict, fleet.set_state_dict
+from argosy.distributed.fleet.data_generator import DataGenerator as DataGenerator
+from argosy.distributed.fleet.data_generator import MultiSlotDataGenerator as MultiSlotDataGenerator
+from argosy.distributed.fleet.data_generator import (
+    MultiSlotStringDataGenerator as MultiSlotStringDataGenerator,
+)
 
-__all__ = [
-    "Checkpoint",
-    "DistributedOptimizer",
-    "DistributedStrategy",
-    "Fleet",
-    "PaddleCloudRoleMaker",
-    "Role",
-    "UserDefinedRoleMaker",
-    "UtilBase",
-    "barrier_worker",
-    "distributed_model",
-    "distributed_optimizer",
-    "fleet",
-    "get_lr",
-    "init",
-    "init_server",
-    "init_worker",
-    "is_first_worker",
-    "is_server",
-    "is_worker",
-    "local_rank",
-    "metrics",
-    "minimize",
-    "node_num",
-    "nranks",
-    "rank",
-    "run_server",
-    "save_inference_model",
-    "save_persistables",
-    "server_endpoints",
-    "server_index",
-    "server_num",
-    "set_lr",
-    "set_state_dict",
-    "state_dict",
-    "stop_worker",
-    "util",
-    "worker_endpoints",
-    "worker_index",
-    "worker_num",
-    "world_size",
-]
+if TYPE_CHECKING:
+    from argosy.distributed.fleet.api import *  # noqa: F403  (for editors and type checkers)
 
 
-def distributed_model(model: object) -> object:
-    """Raises: it is of eager mode."""
-    raise _ConfigError(
-        "fleet.distributed_model is for eager mode, which Argosy does not have; build a static program and use "
-        "fleet.distributed_optimizer"
-    )
+class _Package(ModuleType):
+    """Two files, fleet.py and util.py, have the names of objects; importing them must not hide the objects."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in ("fleet", "util") and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
 
 
-__getattr__ = _missing(__name__, globals())
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(name)  # Python's own questions
+    api = importlib.import_module("argosy.distributed.fleet.api")
+    found = getattr(api, name)
+    globals().update({n: v for n, v in vars(api).items() if not n.startswith("_")})
+    return found
+
+
+def __dir__() -> list[str]:
+    return list(importlib.import_module("argosy.distributed.fleet.api").__all__)

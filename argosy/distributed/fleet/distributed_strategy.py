@@ -49,7 +49,13 @@ class DistributedStrategy(Settings):
         Field("pipeline", "bool", False, "not yet", "the layers are cut into stages on different ranks"),
         Field("elastic", "bool", False, "not yet", "ranks that come and go"),
         Field("auto", "bool", False, "not yet", "let the planner choose the strategy"),
-        Field("a_sync", "bool", True, "always", "parameter servers only; collective training never reads it"),
+        Field(
+            "a_sync",
+            "bool",
+            True,
+            "works",
+            "parameter servers: do not wait for each other; collective training never reads it",
+        ),
         Field(
             "sync_nccl_allreduce", "bool", True, "works", "wait for each all-reduce before the next starts"
         ),
@@ -168,6 +174,10 @@ class DistributedStrategy(Settings):
             Field("heter_worker_device_guard", "str", "cpu"),
             Field("lr_decay_steps", "int", 10, least=1),
             Field("use_ps_gpu", "int", 0, least=0),
+            Field("half_async", "bool", False),  # this and what follows are not in Paddle's strategy
+            Field("dc_asgd", "bool", False),
+            Field("dc_asgd_lambda", "float", 0.04, least=0),
+            Field("dc_asgd_adaptive", "bool", False),
         ),
         configs(
             "lars",

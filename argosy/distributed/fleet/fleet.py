@@ -17,6 +17,7 @@ from torch import fx
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.plan import startup_passes, training_passes
+from argosy.distributed.fleet.ps_mode import ServerMode, no_servers
 from argosy.distributed.fleet.unused_switches import note_ignored
 from argosy.distributed.fleet.util import UtilBase
 from argosy.engine import collective
@@ -81,6 +82,8 @@ class Fleet:
         self._strategy, self._given = DistributedStrategy(), False
         self._programs: tuple[Program, Program] | None = None
         self._optimizer: DistributedOptimizer | None = None
+        self._servers: ServerMode | None = None
+        """What is done otherwise in a job with parameter servers."""
         self._util = UtilBase()
 
     # --- the three lines ------------------------------------------------------------------------------
@@ -102,10 +105,12 @@ class Fleet:
         self._strategy, self._given = _checked(strategy, DistributedStrategy()), strategy is not None
         self._role_maker = role_maker or PaddleCloudRoleMaker(is_collective=is_collective)
         self._util._set_role_maker(self._role_maker)
+        self._servers = None
         if not (is_collective or self._role_maker._is_collective):
-            raise ConfigError(
-                "fleet.init: parameter servers are not there yet; use fleet.init(is_collective=True)"
-            )
+            self._role_maker.generate_role()
+            if not self._role_maker.is_non_distributed():
+                self._servers = ServerMode(self._role_maker)
+            return self
         was_connected = collective.is_connected()
         world = collective.connect(self._role_maker.identity())
         if world.rank and not was_connected:
@@ -147,6 +152,8 @@ class Fleet:
         parameter_list: Names,
         no_grad_set: Names,
     ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
+        if self._servers is not None:
+            return self._minimize_for_servers(optimizer, loss, startup_program, parameter_list, no_grad_set)
         roles, world, strategy = self._roles("minimize"), collective.world(), optimizer.strategy
         strategy.check(world.size, roles.node_num())
         program = loss.program
@@ -169,6 +176,24 @@ class Fleet:
         strategy.freeze()
         self._programs = (program, startup)
         here = set(program.graph.nodes)  # in Reduce mode other ranks have the rest
+        return [update for update in updates if update in here], params_grads
+
+    def _minimize_for_servers(
+        self,
+        optimizer: DistributedOptimizer,
+        loss: Variable,
+        startup_program: Program | None,
+        parameter_list: Names,
+        no_grad_set: Names,
+    ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
+        assert self._servers is not None, "there are servers"
+        program, startup = loss.program, startup_program or default_startup_program()
+        updates, params_grads = optimizer.inner.minimize(loss, startup_program, parameter_list, no_grad_set)
+        configure(program, optimizer.strategy.build_strategy)
+        self._servers.rewrite(program, startup, optimizer.strategy)
+        optimizer.strategy.freeze()
+        self._programs = (program, startup)
+        here = set(program.graph.nodes)  # the servers have the rest
         return [update for update in updates if update in here], params_grads
 
     # --- who is who -----------------------------------------------------------------------------------
@@ -244,12 +269,18 @@ class Fleet:
     def save_persistables(
         self, executor: Executor, dirname: str, main_program: Program | None = None, mode: int = 0
     ) -> None:
-        """Rank 0 writes the program's variables, also those that other ranks update; all ranks call it together."""
+        """Rank 0 writes the program's variables, also those that other ranks update; all ranks call it together.
+
+        With parameter servers the worker that calls it writes them, and each server its part of the tables.
+        """
         program = default_main_program() if main_program is None else main_program
         if not isinstance(program, Program):
             raise ConfigError(
                 f"fleet.save_persistables: main_program is a {type(program).__name__}; give a static.Program"
             )
+        if self._servers is not None:
+            self._servers.save_persistables(dirname, program)
+            return
         Training(executor, program, global_scope()).gather(collective.world())
         if self.is_first_worker():
             write_vars(program.persistables(), Path(dirname, VARS_FILE))
@@ -264,7 +295,13 @@ class Fleet:
         main_program: Program | None = None,
         export_for_deployment: bool = True,
     ) -> None:
-        """Rank 0 writes a model for inference; the others wait until it is there."""
+        """Rank 0 writes a model for inference; the others wait until it is there.
+
+        With parameter servers the worker that calls it writes it; no other has to.
+        """
+        if self._servers is not None:
+            self._servers.save_inference_model(executor, dirname, feeded_var_names, target_vars, main_program)
+            return
         if self.is_first_worker():
             fluid_io.save_inference_model(dirname, feeded_var_names, target_vars, executor, main_program)
         self.barrier_worker()
@@ -272,20 +309,41 @@ class Fleet:
     # --- parameter servers ----------------------------------------------------------------------------
 
     def init_worker(self) -> None:
-        """Nothing: a collective job has no servers to meet."""
-        logger.warning("fleet.init_worker does nothing in a collective job")
+        """Meet the servers: worker 0 gives them the first values, and all workers begin with what they have."""
+        if self._roles("init_worker")._is_collective:
+            logger.warning("fleet.init_worker does nothing in a collective job")
+        elif self._servers is None:
+            no_servers("init_worker")
+        else:
+            self._servers.init_worker()
 
     def stop_worker(self) -> None:
-        """Nothing: a collective job has no servers to leave."""
-        logger.warning("fleet.stop_worker does nothing in a collective job")
+        """Leave the servers; when all workers have, they end."""
+        if self._roles("stop_worker")._is_collective:
+            logger.warning("fleet.stop_worker does nothing in a collective job")
+        elif self._servers is None:
+            no_servers("stop_worker")
+        else:
+            self._servers.stop_worker()
 
-    def init_server(self, *args: Any, **kwargs: Any) -> None:
-        """Raises: parameter servers are not there yet."""
-        raise ConfigError(
-            "fleet.init_server: parameter servers are not there yet; use fleet.init(is_collective=True)"
-        )
+    def init_server(self, dirname: str | None = None, var_names: list[str] | None = None) -> None:
+        """Make this server's values; `dirname` is of `save_persistables`, `var_names` says which tables to load."""
+        if (servers := self._of_servers("init_server")) is not None:
+            servers.init_server(dirname, var_names)
 
-    run_server = init_server
+    def run_server(self) -> None:
+        """Serve until all workers have stopped."""
+        if (servers := self._of_servers("run_server")) is not None:
+            servers.run_server()
+
+    def _of_servers(self, asking: str) -> ServerMode | None:
+        if self._roles(asking)._is_collective:
+            raise ConfigError(
+                f"fleet.{asking} in a collective job, which has no servers; use fleet.init() without it"
+            )
+        if self._servers is None:
+            no_servers(asking)
+        return self._servers
 
     # --- the optimizer inside -------------------------------------------------------------------------
 
@@ -307,7 +365,7 @@ class Fleet:
 
     def _roles(self, asking: str) -> RoleMakerBase:
         if self._role_maker is None:
-            raise ConfigError(f"fleet.{asking} before fleet.init; call fleet.init(is_collective=True) first")
+            raise ConfigError(f"fleet.{asking} before fleet.init; call fleet.init() first")
         return self._role_maker
 
     def _minimized(self, asking: str) -> tuple[Program, Program]:

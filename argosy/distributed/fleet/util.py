@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from argosy.distributed.fleet.base.role_maker import RoleMakerBase
 from argosy.engine import collective, env
 from argosy.engine.errors import ConfigError
+from argosy.engine.ps import trainer
+from argosy.engine.ps.worker_group import WorkerGroup
 from argosy.engine.runtime.executor import printable
 from argosy.framework import checks
 
@@ -77,19 +79,38 @@ class UtilBase:
         if index == rank_id:
             print(message, flush=True)
 
+    def _exchange_records(self, parts: list[bytes]) -> list[bytes]:
+        """Part i goes to worker i; gives what each worker had for this one. For global_shuffle of datasets."""
+        group = _group("worker")
+        mine: list[bytes] = []
+        if len(parts) != group.size:
+            raise ConfigError(f"{len(parts)} parts for {group.size} workers; give one for each")
+        if isinstance(group, WorkerGroup):
+            return group.exchange(parts)
+        for target, part in enumerate(parts):  # one at a time: a worker never holds what all have for all
+            found = group.all_gather_bytes(part, "global_shuffle")
+            mine = found if target == collective.world().rank else mine
+        return mine
+
     def _worker_of(self) -> tuple[int, int]:
         if self.role_maker is None:
             return env.rank_and_size()
         return self.role_maker.worker_index(), self.role_maker.worker_num()
 
 
-def _group(comm_world: str) -> collective.Group:
+def _group(comm_world: str) -> collective.Group | WorkerGroup:
     """The group of the workers; an error while there is none although the launcher started several."""
     if checks.one_of("comm_world", comm_world, *_WORLDS) != "worker":
         raise ConfigError(
-            f"comm_world={comm_world!r} needs parameter servers, which Argosy does not have yet; use 'worker'"
+            f"comm_world={comm_world!r}: servers serve, and take part in nothing else; use 'worker'"
         )
+    if trainer.is_connected():
+        return WorkerGroup(trainer.current())
     rank, size = env.rank_and_size()
+    if size > 1 and env.variables().get("PADDLE_PSERVERS_IP_PORT_LIST"):
+        raise ConfigError(
+            "the workers meet on the servers; call fleet.init_worker() first, and stop_worker() last"
+        )
     if size > 1 and not collective.is_connected():
         raise ConfigError(
             f"this is rank {rank} of {size}, not connected to the others yet; "
@@ -111,7 +132,7 @@ def _widened(array: NDArray[Any], mode: str) -> NDArray[Any]:
     return wide
 
 
-def _same_everywhere(group: collective.Group, mine: str) -> None:
+def _same_everywhere(group: collective.Group | WorkerGroup, mine: str) -> None:
     """Refuse arrays that differ: the backend would mix them up or end the process."""
     if group.size == 1:
         return

@@ -61,6 +61,9 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
     made.adopted = dict(program.adopted)
     made.module_names = dict(program.module_names)
     made.has_history = program.has_history
+    made.minimized = list(program.minimized)
+    made.initializers = program.initializers
+    made.remote, made.prefetch = program.remote, program.prefetch
     made.build = program.build
     for variable in program.vars.values():
         if variable.value in made.recorder.node_of:

@@ -54,6 +54,12 @@ def communicates(node: fx.Node) -> bool:
     return spec is not None and spec.communicates
 
 
+def acts(node: fx.Node) -> bool:
+    """True if the node does something outside of the program, such as telling a server."""
+    spec = OpSpec.known.get(node.target)  # type: ignore[call-overload]
+    return spec is not None and spec.acts
+
+
 def is_lasting(node: fx.Node) -> bool:
     """True if the value's memory outlasts the step: feeds, variables, gradient buffers."""
     spec = OpSpec.known.get(node.target)  # type: ignore[call-overload]
@@ -69,7 +75,8 @@ def needed(graph: fx.Graph, wanted: set[fx.Node], with_updates: bool = True) -> 
     memory = {storage(n) for n in (*wanted, *(graph.find_nodes(op="placeholder") if with_updates else ()))}
     kept = []
     for node in reversed(graph.nodes):
-        if node in alive or any(storage(c) in memory for c in changed_inputs(node)):
+        is_told = with_updates and acts(node)
+        if node in alive or is_told or any(storage(c) in memory for c in changed_inputs(node)):
             kept.append(node)
             alive.update(node.all_input_nodes)
             memory.update(map(storage, node.all_input_nodes))

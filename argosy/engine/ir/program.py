@@ -12,7 +12,7 @@ happens in `engine.runtime`.
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -51,6 +51,19 @@ class Build:
     """True: backward computes again what it can; False: all is kept; None: the default."""
 
 
+@dataclass(frozen=True)
+class Minimized:
+    """One call of an optimizer's `apply_gradients`."""
+
+    optimizer: Any
+    parameters: tuple[str, ...]
+    gradients: tuple[str, ...]
+    clipped: tuple[torch.Tensor, ...]
+    """The gradients as they are after clipping."""
+    rate: str
+    """The variable of the learning rate."""
+
+
 class Program:
     """A static program; layers called under `program_guard` add to it."""
 
@@ -78,6 +91,16 @@ class Program:
         """(pass, line): what its passes have told the user already."""
         self.schedules: tuple[int, frozenset[tuple[str, ...]]] = (0, frozenset())
         """(version, lists of collectives): what the ranks have agreed to exchange when they run this version."""
+        self.minimized: list[Minimized] = []
+        """What optimizers have added, so that a transpiler can build the same on a parameter server."""
+        self.initializers: dict[str, Any] = {}
+        """How each parameter's first value is made."""
+        self.remote: Any = None
+        """Of a trainer's program: the plan of its parameter servers, and its number."""
+        self.serving: Any = None
+        """Of a parameter server's program: what it serves; `Executor.run` does not return before all have left."""
+        self.prefetch: Callable[[Mapping[str, Any]], None] | None = None
+        """Called with the next feed, if it is known before the current one is run."""
         self.has_history = True
         """False: loaded, or rewritten for testing; there is nothing to differentiate."""
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from argosy.engine.env import TIMELINE_STEPS
 from argosy.engine.errors import ConfigError
-from argosy.engine.launch.configuration import LOG_LEVELS, MODES, Configuration
+from argosy.engine.launch.configuration import DEAD_WORKER, LOG_LEVELS, MODES, Configuration
 
 _EXAMPLES = """
 examples:
@@ -18,9 +18,11 @@ examples:
   fleetrun --ips=10.0.0.1,10.0.0.2 --gpus=0,1 train.py      on both hosts: four ranks
   fleetrun --nproc_per_node=2 --paddle train.py     a script that says `import paddle`
   fleetrun --nproc_per_node=2 --max_restarts=3 -m mypackage.train
+  fleetrun --server_num=2 --worker_num=4 train.py   two parameter servers and four workers on this host
+  fleetrun --servers=10.0.0.1:6174 --workers=10.0.0.1,10.0.0.2 train.py      on both hosts: each starts its own
 
 All that follows the script belongs to the script. --like-this and --like_this are the same.
-Exit code: 0 all ranks ended well, 1 a rank failed, 2 the command makes no sense, 130 Ctrl-C, 143 SIGTERM.
+Exit code: 0 all ranks or workers ended well, 1 one failed, 2 the command makes no sense, 130 Ctrl-C, 143 SIGTERM.
 """
 
 
@@ -45,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     _add_script(p.add_argument_group("the script"))
     _add_logs(p.add_argument_group("logs and failures"))
     _add_timeline(p.add_argument_group("where the time goes"))
-    _add_ps(p.add_argument_group("parameter servers (checked, but not there yet)"))
+    _add_ps(p.add_argument_group("parameter servers"))
     return p
 
 
@@ -65,7 +67,7 @@ def _add_hosts(g: argparse._ArgumentGroup) -> None:
     g.add_argument(
         "--ips", type=_list, default=Configuration.ips, metavar="A,B", help=f"all hosts (default: {ips})"
     )
-    g.add_argument("--host", metavar="A", help="which of --ips this host is, if that cannot be guessed")
+    g.add_argument("--host", metavar="A", help="which of the hosts this one is, if that cannot be guessed")
     port = "port of each host's first rank (default: FLAGS_START_PORT, else free ports on one host, 6070 on several)"
     g.add_argument("--start_port", type=int, metavar="P", help=port)
 
@@ -80,11 +82,13 @@ def _add_script(g: argparse._ArgumentGroup) -> None:
 def _add_logs(g: argparse._ArgumentGroup) -> None:
     g.add_argument("--log_dir", default=Configuration.log_dir, metavar="DIR", help="default: log")
     g.add_argument("--log_level", choices=LOG_LEVELS, help="of the ranks (ARGOSY_LOG)")
+    g.add_argument("--tee", action="store_true", help="show the lines of all, the others as `[rank 1] ...`")
     g.add_argument(
-        "--tee", action="store_true", help="show the lines of all ranks, the others as `[rank 1] ...`"
-    )
-    g.add_argument(
-        "--max_restarts", type=int, default=0, metavar="N", help="start a failed job anew, N times at most"
+        "--max_restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="start a failed job anew, or a failed server or worker, N times at most",
     )
     g.add_argument(
         "--timeout", type=float, metavar="S", help="seconds that ranks wait for each other in a collective"
@@ -97,12 +101,27 @@ def _add_timeline(g: argparse._ArgumentGroup) -> None:
 
 
 def _add_ps(g: argparse._ArgumentGroup) -> None:
-    for kind in ("server", "worker", "heter_worker"):
-        g.add_argument(
-            f"--{kind}s", type=_list, default=(), metavar="HOST:PORT,…", help=f"endpoints of the {kind}s"
-        )
-        g.add_argument(f"--{kind}_num", type=int, metavar="N", help=f"how many {kind}s, on this host")
-    g.add_argument("--http_port", type=int, metavar="P")
+    for kind, note in (("server", ""), ("worker", "; without a port: 6170 + servers + i")):
+        endpoints = f"endpoints of all {kind}s, on all hosts{note}"
+        g.add_argument(f"--{kind}_num", type=int, metavar="N", help=f"{kind}s on this host")
+        g.add_argument(f"--{kind}s", type=_list, default=(), metavar="HOST:PORT,…", help=endpoints)
+    g.add_argument(
+        "--heter_worker_num", type=int, metavar="N", help="raises: heter workers are not supported"
+    )
+    g.add_argument("--heter_workers", type=_list, default=(), metavar="HOST:PORT,…", help="the same")
+    g.add_argument(
+        "--dead_worker",
+        choices=DEAD_WORKER,
+        default=Configuration.dead_worker,
+        help="a worker that failed and has no restart left: end the job (default), or go on without it",
+    )
+    g.add_argument(
+        "--server_state", metavar="DIR", help="servers keep their state there and go on from what is there"
+    )
+    g.add_argument("--encrypt", action="store_true", help="encrypt what goes between workers and servers")
+    g.add_argument(
+        "--http_port", type=int, metavar="P", help="of the first server: PADDLE_GLOO_HTTP_ENDPOINT"
+    )
 
 
 def _list(text: str) -> tuple[str, ...]:

@@ -11,7 +11,10 @@ RunMode = Literal["collective", "ps", "ps-heter"]
 MODES = ("collective", "ps", "ps-heter")
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error")
 _COLLECTIVE = ("ips", "nproc_per_node")
-_PS = ("servers", "workers", "worker_num", "server_num", "http_port")
+_OWN_PS = ("server_state", "dead_worker", "encrypt")
+"""Those that Paddle's launcher does not have."""
+_PS = ("servers", "workers", "worker_num", "server_num", "http_port", *_OWN_PS)
+DEAD_WORKER = ("end", "drop")
 _HETER = ("heter_workers", "heter_worker_num")
 
 
@@ -53,6 +56,12 @@ class Configuration:
     server_num: int | None = None
     heter_worker_num: int | None = None
     http_port: int | None = None
+    server_state: str | None = None
+    """A directory from which servers go on, and in which they keep what they need for that."""
+    dead_worker: str = "end"
+    """What a worker that cannot be started anew does to the job: end it, or be dropped from it."""
+    encrypt: bool = False
+    """Encrypt what goes between workers and servers."""
 
     def __post_init__(self) -> None:
         _check_numbers(self)
@@ -64,16 +73,10 @@ class Configuration:
             raise ConfigError(f"--log_level={self.log_level} is no level; use one of {', '.join(LOG_LEVELS)}")
         if self.xpus is not None:
             raise ConfigError(f"--xpus={self.xpus}: XPUs are not supported; use --gpus or --nproc_per_node")
-        if self.host is not None and self.host not in self.ips:
-            raise ConfigError(
-                f"--host={self.host} is not among --ips={','.join(self.ips)}; name it as it stands there"
-            )
-        if mode(self) != "collective":
+        if mode(self) == "collective":
+            _check_host(self, f"--ips={_text(self.ips)}", self.ips)
+        else:
             _check_ps(self)
-            raise ConfigError(
-                f"{_words(self, (*_PS, *_HETER)) or f'--run_mode={self.run_mode}'}: parameter-server jobs "
-                "are not there yet; use collective mode (--gpus, --nproc_per_node, --ips)"
-            )
 
 
 def mode(config: Configuration) -> RunMode:
@@ -102,7 +105,11 @@ def _words(config: Configuration, names: tuple[str, ...]) -> str:
     """Those of the arguments that differ from their default, as the user would write them."""
     defaults = {f.name: f.default for f in fields(Configuration)}
     given = [(n, getattr(config, n)) for n in names if getattr(config, n) != defaults[n]]
-    return " ".join(f"--{n}={','.join(v) if isinstance(v, tuple) else v}" for n, v in given)
+    return " ".join(f"--{n}" if v is True else f"--{n}={_text(v)}" for n, v in given)
+
+
+def _text(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _check_numbers(config: Configuration) -> None:
@@ -130,7 +137,9 @@ def _check_lists(config: Configuration) -> None:
         text = f"--{name}={','.join(values)}"
         if not values or not all(values):
             raise ConfigError(f"{text}: an entry is empty; write them with one comma in between, as in a,b")
-        if twice := sorted({v for v in values if values.count(v) > 1}):
+        # Workers of one host whose ports are to be chosen look alike.
+        counted = [v for v in values if name != "workers" or ":" in v]
+        if twice := sorted({v for v in counted if counted.count(v) > 1}):
             raise ConfigError(f"{text}: {', '.join(twice)} stands there more than once; name each once")
 
 
@@ -146,29 +155,74 @@ def _check_timeline(config: Configuration) -> None:
         )
 
 
+def _check_host(config: Configuration, where: str, known: tuple[str, ...]) -> None:
+    if config.host is not None and config.host not in known:
+        raise ConfigError(f"--host={config.host} is not among {where}; name it as it stands there")
+
+
 def _check_ps(config: Configuration) -> None:
-    for kind in ("server", "worker", "heter_worker"):
-        number, listed = getattr(config, f"{kind}_num"), getattr(config, f"{kind}s")
-        if number is not None and listed and number != len(listed):
-            raise ConfigError(
-                f"--{kind}_num={number}, but --{kind}s lists {len(listed)}; make them agree, or give one only"
-            )
-        for entry in listed:
-            port = entry.rpartition(":")[2] if ":" in entry else None
-            if port is None and kind == "worker":
-                continue  # Paddle chooses the port of a worker that has none
-            if port is None or not port.isdecimal():
-                raise ConfigError(f"--{kind}s: {entry!r} is no endpoint; write host:port")
+    if mode(config) == "ps-heter":
+        given = _words(config, _HETER) or f"--run_mode={config.run_mode}"
+        raise ConfigError(f"{given}: heter workers are not supported; use --workers or --worker_num")
+    if config.gpus is not None:
+        raise ConfigError(
+            f"--gpus={_text(config.gpus)}: workers of a job with parameter servers train on the CPU; leave it out"
+        )
+    if config.dead_worker not in DEAD_WORKER:
+        raise ConfigError(
+            f"--dead_worker={config.dead_worker}; use end (the job ends) or drop (the others go on)"
+        )
+    if config.server_state == "":
+        raise ConfigError("--server_state= names no directory; write --server_state=DIR, or leave it out")
+    for kind in ("server", "worker"):
+        _check_endpoints(config, kind)
+    listed = (*config.servers, *config.workers)
+    names = tuple(dict.fromkeys(e.rpartition(":")[0] or e for e in listed))
+    _check_host(config, "--servers and --workers", names or ("127.0.0.1",))
+    if config.start_port is not None and config.servers and config.workers and all(":" in e for e in listed):
+        raise ConfigError(
+            f"--start_port={config.start_port}, but --servers and --workers have ports already; leave it out"
+        )
+    if (config.servers and not config.workers) or (config.workers and not config.servers):
+        _check_counts_are_local(config, names)
+
+
+def _check_endpoints(config: Configuration, kind: str) -> None:
+    number, listed = getattr(config, f"{kind}_num"), getattr(config, f"{kind}s")
+    if number is None and not listed:
+        given = _words(config, _PS) or f"--run_mode={config.run_mode}"
+        raise ConfigError(
+            f"{given} asks for a job with parameter servers, but no {kind}s are given; "
+            f"add --{kind}_num=N or --{kind}s=host:port,…"
+        )
+    if number is not None and listed and number != len(listed):
+        raise ConfigError(
+            f"--{kind}_num={number}, but --{kind}s lists {len(listed)}; make them agree, or give one only"
+        )
+    for entry in listed:
+        host, colon, port = entry.rpartition(":")
+        if not colon and kind == "worker":
+            continue  # Paddle chooses the port of a worker that has none
+        if not (host and port.isdecimal() and 1 <= int(port) <= 65535):
+            raise ConfigError(f"--{kind}s: {entry!r} is no endpoint; write host:port")
+
+
+def _check_counts_are_local(config: Configuration, names: tuple[str, ...]) -> None:
+    """Processes that are only counted run on this host; a list beside the count must not name others."""
+    counted, listed = ("worker", "servers") if config.servers else ("server", "workers")
+    if len(names) > 1:
+        raise ConfigError(
+            f"--{counted}_num counts {counted}s of one host, but --{listed} names {', '.join(names)}; "
+            f"list them too: --{counted}s=host:port,…"
+        )
 
 
 def shown(config: Configuration) -> str:
     """The banner at the start: every argument, sorted by name, in the shape of Paddle's launcher."""
-    values = {f.name: getattr(config, f.name) for f in fields(config)}
+    left_out = _OWN_PS if mode(config) == "collective" else ()
+    values = {f.name: getattr(config, f.name) for f in fields(config) if f.name not in left_out}
     values["training_script"] = values.pop("script")
     values["training_script_args"] = list(values.pop("script_args"))
     values["timeout"] = values.pop("timeout_s")
-    lines = [
-        f"{name}: {','.join(value) if isinstance(value, tuple) else value}"
-        for name, value in sorted(values.items())
-    ]
+    lines = [f"{name}: {_text(value)}" for name, value in sorted(values.items())]
     return "\n".join(["-----------  Configuration Arguments -----------", *lines, "-" * 48])

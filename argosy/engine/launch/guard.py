@@ -6,6 +6,9 @@ process, forked before any thread exists, reads a pipe that only the launcher ho
     rank, before its exec ──"+pid"──▶ ┐
     launcher, job is over ──"-pid"──▶ ├ guard     end of the pipe without "bye": SIGKILL to all groups
     launcher, at its end  ──"bye"──▶  ┘
+
+Run as a script, this file is what a process goes through that is started beside threads: it tells the
+guard its number and becomes the process that was asked for.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -13,6 +16,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 import time
 from types import TracebackType
 
@@ -48,9 +52,15 @@ class Guard:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the guard may have been killed
         self._write(b"+%d\n" % os.getpid())
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != self._launcher:  # it died before the line above took effect
-            os._exit(1)
+        _end_with(self._launcher)
+
+    def by_itself(self, command: list[str]) -> tuple[list[str], tuple[int, ...]]:
+        """Words that do what `in_child` does and then become the command, and the descriptor they need.
+
+        For a start beside threads: between fork and exec nothing of ours may run there.
+        """
+        door = [sys.executable, "-I", "-S", __file__, str(self._writing), str(self._launcher)]
+        return [*door, *command], (self._writing,)
 
     def forget(self, pid: int) -> None:
         """The rank and its group have ended; its number may be given to somebody else."""
@@ -59,6 +69,24 @@ class Guard:
     def _write(self, line: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):  # somebody killed the guard; the job can do without
             os.write(self._writing, line)
+
+
+def _end_with(launcher: int) -> None:
+    """Let the kernel end this process when the launcher dies."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launcher:  # it died before the line above took effect
+        os._exit(1)
+
+
+def _become(writing: int, launcher: int, command: list[str]) -> None:
+    """What `by_itself` starts; never returns."""
+    os.set_inheritable(writing, False)  # the guard must see the end of the pipe
+    with contextlib.suppress(BrokenPipeError):
+        os.write(writing, b"+%d\n" % os.getpid())
+    _end_with(launcher)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them, which an exec would hand on
+    os.execv(command[0], command)
 
 
 def _watch(reading: int, writing: int) -> None:
@@ -85,3 +113,7 @@ def kill_group(leader: int, number: signal.Signals) -> None:
     """Send a signal to a rank and all its children that have not left its group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
+
+
+if __name__ == "__main__":
+    _become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -1,4 +1,4 @@
-"""Which of the hosts in --ips this one is, and at which address the others reach it."""
+"""Which of the hosts of a job this one is, and at which address the others reach it."""
 
 # SPDX-License-Identifier: Apache-2.0
 import fcntl
@@ -22,6 +22,37 @@ def addresses(config: Configuration) -> tuple[int, tuple[str, ...]]:
     if doubled := {a for a in resolved if resolved.count(a) > 1}:
         raise ConfigError(f"--ips={','.join(config.ips)}: {', '.join(doubled)} is there under two names")
     return index, tuple(resolved)
+
+
+def own_of(endpoints: tuple[str, ...], this: str | None) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Which addresses of the endpoints are this host, and the endpoints with IPv4 addresses.
+
+    `this`: the host or address that was said to be this one; without it, all where a socket can be bound.
+    """
+    names = [e.rpartition(":")[0] for e in endpoints]
+    address_of = {name: _resolve(name, "--servers and --workers") for name in names}
+    strangers = [a for a in address_of.values() if not _is_own(a)]
+    for name, address in address_of.items():
+        if strangers and _is_loopback(address):
+            if _is_number(name):
+                raise ConfigError(
+                    f"--servers and --workers: {name} means each host itself, but {strangers[0]} is "
+                    "another one; write the address at which the others reach it"
+                )
+            address_of[name] = _address_towards(strangers[0])
+    own = frozenset(a for a in address_of.values() if _is_own(a))
+    if this is not None:
+        own = frozenset({address_of.get(this, this)}) & own
+    if not own:
+        there, here = ", ".join(dict.fromkeys(names)), ", ".join(own_addresses())
+        found = f"{this} (POD_IP or --host) is not" if this else "none of them is"
+        raise ConfigError(
+            f"--servers and --workers name {there}: {found} an address of this host, which has {here}; "
+            "correct the lists, or say which one it is with --host"
+        )
+    return own, tuple(
+        f"{address_of[n]}:{e.rpartition(':')[2]}" for n, e in zip(names, endpoints, strict=True)
+    )
 
 
 def own_addresses() -> list[str]:
@@ -59,12 +90,12 @@ def _which_host(config: Configuration, problem: str) -> ConfigError:
     )
 
 
-def _resolve(name: str) -> str:
+def _resolve(name: str, option: str = "--ips") -> str:
     try:
         return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
     except (OSError, UnicodeError) as e:
         raise ConfigError(
-            f"--ips: {name!r} has no IPv4 address ({e}); correct it, or write the number"
+            f"{option}: {name!r} has no IPv4 address ({e}); correct it, or write the number"
         ) from e
 
 
@@ -94,5 +125,5 @@ def _address_towards(other: str) -> str:
         try:
             s.connect((other, 9))
         except OSError as e:
-            raise ConfigError(f"--ips: there is no route to {other} ({e}); check the network") from e
+            raise ConfigError(f"there is no route to {other} ({e}); check the network") from e
         return str(s.getsockname()[0])

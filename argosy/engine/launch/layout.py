@@ -11,9 +11,10 @@ from argosy.engine.launch import devices, hosts, ports
 from argosy.engine.launch.configuration import Configuration
 
 _DEFAULT_START_PORT = 6070
+TIMELINE = ("ARGOSY_TIMELINE", "ARGOSY_TIMELINE_STEPS")
 _PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 # Left by an outer job or set for another machine; a rank must not read them as its own.
-_NOT_INHERITED = ("ARGOSY_STORE_FD", "FLAGS_selected_gpus", *_PROXIES)
+NOT_INHERITED = ("ARGOSY_STORE_FD", "FLAGS_selected_gpus", *_PROXIES)
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,12 @@ class Rank:
     environ: Mapping[str, str]
     shown: tuple[str, ...]
     """The variables of the table, in its order."""
+    role: str = "rank"
+    """In a job with parameter servers: server or worker."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.role} {self.rank}"
 
 
 @dataclass(frozen=True)
@@ -61,16 +68,23 @@ class Placed:
 
 def plan(config: Configuration, environ: Mapping[str, str], num_gpus: int | None = None) -> Layout:
     """Check the configuration against this host; nothing is started."""
-    if config.timeline is not None and os.path.exists(config.timeline) and not os.path.isdir(config.timeline):
-        raise ConfigError(f"--timeline={config.timeline} is a file; name a directory, which may be new")
+    check_timeline(config)
     counted = devices.count_gpus() if num_gpus is None else num_gpus
     share = devices.share(config, counted, environ)
     index, addresses = hosts.addresses(config)
-    start_port = _start_port(config, environ, len(share.of_rank))
+    first = start_port(config, environ, len(share.of_rank))
+    if first is None and len(addresses) > 1:
+        first = _DEFAULT_START_PORT
     token = environ.get("ARGOSY_JOB_TOKEN")
     if len(addresses) == 1:
         token = token or os.urandom(16).hex()
-    return Layout(config, environ, share, index, addresses, start_port, token)
+    return Layout(config, environ, share, index, addresses, first, token)
+
+
+def check_timeline(config: Configuration) -> None:
+    """Raise unless the timeline's directory is one, or is to be made."""
+    if config.timeline is not None and os.path.exists(config.timeline) and not os.path.isdir(config.timeline):
+        raise ConfigError(f"--timeline={config.timeline} is a file; name a directory, which may be new")
 
 
 def place(layout: Layout, restart: int) -> Placed:
@@ -85,17 +99,16 @@ def place(layout: Layout, restart: int) -> Placed:
     return Placed(ranks, endpoints, store)
 
 
-def _start_port(config: Configuration, environ: Mapping[str, str], num_local: int) -> int | None:
+def start_port(config: Configuration, environ: Mapping[str, str], num: int) -> int | None:
+    """--start_port, else FLAGS_START_PORT, if so many ports from there on exist."""
     start = config.start_port
     if start is None and (text := environ.get("FLAGS_START_PORT")):
         if not text.isdecimal():
             raise ConfigError(f"FLAGS_START_PORT={text!r} is no port; use a number such as 6070, or unset it")
         start = int(text)
-    if start is None and len(config.ips) > 1:
-        start = _DEFAULT_START_PORT
-    if start is not None and not 1 <= start <= 65535 - num_local:
+    if start is not None and not 1 <= start <= 65535 - num:
         raise ConfigError(
-            f"ports from {start} on do not suffice for {num_local} ranks; use a smaller --start_port"
+            f"ports from {start} on do not suffice for {num} processes; use a smaller --start_port"
         )
     return start
 
@@ -136,20 +149,36 @@ def _common(layout: Layout, restart: int, endpoints: tuple[str, ...], master: st
         "TORCHELASTIC_RESTART_COUNT": str(restart),
         "TORCHELASTIC_MAX_RESTARTS": str(layout.config.max_restarts),
     }
-    if "OMP_NUM_THREADS" not in layout.environ:
-        own["OMP_NUM_THREADS"] = str(max(1, num_cores() // layout.num_local))
-    if "TORCH_CPP_LOG_LEVEL" not in layout.environ:
-        own["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # else a lost peer fills the log with frames of C++
     if layout.token:
         own["ARGOSY_JOB_TOKEN"] = layout.token
-    if layout.config.timeout_s is not None:
-        own["ARGOSY_COLLECTIVE_TIMEOUT_S"] = f"{layout.config.timeout_s:g}"
-    if layout.config.log_level is not None:
-        own["ARGOSY_LOG"] = layout.config.log_level
-    if layout.config.timeline is not None:
-        own["ARGOSY_TIMELINE"] = os.path.abspath(layout.config.timeline)
-    if layout.config.timeline_steps is not None:
-        own["ARGOSY_TIMELINE_STEPS"] = layout.config.timeline_steps
+    own |= variables_of_torch(layout.environ, max(1, num_cores() // layout.num_local))
+    return own | variables_of_options(layout.config) | timeline_variables(layout.config)
+
+
+def variables_of_torch(environ: Mapping[str, str], threads: int) -> dict[str, str]:
+    """What torch is told, except where the user has told it something else."""
+    own = {"OMP_NUM_THREADS": str(threads)}
+    own["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # else a lost peer fills the log with frames of C++
+    return {name: value for name, value in own.items() if name not in environ}
+
+
+def variables_of_options(config: Configuration) -> dict[str, str]:
+    """--timeout and --log_level."""
+    own = {}
+    if config.timeout_s is not None:
+        own["ARGOSY_COLLECTIVE_TIMEOUT_S"] = f"{config.timeout_s:g}"
+    if config.log_level is not None:
+        own["ARGOSY_LOG"] = config.log_level
+    return own
+
+
+def timeline_variables(config: Configuration) -> dict[str, str]:
+    """--timeline and --timeline_steps."""
+    own = {}
+    if config.timeline is not None:
+        own["ARGOSY_TIMELINE"] = os.path.abspath(config.timeline)
+    if config.timeline_steps is not None:
+        own["ARGOSY_TIMELINE_STEPS"] = config.timeline_steps
     return own
 
 
@@ -180,7 +209,7 @@ def _rank(
     }
     if rank == 0 and store is not None:
         own["ARGOSY_STORE_FD"] = str(store.fileno())
-    inherited = {k: v for k, v in layout.environ.items() if k not in _NOT_INHERITED}
+    inherited = {k: v for k, v in layout.environ.items() if k not in NOT_INHERITED}
     return Rank(rank, local, inherited | own, shown)
 
 

@@ -1,15 +1,15 @@
-"""The files of a run: workerlog.N of each rank, endpoints.log, fleetrun.log. Old ones are kept aside."""
+"""The files of a run: workerlog.N, serverlog.N, endpoints.log, fleetrun.log. Old ones are kept aside."""
 
 # SPDX-License-Identifier: Apache-2.0
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from argosy.engine.errors import ConfigError
 
 KEPT = 5
 OWN_LOG = "fleetrun.log"
-_CURRENT = re.compile(r"workerlog\.\d+|endpoints\.log|fleetrun\.log")
+_CURRENT = re.compile(r"(?:worker|server)log\.\d+|endpoints\.log|fleetrun\.log")
 
 
 def prepare(log_dir: str) -> None:
@@ -31,18 +31,21 @@ def rotate(log_dir: str, keep: str = "") -> None:
     All of them, also those of ranks that the next run does not have: what lies there belongs together.
     """
     for name in sorted(filter(_CURRENT.fullmatch, os.listdir(log_dir))):
-        if name == keep:
-            continue
-        path = os.path.join(log_dir, name)
-        for number in range(KEPT - 1, 0, -1):
-            if os.path.exists(f"{path}.{number}"):
-                os.replace(f"{path}.{number}", f"{path}.{number + 1}")
-        os.replace(path, f"{path}.1")
+        if name != keep:
+            set_aside(os.path.join(log_dir, name))
 
 
-def worker_log(log_dir: str, local_rank: int) -> str:
-    """Where a rank's stdout and stderr go."""
-    return os.path.join(log_dir, f"workerlog.{local_rank}")
+def set_aside(path: str) -> None:
+    """Give a file the number 1, and those before it the next number."""
+    for number in range(KEPT - 1, 0, -1):
+        if os.path.exists(f"{path}.{number}"):
+            os.replace(f"{path}.{number}", f"{path}.{number + 1}")
+    os.replace(path, f"{path}.1")
+
+
+def process_log(log_dir: str, role: str, local_rank: int) -> str:
+    """Where the stdout and stderr of a process of this host go."""
+    return os.path.join(log_dir, f"{'serverlog' if role == 'server' else 'workerlog'}.{local_rank}")
 
 
 def own_log(log_dir: str) -> str:
@@ -50,11 +53,11 @@ def own_log(log_dir: str) -> str:
     return os.path.join(log_dir, OWN_LOG)
 
 
-def write_endpoints(log_dir: str, endpoints: Sequence[str]) -> str:
-    """Paddle's endpoints.log: a header, then one endpoint per line; gives its path."""
+def write_endpoints(log_dir: str, lists: Mapping[str, Sequence[str]]) -> str:
+    """Paddle's endpoints.log: the variable's name, then one endpoint per line; gives its path."""
     path = os.path.join(log_dir, "endpoints.log")
     with open(path, "w") as f:
-        f.write("PADDLE_TRAINER_ENDPOINTS: \n" + "\n".join(endpoints))
+        f.write("\n".join(f"{name}: \n" + "\n".join(endpoints) for name, endpoints in lists.items()))
     return path
 
 

@@ -1,4 +1,4 @@
-"""Show on the console what the ranks write to their logs: rank 0 as it is, the others with a prefix."""
+"""Show on the console what processes write to their logs, with a prefix where it is not clear whose it is."""
 
 # SPDX-License-Identifier: Apache-2.0
 import os
@@ -44,16 +44,19 @@ class _Tail:
 class Mirror:
     """A thread that copies logs to stdout until `finish`; the ranks never wait for it."""
 
-    def __init__(self, paths: Sequence[tuple[int, str]]) -> None:
-        """`paths`: rank and log of each rank to show; the first one has no prefix."""
-        several = len(paths) > 1
-        self._tails = [
-            _Tail(os.open(path, os.O_RDONLY), b"" if i == 0 else b"[rank %d] " % rank, several)
-            for i, (rank, path) in enumerate(paths)
-        ]
+    def __init__(self, paths: Sequence[tuple[str, str]]) -> None:
+        """`paths`: prefix and log of each process to show."""
+        self._several = len(paths) > 1
+        self._tails: list[_Tail] = []
+        for prefix, path in paths:
+            self.add(prefix, path)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
         self._thread.start()
+
+    def add(self, prefix: str, path: str) -> None:
+        """Show this log, too: a process was started anew and writes to a new file."""
+        self._tails.append(_Tail(os.open(path, os.O_RDONLY), prefix.encode(), self._several))
 
     def finish(self, timeout_s: float) -> bool:
         """The ranks have ended: show what is left; True as soon as all is shown."""

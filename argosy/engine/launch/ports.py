@@ -4,6 +4,7 @@
 import contextlib
 import errno
 import os
+import random
 import socket
 import time
 
@@ -19,7 +20,25 @@ def free_ports(address: str, count: int) -> list[int]:
     return ports
 
 
-def listen(address: str, port: int, patience_s: float = 0.0) -> socket.socket:
+def lasting_ports(address: str, count: int) -> list[int]:
+    """Free ports that nobody gets by chance while their owner is restarted.
+
+    That is, none of those that the kernel gives to clients: one that knocks at its own host's port, while
+    nobody listens there, can be given this very port and then talks to itself.
+    """
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+        low, high = map(int, f.read().split())
+    outside = [p for p in range(10_000, 65_536) if not low <= p <= high]
+    found: list[int] = []
+    for port in random.SystemRandom().sample(outside, len(outside)):
+        if len(found) == count:
+            break
+        with contextlib.suppress(OSError), socket.create_server((address, port)):
+            found.append(port)
+    return found + free_ports(address, count - len(found))
+
+
+def listen(address: str, port: int, patience_s: float = 0.0, option: str = "--start_port") -> socket.socket:
     """A socket that listens at exactly this address; 0 is any free port."""
     deadline = time.monotonic() + patience_s
     while True:
@@ -32,11 +51,9 @@ def listen(address: str, port: int, patience_s: float = 0.0) -> socket.socket:
             if e.errno == errno.EADDRINUSE:
                 raise ConfigError(
                     f"port {port} of {address} is in use{_holder(port)}; end that process or choose another "
-                    "port with --start_port"
+                    f"port with {option}"
                 ) from e
-            raise ConfigError(
-                f"cannot listen at {address}:{port}: {e.strerror}; try another --start_port"
-            ) from e
+            raise ConfigError(f"cannot listen at {address}:{port}: {e.strerror}; try another {option}") from e
 
 
 def _holder(port: int) -> str:

@@ -1,4 +1,4 @@
-"""Say why a job failed: which rank was first, how it ended, what it raised, the end of its log."""
+"""Say why a job failed: which process was first, how it ended, what it raised, the end of its log."""
 
 # SPDX-License-Identifier: Apache-2.0
 import os
@@ -21,6 +21,9 @@ _HINTS: dict[int, str] = {
     signal.SIGBUS: "often /dev/shm is full; see df /dev/shm",
     signal.SIGTERM: "ended from outside, not by fleetrun",
 }
+_EARLY_SERVER = (
+    "it ended by itself while workers still ran; a server stays in fleet.run_server() until it is told to end"
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class Death:
-    """How a rank ended."""
+    """How a process ended."""
 
     rank: Rank
     pid: int
@@ -62,6 +65,8 @@ class Death:
     @property
     def hint(self) -> str:
         """What such an end often means."""
+        if self.rank.role == "server" and self.code == 0:
+            return _EARLY_SERVER
         number = self.code - 128 if self.code > 128 else -self.code  # 137: a shell in between saw SIGKILL
         return _HINTS.get(number, "")
 
@@ -103,12 +108,13 @@ def cause(failures: Sequence[Death]) -> Death:
     return (own or [d for d in failures if not d.is_consequence] or failures)[0]
 
 
-def text(failures: Sequence[Death], size: int, ended_by_us: Sequence[int]) -> str:
-    """The whole report; `failures` in the order in which they happened."""
+def text(failures: Sequence[Death], size: int, ended_by_us: Sequence[Rank]) -> str:
+    """The whole report; `failures` in the order in which they happened, `size` is that of the cause's kind."""
     first = cause(failures)
     number = f", first of {len(failures)} failures" if len(failures) > 1 else ""
     out = [
-        f"RankFailed: rank {first.rank.rank} of {size} on {socket.gethostname()} ended with {first} "
+        f"{first.rank.role.capitalize()}Failed: {first.rank.name} of {size} on {socket.gethostname()} "
+        f"ended with {first} "
         f"(pid {first.pid}){number}; log: {first.log}"
     ]
     if first.hint:
@@ -129,9 +135,14 @@ def text(failures: Sequence[Death], size: int, ended_by_us: Sequence[int]) -> st
                 else what
             )
             out.append(
-                f"  also: rank {death.rank.rank} ended with {death} (pid {death.pid}){what}; log: {death.log}"
+                f"  also: {death.rank.name} ended with {death} (pid {death.pid}){what}; log: {death.log}"
             )
     if ended_by_us:
-        names = ", ".join(map(str, ended_by_us))
-        out.append(f"  ended by fleetrun for that reason: rank{'s' * (len(ended_by_us) > 1)} {names}")
+        out.append(f"  ended by fleetrun for that reason: {names(ended_by_us)}")
     return "\n".join(out)
+
+
+def names(ranks: Sequence[Rank]) -> str:
+    """`ranks 0, 2`, or `server 1, workers 0, 2`."""
+    kinds = {role: [str(r.rank) for r in ranks if r.role == role] for role in sorted({r.role for r in ranks})}
+    return ", ".join(f"{role}{'s' * (len(found) > 1)} {', '.join(found)}" for role, found in kinds.items())

@@ -10,11 +10,13 @@ from types import FrameType
 
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
-from argosy.engine.launch import configuration, logs, report, say, target
-from argosy.engine.launch.attempt import Attempt, Events, Signalled
+from argosy.engine.launch import configuration, logs, ps_job, ps_layout, report, say, target
+from argosy.engine.launch.attempt import Attempt
 from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.guard import Guard
 from argosy.engine.launch.layout import Layout, Placed, num_cores, place, plan, table
+from argosy.engine.launch.processes import Events, Signalled
+from argosy.engine.launch.ps_job import PsJob
 from argosy.engine.launch.say import logger
 
 QUICK_S = 3.0
@@ -22,23 +24,43 @@ QUICK_S = 3.0
 
 
 def run(config: Configuration, num_gpus: int | None = None, environ: Mapping[str, str] | None = None) -> int:
-    """Start the ranks of this host and wait for their end.
+    """Start the processes of this host and wait for their end.
 
-    Gives 0 (all ended well), 1 (a rank failed), or 128 + the number of the signal that ended the
+    Gives 0 (all ended well), 1 (one failed), or 128 + the number of the signal that ended the
     job. Raises ConfigError, with nothing started, if the job makes no sense on this host.
     """
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError("a job can only be run from the main thread: only it gets signals; call it there")
+    environ = env.variables() if environ is None else environ
+    if configuration.mode(config) == "ps":
+        return _run_with_servers(config, environ)
     command = target.command(config)
-    layout = plan(config, env.variables() if environ is None else environ, num_gpus)
+    layout = plan(config, environ, num_gpus)
     logs.prepare(config.log_dir)
     say.out(configuration.shown(config))
     with Guard() as guard, _signals() as events:
         placed = place(layout, restart=0)  # after the guard, which must not hold the socket; it may raise
         logs.rotate(config.log_dir)
+
+        def prepare(placed: Placed) -> Attempt:
+            return Attempt(placed=placed, command=command, config=config, guard=guard, events=events)
+
         with say.kept_in(logs.own_log(config.log_dir)):
             _say_what_is_odd(layout)
-            return _run_with_restarts(layout, placed, lambda p: Attempt(p, command, config, guard, events))
+            return _run_with_restarts(layout, placed, prepare)
+
+
+def _run_with_servers(config: Configuration, environ: Mapping[str, str]) -> int:
+    command = target.command(config)
+    layout = ps_layout.plan(config, environ)
+    logs.prepare(config.log_dir)
+    say.out(configuration.shown(config))
+    with Guard() as guard, _signals() as events:
+        logs.rotate(config.log_dir)
+        with say.kept_in(logs.own_log(config.log_dir)):
+            return ps_job.run(
+                PsJob(layout=layout, command=command, config=config, guard=guard, events=events)
+            )
 
 
 def _say_what_is_odd(layout: Layout) -> None:
@@ -95,7 +117,8 @@ def _say_start(config: Configuration, placed: Placed) -> None:
     )
     logger.info(
         "details about PADDLE_TRAINER_ENDPOINTS can be found in %s, and detail running logs maybe found in %s",
-        *(logs.write_endpoints(config.log_dir, placed.endpoints), logs.worker_log(config.log_dir, 0)),
+        logs.write_endpoints(config.log_dir, {"PADDLE_TRAINER_ENDPOINTS": placed.endpoints}),
+        logs.process_log(config.log_dir, "rank", 0),
     )
 
 

@@ -25,6 +25,8 @@ class OpSpec:
     paddle_name: str
     communicates: bool = False
     """True: all ranks must run it, in the same order."""
+    acts: bool = False
+    """True: it does something outside of the program, so that it is run although nobody reads its result."""
     lasting: bool = False
     """True: its result lies in memory that outlasts the step or that others read; nobody may write into it."""
 

@@ -49,7 +49,7 @@ class GatherSparseGradients(Pass):
             return Report(0, f"one rank: {len(todo)} sparse gradients are complete already")
         changed, left = 0, []
         for table, gradient in todo:
-            lookups, reason = _lookups(gradient)
+            lookups, reason = lookups_of(gradient)
             if reason:
                 left.append(f"{table.name} left to all_reduce: {reason}")
                 continue
@@ -61,7 +61,7 @@ class GatherSparseGradients(Pass):
         return Report(changed, "; ".join([done, *left]))
 
 
-def _lookups(gradient: fx.Node) -> tuple[list[fx.Node], str]:
+def lookups_of(gradient: fx.Node) -> tuple[list[fx.Node], str]:
     """The lookups whose gradients this one is the sum of, or why it is not such a sum."""
     found: dict[fx.Node, None] = {}
     parts = [gradient]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,13 +23,15 @@ from argosy.engine.ir.show import op_name
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
 from argosy.engine.log import logger
-from argosy.engine.runtime import timeline
+from argosy.engine.runtime import remote, timeline
 from argosy.engine.runtime.codegen import Step
 from argosy.engine.runtime.compile import CPU, Compiled, Feed, compile_program, feed_of
+from argosy.engine.runtime.dataset_training import Dataset, FetchHandler, Printed, run_dataset
 from argosy.engine.runtime.flags import flag
 from argosy.engine.runtime.memory import keep_freed_memory
 from argosy.engine.runtime.peak import MemoryReport
 from argosy.engine.runtime.scope import Scope, global_scope
+from argosy.engine.runtime.serve import serve
 
 FeedLike = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
@@ -54,7 +57,7 @@ class OneElement(np.ndarray[Any, Any]):
 
 
 class Executor:
-    """Runs programs; compiles a program once for each version and list of fetches."""
+    """Runs programs; compiles a program once for each version and list of fetches. Threads may share one."""
 
     def __init__(self, place: Any = None) -> None:
         self.place = place
@@ -62,6 +65,10 @@ class Executor:
         self._compiled: weakref.WeakKeyDictionary[Program, dict[Any, Compiled]] = weakref.WeakKeyDictionary()
         self._last_run: weakref.WeakKeyDictionary[Program, Compiled] = weakref.WeakKeyDictionary()
         self._generators: weakref.WeakKeyDictionary[Program, torch.Tensor] = weakref.WeakKeyDictionary()
+        self._for_inference: weakref.WeakKeyDictionary[Program, tuple[int, Program]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._lock = threading.RLock()
         timeline.start_if_asked()
 
     def run(
@@ -87,13 +94,18 @@ class Executor:
         build = getattr(program, "build", None)  # a CompiledProgram has its own
         program = _program(program)
         scope = scope or global_scope()
+        if program.serving is not None:
+            serve(program, scope)
+            return []
+        connected = remote.begin(program, scope) if program.remote is not None else None
         fetches = _fetches(program, fetch_list)
         compiled = self._compile(program, fetches, use_prune, build or program.build)
         recorded = timeline.begin(compiled, program.name)
         values = _feed_values(program, compiled, feed)
         if self.device != CPU:
             values = [v.to(self.device, non_blocking=True) for v in values]
-        states = compiled.state_values(scope)
+        with self._lock:
+            states = compiled.state_values(scope)
         if compiled.runs == 1:
             keep_freed_memory()
         _write_rates(program, scope)
@@ -101,22 +113,69 @@ class Executor:
             _agree(program, compiled)
         step = compiled.step if recorded is None else compiled.timed.step
         out = self._call(program, compiled, step, [*values, *states])
-        compiled.runs += 1
-        self._last_run[program] = compiled
+        with self._lock:
+            compiled.runs += 1
+            self._last_run[program] = compiled
         if compiled.runs == 1 and compiled.trains and logger.isEnabledFor(logging.INFO):
             logger.info("%s", self.memory_report(program).line())
         if compiled.schedule and not compiled.made:
             world().count_step()
         for name, value in zip(compiled.made, out[len(fetches) :], strict=True):
             scope.put(name, value)
-        for _, scheduler in program.lr_schedulers:
-            if getattr(scheduler, "steps_by_itself", False):
-                scheduler.step()
+        with self._lock:
+            remote.step_schedulers(program, connected)
         found: list[Any] = [v.clone() if c else v for v, c in zip(out, compiled.copied, strict=False)]
         found = [_to_numpy(v) for v in found] if return_numpy else found
         if recorded is not None:
             timeline.end(recorded)
         return found
+
+    def train_from_dataset(
+        self,
+        program: Program | None = None,
+        dataset: Dataset | None = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Sequence[Variable | str] | Variable | str | None = None,
+        fetch_info: Sequence[str] | str | None = None,
+        print_period: int = 100,
+        fetch_handler: FetchHandler | None = None,
+    ) -> None:
+        """Run the program on every batch of a dataset, in `thread` threads that share the scope.
+
+        `thread=0`: as many as the dataset has readers. Every `print_period` batches `fetch_list` is printed,
+        under the titles `fetch_info`; `debug` prints at the end where the time went.
+        """
+        printed = Printed.of(fetch_list, fetch_info, print_period)
+        given, prefetch = program or default_main_program(), _program(program).prefetch
+        scope = scope or global_scope()
+        run_dataset(self, given, prefetch, dataset, scope, thread, debug, printed, fetch_handler)
+
+    def infer_from_dataset(
+        self,
+        program: Program | None = None,
+        dataset: Dataset | None = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Sequence[Variable | str] | Variable | str | None = None,
+        fetch_info: Sequence[str] | str | None = None,
+        print_period: int = 100,
+        fetch_handler: FetchHandler | None = None,
+    ) -> None:
+        """`train_from_dataset` of the program for testing: no backward, no updates; counts such as auc's go on."""
+        printed = Printed.of(fetch_list, fetch_info, print_period)
+        given, scope = self._inference(_program(program)), scope or global_scope()
+        run_dataset(self, given, given.prefetch, dataset, scope, thread, debug, printed, fetch_handler)
+
+    def exchanges(self, program: Program | None = None) -> bool:
+        """True if a run of the program exchanges something with other ranks, or waits for them on the servers."""
+        build = getattr(program, "build", None)
+        program = _program(program)
+        if program.remote is not None and program.remote[0].mode in ("sync", "half_async"):
+            return True
+        return bool(self._compile(program, [], False, build or program.build).schedule)
 
     def memory_report(self, program: Program | None = None) -> MemoryReport:
         """How much memory the last run of a program took at its peak, where, and for what."""
@@ -140,11 +199,29 @@ class Executor:
             self._generators[program] = state
 
     def close(self) -> None:
-        """Forget what was compiled."""
+        """Forget what was compiled; a trainer leaves its parameter servers."""
+        remote.leave()
         self._compiled.clear()
+        self._for_inference.clear()
         self._last_run.clear()
 
+    def _inference(self, program: Program) -> Program:
+        """The program without what trains or sends gradients; itself, if it does neither."""
+        if all(node.meta["role"] == "forward" for node in program.graph.nodes):
+            return program
+        version, made = self._for_inference.get(program, (-1, program))
+        if version != program.version:
+            made = program.clone(for_test=True)
+            self._for_inference[program] = (program.version, made)
+        return made
+
     def _compile(self, program: Program, fetches: list[Variable], use_prune: bool, build: Build) -> Compiled:
+        with self._lock:  # threads that come at once wait for the first
+            return self._compile_once(program, fetches, use_prune, build)
+
+    def _compile_once(
+        self, program: Program, fetches: list[Variable], use_prune: bool, build: Build
+    ) -> Compiled:
         checked = flag("FLAGS_check_nan_inf")
         key = (program.version, build, checked, use_prune, *(v.name for v in fetches))
         cache = self._compiled.setdefault(program, {})
@@ -183,7 +260,7 @@ class Executor:
 
         Each rank has a stream of its own, else all would drop out the same units; first values are the same.
         """
-        with torch.random.fork_rng(devices=[]):
+        with self._lock, torch.random.fork_rng(devices=[]):  # torch's generator is of the process
             if program in self._generators and not compiled.made:
                 torch.set_rng_state(self._generators[program])
             else:
@@ -200,7 +277,8 @@ def _agree(program: Program, compiled: Compiled) -> None:
     A rank that runs something else meanwhile is found by those who wait for it.
     """
     if not compiled.schedule:
-        _warn_if_alone(program, compiled)
+        if program.remote is None:
+            _warn_if_alone(program, compiled)
         return
     if world().size == 1 and compiled.trains:
         raise ProgramError(

@@ -111,19 +111,16 @@ def embedding_of_any_shape(
 ) -> Any:
     """The rows of a table `size` = [words, width] for ids of any shape: that shape + [width].
 
-    The id `padding_idx` gives zeros and trains nothing. The gradient is dense; is_sparse: ranks exchange
-    only the rows that they looked up.
+    The id `padding_idx` gives zeros and trains nothing. is_sparse: ranks exchange only the rows that they looked up; in
+    a job with parameter servers such a table, or one with is_distributed, lies there.
     """
-    if is_distributed:
-        raise ConfigError(
-            "embedding(is_distributed=True) needs a parameter server, which is not there yet; "
-            "use is_distributed=False: the table is then a parameter like any other"
-        )
     if len(size) != 2:
         raise ConfigError(f"embedding: size={list(size)}; give [number of words, width]")
     layer = LayerBuilder("embedding")
     table = layer.parameter(param_attr, list(size), dtype)
-    return look_up(input, table, padding_idx, is_sparse, layer.name)
+    if is_distributed:
+        table.is_distributed = True
+    return look_up(input, table, padding_idx, is_sparse or is_distributed, layer.name)
 
 
 def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = None) -> Any:

@@ -11,20 +11,12 @@ from argosy.distributed import fleet
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
+from tests.fusing import FUSIONS
 from tests.ranks import Nursery
 
-FUSIONS = (
-    "fuse_relu_depthwise_conv",
-    "fuse_bn_act_ops",
-    "fuse_bn_add_act_ops",
-    "fuse_elewise_add_act_ops",
-    "fuse_all_optimizer_ops",
-)
 SWITCHES: tuple[dict[str, Any], ...] = (
-    {},
     {"sync_nccl_allreduce": False, "nccl_comm_num": 2, "fuse_grad_size_in_MB": 0},
-    {"fuse_all_reduce_ops": False},
-    {"sync_batch_norm": True},
+    {"fuse_all_reduce_ops": False, "sync_batch_norm": True},
     {"fp16_allreduce": True},
     {"reduce": True},
 )

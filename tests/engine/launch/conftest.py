@@ -39,7 +39,7 @@ class Fleetrun:
 
     def script(self, text: str, name: str = "train.py") -> str:
         (self.directory / name).write_text(
-            "import os, sys, time, signal, subprocess\nrank = os.environ['RANK']\n" + text
+            "import os, sys, time, signal, subprocess\nrank = os.environ.get('RANK')\n" + text
         )
         return name
 
@@ -58,8 +58,8 @@ class Fleetrun:
         out, err = process.communicate(timeout=60)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
-    def log(self, local_rank: int, old: str = "") -> str:
-        return (self.directory / "log" / f"workerlog.{local_rank}{old}").read_text()
+    def log(self, local_rank: int, old: str = "", kind: str = "worker") -> str:
+        return (self.directory / "log" / f"{kind}log.{local_rank}{old}").read_text()
 
     def wait_for(self, name: str, timeout_s: float = 30.0) -> str:
         """What a rank has written to this file, as soon as it is there."""

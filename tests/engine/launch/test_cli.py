@@ -36,7 +36,7 @@ def test_the_list_of_options_is_a_decision() -> None:
         ),
         *("--run_mode", "--ips", "--host", "--start_port", "--servers", "--server_num", "--workers"),
         *("--worker_num", "--heter_workers", "--heter_worker_num", "--http_port"),
-        *("--timeline", "--timeline_steps"),
+        *("--timeline", "--timeline_steps", "--server_state", "--dead_worker", "--encrypt"),
     }
 
 
@@ -102,8 +102,28 @@ def test_devices_have_three_names(name: str) -> None:
             "--server_num=2, but --servers lists 1",
         ),
         (["--servers=a", "t.py"], "'a' is no endpoint; write host:port"),
-        (["--server_num=1", "--worker_num=1", "t.py"], "parameter-server jobs are not there yet"),
-        (["--run_mode=ps-heter", "t.py"], "--run_mode=ps-heter: parameter-server jobs are not there yet"),
+        (["--servers=a:0", "t.py"], "'a:0' is no endpoint; write host:port"),
+        (["--servers=:1", "t.py"], "':1' is no endpoint; write host:port"),
+        (["--servers=a:1,a:1", "t.py"], "a:1 stands there more than once"),
+        (["--servers=a:1", "--workers=a:b", "t.py"], "'a:b' is no endpoint; write host:port"),
+        (["--server_num=1", "t.py"], "--server_num=1 asks .* no workers are given; add --worker_num=N or"),
+        (["--worker_num=1", "t.py"], "no servers are given; add --server_num=N or --servers=host:port"),
+        (["--run_mode=ps", "t.py"], "--run_mode=ps asks for .* no servers are given"),
+        (["--encrypt", "t.py"], "--encrypt asks for .* no servers are given"),
+        (["--encrypt", "--nproc_per_node=2", "t.py"], "--nproc_per_node=2 asks .* --encrypt for parameter"),
+        (
+            ["--server_num=1", "--worker_num=3", "--workers=a,b", "t.py"],
+            "--worker_num=3, but --workers lists 2",
+        ),
+        (["--servers=a:1,b:1", "--worker_num=2", "t.py"], "--worker_num counts .* names a, b; list them too"),
+        (["--server_num=1", "--worker_num=1", "--gpus=0", "t.py"], "--gpus=0: workers .* leave it out"),
+        (["--server_num=1", "--worker_num=1", "--host=c", "t.py"], "--host=c is not among --servers and"),
+        (["--servers=a:1", "--workers=b:1", "--start_port=9", "t.py"], "have ports already; leave it out"),
+        (["--server_num=1", "--worker_num=1", "--server_state=", "t.py"], "names no directory; write"),
+        (["--dead_worker=stay", "t.py"], "invalid choice: 'stay'"),
+        (["--run_mode=ps-heter", "t.py"], "--run_mode=ps-heter: heter workers are not supported; use"),
+        (["--heter_worker_num=2", "t.py"], "--heter_worker_num=2: heter workers are not supported; use"),
+        (["--heter_workers=a:1", "t.py"], "--heter_workers=a:1: heter workers are not supported; use"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words: list[str], message: str) -> None:
@@ -120,6 +140,8 @@ def test_a_python_caller_gets_the_same_errors() -> None:
         Configuration("t.py", nproc_per_node=0)
     with pytest.raises(ConfigError, match="is no mode"):
         Configuration("t.py", run_mode="fast")
+    with pytest.raises(ConfigError, match="--dead_worker=stay; use end .* or drop"):
+        Configuration("t.py", server_num=1, worker_num=1, dead_worker="stay")
     with pytest.raises(ConfigError, match="is no level"):
         Configuration("t.py", log_level="loud")
     with pytest.raises(ConfigError, match="ips='a,b' is a str; write a tuple"):

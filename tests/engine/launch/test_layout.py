@@ -64,7 +64,7 @@ def test_a_start_port_counts_up(environ: dict[str, str]) -> None:
 def test_start_ports_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="FLAGS_START_PORT='x' is no port"):
         plan(Configuration("t.py"), {"FLAGS_START_PORT": "x"}, 0)
-    with pytest.raises(ConfigError, match="do not suffice for 4 ranks"):
+    with pytest.raises(ConfigError, match="do not suffice for 4 processes"):
         plan(Configuration("t.py", nproc_per_node=4, start_port=65534), {}, 0)
 
 

@@ -18,18 +18,20 @@ def test_the_last_five_runs_are_kept(tmp_path: Path) -> None:
 
 
 def test_logs_of_more_ranks_than_the_next_run_has_are_set_aside_too(tmp_path: Path) -> None:
-    names = ("workerlog.0", "workerlog.11", "endpoints.log", "fleetrun.log", "mine.log")
+    names = ("workerlog.0", "workerlog.11", "serverlog.1", "endpoints.log", "fleetrun.log", "mine.log")
     for name in names:
         (tmp_path / name).touch()
     logs.rotate(str(tmp_path), keep="fleetrun.log")
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        *("endpoints.log.1", "fleetrun.log", "mine.log", "workerlog.0.1", "workerlog.11.1"),
+        *("endpoints.log.1", "fleetrun.log", "mine.log", "serverlog.1.1", "workerlog.0.1", "workerlog.11.1"),
     ]
 
 
 def test_endpoints_are_written_as_paddle_does(tmp_path: Path) -> None:
-    path = logs.write_endpoints(str(tmp_path), ["a:1", "b:2"])
+    path = logs.write_endpoints(str(tmp_path), {"PADDLE_TRAINER_ENDPOINTS": ["a:1", "b:2"]})
     assert Path(path).read_text() == "PADDLE_TRAINER_ENDPOINTS: \na:1\nb:2"
+    logs.write_endpoints(str(tmp_path), {"S": ["s:1"], "T": ["a:1", "b:2"]})
+    assert Path(path).read_text() == "S: \ns:1\nT: \na:1\nb:2"
 
 
 def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.launch.ports import free_ports, listen
+from argosy.engine.launch.ports import free_ports, lasting_ports, listen
 
 
 def test_free_ports_are_different() -> None:
@@ -40,3 +40,11 @@ def test_a_port_that_is_let_go_in_a_moment_is_waited_for() -> None:
 def test_a_foreign_address_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot listen at 203.0.113.7:6070"):
         listen("203.0.113.7", 6070)
+
+
+def test_lasting_ports_are_none_that_the_kernel_gives_to_clients() -> None:
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+        low, high = map(int, f.read().split())
+    found = lasting_ports("127.0.0.1", 20)
+    assert len(set(found)) == 20
+    assert not [p for p in found if low <= p <= high or p < 10_000]

@@ -7,10 +7,13 @@ from argosy.engine.launch.layout import Rank
 from argosy.engine.launch.report import Death, Raised, cause, last_traceback, text
 
 
-def death(rank: int, code: int, what: str = "", log: str = "/nowhere") -> Death:
-    return Death(
-        Rank(rank, rank, {}, ()), 100 + rank, code, log, Raised(what, "t.py:1, in f") if what else None
-    )
+def ranks(*numbers: int, role: str = "rank") -> list[Rank]:
+    return [Rank(n, n, {}, (), role) for n in numbers]
+
+
+def death(rank: int, code: int, what: str = "", log: str = "/nowhere", role: str = "rank") -> Death:
+    raised = Raised(what, "t.py:1, in f") if what else None
+    return Death(ranks(rank, role=role)[0], 100 + rank, code, log, raised)
 
 
 LOST = "argosy.engine.errors.PeerLostError: rank 1 is gone"
@@ -43,7 +46,7 @@ def test_the_cause_is_the_first_that_did_not_just_lose_a_peer() -> None:
 
 
 def test_consequences_and_ended_ranks_have_a_line_each() -> None:
-    said = text([death(0, 1, LOST), death(1, -9)], size=4, ended_by_us=[2, 3]).splitlines()
+    said = text([death(0, 1, LOST), death(1, -9)], size=4, ended_by_us=ranks(2, 3)).splitlines()
     assert said[0].startswith("RankFailed: rank 1 of 4 on ")
     assert said[0].endswith(" ended with SIGKILL (pid 101), first of 2 failures; log: /nowhere")
     assert said[1] == "  killed from outside, often the kernel for lack of memory; see dmesg"
@@ -80,3 +83,16 @@ def test_a_syntax_error_is_found_without_a_traceback(tmp_path: Path) -> None:
         '  File "/home/me/train.py", line 2\n    y = = 2\n        ^\nSyntaxError: invalid syntax\n'
     )
     assert last_traceback(str(log)) == Raised("SyntaxError: invalid syntax", "/home/me/train.py:2")
+
+
+def test_servers_and_workers_are_named_as_such() -> None:
+    others = [*ranks(1, 0, role="worker"), *ranks(1, role="server")]
+    said = text([death(0, -9, role="server"), death(2, 1, role="worker")], 2, others)
+    assert said.startswith("ServerFailed: server 0 of 2 on ")
+    assert "  also: worker 2 ended with exit code 1 (pid 102); log: /nowhere\n" in said
+    assert said.endswith("  ended by fleetrun for that reason: server 1, workers 1, 0")
+
+
+def test_a_server_that_ends_by_itself_is_told_where_it_should_have_stayed() -> None:
+    assert "fleet.run_server()" in death(0, 0, role="server").hint
+    assert death(0, 0, role="worker").hint == ""

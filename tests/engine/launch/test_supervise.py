@@ -339,10 +339,7 @@ def test_a_console_that_nobody_reads_can_be_interrupted(fleetrun: Fleetrun) -> N
         (["-m", "nothing_here"], "error: no module 'nothing_here'"),
         (["--nproc_per_node=0", "train.py"], "error: --nproc_per_node=0"),
         (["--ips=203.0.113.7", "train.py"], "error: --ips=203.0.113.7: this host is not among them"),
-        (
-            ["--ips=127.0.0.1", "--worker_num=1", "--server_num=1", "train.py"],
-            "parameter-server jobs are not there",
-        ),
+        (["--worker_num=1", "train.py"], "no servers are given; add --server_num=N or --servers=host:port"),
         (["--ips=127.0.0.2", "--server_num=1", "train.py"], "asks for a collective job, --server_num=1 for"),
         (["--log_dir=train.py", "train.py"], "error: --log_dir=train.py: cannot write there"),
         (

@@ -1,7 +1,6 @@
 """The fused updates: each tensor as its own op updates it, with our kernel and without, in any order and dtype."""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,6 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from argosy.engine.kernels.library import _loaded, unavailable
 from argosy.engine.ops.adam import adam, adamw
 from argosy.engine.ops.fused_updates import FUSED
 from argosy.engine.ops.momentum import momentum
@@ -46,18 +44,6 @@ CASES = {
     "adamw": Case(adamw, 2, True, (0.9, 0.99, 1e-8)),
 }
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-
-
-@pytest.fixture(params=["own kernels", "torch's"])
-def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """With our library, if this machine can build it, and without."""
-    if request.param == "torch's":
-        monkeypatch.setenv("ARGOSY_KERNELS", "0")
-    _loaded.cache_clear()
-    if request.param == "own kernels" and (why := unavailable()):
-        pytest.skip(why)
-    yield str(request.param)
-    _loaded.cache_clear()
 
 
 class Model:

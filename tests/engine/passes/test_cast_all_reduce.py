@@ -186,21 +186,21 @@ def gradient(mine: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def mlp() -> Any:
-    x = paddle.static.data("x", [None, 3, 16, 16], "float32").reshape([-1, 768])
+    x = paddle.static.data("x", [6, 3, 16, 16], "float32").reshape([-1, 768])
     for size in (32, 32):
         x = paddle.static.nn.fc(x, size, activation="tanh")
     return classes(x)
 
 
 def convolutions() -> Any:
-    x = paddle.static.data("x", [None, 3, 16, 16], "float32")
+    x = paddle.static.data("x", [6, 3, 16, 16], "float32")
     for size in (8, 16, 16):
         x = paddle.static.nn.conv2d(x, size, 3, stride=2, padding=1, act="relu")
     return classes(x)
 
 
 def classes(x: Any) -> Any:
-    y = paddle.static.data("y", [None, 1], "int64")
+    y = paddle.static.data("y", [6, 1], "int64")
     return paddle.nn.functional.cross_entropy(paddle.static.nn.fc(x, 10), y)
 
 

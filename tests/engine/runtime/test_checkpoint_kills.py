@@ -1,6 +1,7 @@
 """Checkpoints and real kills: of one process at any moment, of one rank of two, and parts that are missing."""
 
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 import random
 import shutil
@@ -9,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,48 +24,21 @@ from argosy.engine.runtime import store
 from argosy.engine.runtime.checkpoint import Checkpoint, Position
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope
-from tests.ranks import Nursery
+from tests.engine.runtime import checkpoint_job
+from tests.ranks import Nursery, clean_environ
 
-ROOT = Path(__file__).parents[3]
-JOB = Path(__file__).with_name("checkpoint_job.py")
-
-
-_started: list["subprocess.Popen[str]"] = []
+JOB = checkpoint_job.__file__
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running() -> Iterator[None]:
-    yield
-    for process in _started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    _started.clear()
+def train() -> None:
+    """On a rank: the job with the test's arguments."""
+    sys.argv = ["checkpoint_job.py", *json.loads(os.environ["ARGUMENTS"])]
+    checkpoint_job.main()
 
 
-def start(folder: Path, *options: str, ranks: int = 1) -> "subprocess.Popen[str]":
-    """The job in a session of its own: alone, or under fleetrun with one restart."""
+def arguments(folder: Path, *options: str) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
-    launcher = ["-m", "argosy.distributed.launch", f"--nproc_per_node={ranks}", "--max_restarts=1"]
-    launcher += ["--log_dir", str(folder / "log")]
-    foreign = ("PADDLE_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "ARGOSY_", "TORCHELASTIC_")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    made = subprocess.Popen(
-        [sys.executable, *(launcher if ranks > 1 else []), str(JOB), str(folder), *options],
-        env=environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    _started.append(made)
-    return made
-
-
-def to_the_end(process: "subprocess.Popen[str]") -> str:
-    output, _ = process.communicate(timeout=200)
-    assert process.returncode == 0, output
-    return output
+    return {"ARGUMENTS": json.dumps([str(folder), *options])}
 
 
 def assert_equal_results(found: Path, wanted: Path, ranks: int = 1) -> None:
@@ -75,37 +48,49 @@ def assert_equal_results(found: Path, wanted: Path, ranks: int = 1) -> None:
         assert [name for name in one if not np.array_equal(one[name], other[name])] == []
 
 
-def test_killed_at_any_moment_it_goes_on_and_ends_equal(tmp_path: Path) -> None:
+def test_killed_at_any_moment_it_goes_on_and_ends_equal(tmp_path: Path, ranks: Nursery) -> None:
     # So wide a layer that saving takes longer than training: most kills hit a save.
     options = ("--hidden", "100000", "--every", "1")
-    straight = start(tmp_path / "straight", *options)
     kills = random.Random()
+    given = arguments(tmp_path / "killed", *options)
     for _ in range(3):
-        process = start(tmp_path / "killed", *options)
-        assert process.stdout is not None
-        while "step" not in process.stdout.readline():
-            assert process.poll() is None
-        time.sleep(kills.uniform(0, 0.4))
-        process.send_signal(kills.choice([signal.SIGKILL, signal.SIGTERM]))
-        process.communicate()
-        assert process.returncode < 0
+        with ranks.start(1, train, **given) as job:
+            job.wait_for(0, "step", 60)
+            time.sleep(kills.uniform(0, 0.4))
+            job.kill(0, kills.choice([signal.SIGKILL, signal.SIGTERM]))
+            assert job.end_of(0).code < 0
         parts = sorted((tmp_path / "killed" / "checkpoints").glob("step-*/rank-0-of-1.safetensors"))
         for path in parts:
             store.read_tensors(path)  # what is there under its name is whole
-    to_the_end(start(tmp_path / "killed", *options))
-    to_the_end(straight)
+    ranks.check(1, train, 200.0, **given)
+    ranks.check(1, train, 200.0, **arguments(tmp_path / "straight", *options))
     assert_equal_results(tmp_path / "killed", tmp_path / "straight")
     left = [p for p in (tmp_path / "killed" / "checkpoints").rglob("*") if p.name.endswith(".tmp")]
     assert left == []
 
 
-def test_fleetrun_restarts_a_job_whose_rank_was_killed_and_it_ends_equal(tmp_path: Path) -> None:
+def test_fleetrun_restarts_a_job_whose_rank_was_killed_and_it_ends_equal(
+    tmp_path: Path, ranks: Nursery
+) -> None:
     step = random.Random().randrange(3, 20)  # from the first checkpoint on: a second life has other seeds
-    to_the_end(start(tmp_path / "straight", ranks=2))
-    output = to_the_end(start(tmp_path / "killed", "--kill-step", str(step), "--kill-rank", "1", ranks=2))
-    assert "SIGKILL" in output
-    assert f"resumed at step {step // 3 * 3} " in output
-    assert_equal_results(tmp_path / "killed", tmp_path / "straight", ranks=2)
+    ranks.check(2, train, 200.0, **arguments(tmp_path / "straight"))
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    launch = [sys.executable, "-m", "argosy.distributed.launch", "--nproc_per_node=2", "--max_restarts=1"]
+    done = subprocess.run(
+        [*launch, "--log_dir", "log", JOB, ".", "--kill-step", str(step), "--kill-rank", "1"],
+        env=clean_environ() | {"OMP_NUM_THREADS": "1"},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "SIGKILL" in done.stdout
+    assert f"resumed at step {step // 3 * 3} " in done.stdout
+    assert_equal_results(folder, tmp_path / "straight", ranks=2)
 
 
 # --- what ranks make of missing parts ---------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 import torch
 
@@ -194,37 +195,29 @@ def test_a_timeline_shows_a_region_as_one_event(tmp_path: Path) -> None:
 
 # --- processes of their own ---------------------------------------------------------------------------
 
-SCRIPT = """
-import sys
-from tests.engine.runtime.test_inductor import *
-check_alike(trained(mlp, [feed(4, 8)] * 3, ""), trained(mlp, [feed(4, 8)] * 3, "inductor"))
-from torch._dynamo.utils import counters
-import psutil
-counted = dict(counters["inductor"]) if "torch._inductor.codecache" in sys.modules else {}
-print(json.dumps(counted | {"children": len(psutil.Process().children(recursive=True))}))
-"""
+
+def train_and_count() -> None:
+    """Train with Inductor and print what it counted, as the last line."""
+    check_alike(trained(mlp, [feed(4, 8)] * 3, ""), trained(mlp, [feed(4, 8)] * 3, "inductor"))
+    counted = {}
+    if "torch._inductor.codecache" in sys.modules:
+        from torch._dynamo.utils import counters
+
+        counted = dict(counters["inductor"])
+    print(json.dumps(counted | {"children": len(psutil.Process().children(recursive=True))}))
 
 
-def started(folder: Path, **environ: str) -> tuple[dict[str, int], str]:
-    """What a process that trains with Inductor counted, and what it said."""
-    base = clean_environ() | {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(folder)}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", SCRIPT],
-        env=base | environ,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    counted: dict[str, int] = json.loads(done.stdout)
-    return counted, done.stderr
+def started(ranks: Nursery, folder: Path) -> dict[str, int]:
+    """What a process that trains with Inductor counted."""
+    (said,) = ranks.check(1, train_and_count, 200.0, TORCHINDUCTOR_CACHE_DIR=str(folder))
+    counted: dict[str, int] = json.loads(said.splitlines()[-1])
+    return counted
 
 
-def test_a_second_start_compiles_nothing_and_leaves_no_process(folder: Path) -> None:
-    first, _ = started(folder)
+def test_a_second_start_compiles_nothing_and_leaves_no_process(ranks: Nursery, folder: Path) -> None:
+    first = started(ranks, folder)
     libraries = sorted(folder.rglob("*.so"))
-    second, _ = started(folder)
+    second = started(ranks, folder)
     assert libraries
     assert sorted(folder.rglob("*.so")) == libraries, "the compiler made nothing"
     assert second["fxgraph_cache_hit"] == 1
@@ -234,7 +227,20 @@ def test_a_second_start_compiles_nothing_and_leaves_no_process(folder: Path) -> 
 
 
 def test_without_a_compiler_the_nodes_run_one_by_one_and_one_warning_says_why(tmp_path: Path) -> None:
-    _, said = started(tmp_path, CXX="/nonexistent/g++")
+    """In a process of its own: torch looks for CXX while it is imported, and a rank has imported it already."""
+    script = f"from {__name__} import train_and_count; train_and_count()"
+    environ = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "CXX": "/nonexistent/g++"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        env=clean_environ() | environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    said = done.stdout
+    assert done.returncode == 0, said
     warnings = [line for line in said.splitlines() if line.startswith("WARNING")]
     assert len([line for line in warnings if "inductor" in line]) == 1
     assert "runs node by node" in said

@@ -144,8 +144,6 @@ def test_the_padding_of_an_embedding_is_zero_and_trains_nothing(layer_agrees: Ag
 
 def test_embedding_refuses_what_it_cannot_do() -> None:
     ids = layers.data("ids", [1], dtype="int64")
-    with pytest.raises(ConfigError, match="is_distributed=True\\) needs a parameter server"):
-        layers.embedding(ids, [7, 3], is_distributed=True)
     with pytest.raises(ConfigError, match="give \\[number of words, width\\]"):
         layers.embedding(ids, [7])
     with pytest.raises(ConfigError, match="padding_idx=7"):

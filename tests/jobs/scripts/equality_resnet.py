@@ -1,4 +1,4 @@
-"""ResNet18 at 32 px on N ranks or on one, and the same model with torch's DDP; for test_equality.py."""
+"""A ResNet of four blocks at 32 px on N ranks or on one, and the same model with torch's DDP; for test_equality.py."""
 
 # SPDX-License-Identifier: Apache-2.0
 import sys
@@ -20,6 +20,8 @@ import resnet  # noqa: E402  (the two folders hold scripts)
 import torch_resnet  # noqa: E402
 
 BATCH, STEPS, CLASSES, RATE = 12, 2, 10, 2.0**-7
+LAYERS = 10
+resnet.BLOCKS[LAYERS] = torch_resnet.BLOCKS[LAYERS] = [1, 1, 1, 1]  # one block of every shape of ResNet18
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -36,16 +38,16 @@ def share(whole: Arrays, rank: int, ranks: int) -> Arrays:
 def weights(dtype: str) -> torch_resnet.TorchResNet:
     """The torch model whose weights every run begins with."""
     torch.manual_seed(1)
-    return torch_resnet.TorchResNet(18, CLASSES).to(getattr(torch, dtype))
+    return torch_resnet.TorchResNet(LAYERS, CLASSES).to(getattr(torch, dtype))
 
 
 def train(dtype: str, wrap: Callable[[Any], Any], rank: int = 0, ranks: int = 1) -> Arrays:
     """The static program's losses, first gradients and last variables; `wrap` makes an optimizer fleet's."""
     scope, main, startup = paddle.static.Scope(), paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup), names.guard(), paddle.static.scope_guard(scope):
-        x = paddle.static.data("x", [None, 3, 32, 32], dtype)
-        y = paddle.static.data("y", [None, 1], "int64")
-        loss = paddle.nn.functional.cross_entropy(resnet.ResNet(18).net(x, CLASSES), y)
+        x = paddle.static.data("x", [BATCH // ranks, 3, 32, 32], dtype)
+        y = paddle.static.data("y", [BATCH // ranks, 1], "int64")
+        loss = paddle.nn.functional.cross_entropy(resnet.ResNet(LAYERS).net(x, CLASSES), y)
         _, pairs = wrap(paddle.optimizer.Momentum(RATE, 0.9, weight_decay=1e-4)).minimize(loss)
         exe = paddle.static.Executor()
         exe.run(startup)
@@ -62,7 +64,7 @@ def train(dtype: str, wrap: Callable[[Any], Any], rank: int = 0, ranks: int = 1)
 
 
 def _copy(model: torch_resnet.TorchResNet, scope: Any) -> None:
-    known = torch_resnet.paddle_names(18)
+    known = torch_resnet.paddle_names(LAYERS)
     for key, value in model.state_dict().items():
         if key in known:
             scope.find_var(known[key]).get_tensor().set(torch_resnet.as_paddle(key, value).numpy())
@@ -76,7 +78,7 @@ def train_with_ddp(dtype: str, rank: int, ranks: int, meeting: Path) -> Arrays:
     # It would send rank 0's statistics to the others in every step; neither Paddle nor we do.
     ddp = torch.nn.parallel.DistributedDataParallel(model, forward_sync_buffers=False)
     optimizer = torch.optim.SGD(ddp.parameters(), RATE, 0.9, weight_decay=1e-4)
-    known, found = torch_resnet.paddle_names(18), {}
+    known, found = torch_resnet.paddle_names(LAYERS), {}
     losses = []
     for step in range(STEPS):
         mine = {k: torch.from_numpy(v) for k, v in share(data(step, dtype), rank, ranks).items()}

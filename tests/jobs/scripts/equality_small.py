@@ -41,7 +41,7 @@ def classes(hidden: Any, y: Any) -> Any:
     return functional.cross_entropy(paddle.static.nn.fc(hidden, 4), y)
 
 
-# --- an MLP with every optimizer ----------------------------------------------------------------------
+# --- an MLP with many optimizers -----------------------------------------------------------------------
 
 
 def mlp(make: Callable[[], Any]) -> Callable[[Minimize], Any]:
@@ -57,8 +57,6 @@ def mlp(make: Callable[[], Any]) -> Callable[[Minimize], Any]:
 def _optimizers() -> dict[str, Callable[[], Any]]:
     make, clip, decay = paddle.optimizer, paddle.nn, paddle.regularizer.L2Decay(0.01)
     return {
-        "sgd": lambda: make.SGD(0.1),
-        "momentum": lambda: make.Momentum(0.1, 0.9),
         "momentum with decay": lambda: make.Momentum(0.1, 0.9, weight_decay=decay),
         "adam": lambda: make.Adam(0.01, epsilon=1e-4),  # else it divides noise by noise
         "global norm": lambda: make.Momentum(0.1, 0.9, grad_clip=clip.ClipGradByGlobalNorm(0.1)),

@@ -1,0 +1,1 @@
+"""From a program for one process to programs for trainers and parameter servers; transpiler and fleet use it."""

@@ -1,0 +1,7 @@
+"""Records of slots: text of a data generator into arrays by name, for training with parameter servers.
+
+file ─▶ pipe_command (a process) ─▶ lines of slots ─▶ Records ─▶ batches {name: array}
+read.py                            parse.py          records.py  batches.py
+"""
+
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,85 @@
+"""A slot: one of the named lists of numbers that every record has, and the variable that it feeds."""
+
+# SPDX-License-Identifier: Apache-2.0
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from argosy.engine.errors import ConfigError, DataError
+
+Array = np.ndarray[Any, Any]
+_DTYPES = {torch.float32: True, torch.int64: False}
+
+
+class SlotVariable(Protocol):
+    """The part of a program's Variable that a slot is made of; -1 in the shape is an unknown size."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> Sequence[int | None]: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def lod_level(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The name, kind of numbers and shape of one slot."""
+
+    name: str
+    is_float: bool
+    """float32, else int64."""
+    shape: tuple[int, ...]
+    """Of the variable; -1: any size."""
+    is_sequence: bool = False
+    """lod_level 1: the numbers of all records lie one behind the other."""
+
+    @classmethod
+    def of(cls, variable: SlotVariable) -> "Slot":
+        shape = tuple(-1 if size is None else int(size) for size in variable.shape)
+        if variable.dtype not in _DTYPES:
+            raise ConfigError(f"use_var {variable.name!r} is {variable.dtype}; a slot is float32 or int64")
+        if not shape or shape[1:].count(-1) > 1:
+            raise ConfigError(
+                f"use_var {variable.name!r} has shape {list(shape)}; "
+                "use one with a batch and at most one other unknown size"
+            )
+        return cls(variable.name, _DTYPES[variable.dtype], shape, variable.lod_level > 0)
+
+    def shaped(self, values: Array, rows: int) -> Array:
+        """The values of a batch, equally many for each of `rows` records, in the shape of the variable."""
+        wanted, count = self.shape[1:], values.size // rows
+        known = math.prod(size for size in wanted if size != -1)
+        rest, over = divmod(count, known)
+        if over == 0 and -1 in wanted:
+            return values.reshape(rows, *(rest if size == -1 else size for size in wanted))
+        if over == 0 and (rest == 1 or self.is_sequence):
+            return values.reshape(rows * rest, *wanted)
+        raise DataError(
+            f"slot {self.name!r}: a record has {count} values, the variable of shape {list(self.shape)} wants "
+            f"{known}; change the data generator, or the variable's shape"
+        )
+
+    def uneven(self, counts: Array) -> DataError:
+        """The error for records that have different numbers of values."""
+        return DataError(
+            f"slot {self.name!r}: records of one batch have {counts.min()} to {counts.max()} values, and Argosy has no "
+            "LoD tensors; pad them to one length in the data generator"
+        )
+
+
+def slots_of(variables: Sequence[SlotVariable]) -> tuple[Slot, ...]:
+    """The slots of a list of variables, in its order, which is that of the text."""
+    if not isinstance(variables, list | tuple) or not variables:
+        raise ConfigError(f"use_var is {variables!r}; give the list of variables that the records feed")
+    slots = tuple(Slot.of(variable) for variable in variables)
+    names = [slot.name for slot in slots]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"use_var names {twice} more than once; give each variable once")
+    return slots

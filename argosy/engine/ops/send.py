@@ -1,0 +1,87 @@
+"""What a trainer's program says to the parameter servers.
+
+    sent  = send(g, rate, blocks, rows, servers)         the gradient travels beside what follows
+    rows  = push_rows([ids…], [g…], rate, 1.0, table)    the same for a table: one row for each id
+    token = send_barrier([sent…])                        the step's gradients are complete
+    recv(w, token, blocks, rows, servers)                what is wanted
+    fetch_barrier([w…])                                  it has come
+
+In sync mode the servers update when every trainer's barrier has come, and answer what is wanted then. In async
+mode they update as gradients come, and `send_barrier` says only that nothing more follows in this step.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ps.trainer import current
+
+Ints = Sequence[int]
+Texts = Sequence[str]
+Tensors = Sequence[Tensor]
+
+
+def _send(grad: Tensor, rate: Tensor, blocks: Texts, rows: Ints, servers: Ints) -> Tensor:
+    current().send(grad, rate.item(), blocks, rows, servers)
+    return grad
+
+
+def _push_rows(ids: Tensors, grads: Tensors, rate: Tensor, factor: float, table: str) -> Tensor:
+    current().push_rows(table, ids, grads, rate.item() * factor)
+    return rate
+
+
+def _barrier(sent: Tensors) -> Tensor:
+    current().end_step()
+    return torch.empty(0)
+
+
+def _recv(x: Tensor, token: Tensor | None, blocks: Texts, rows: Ints, servers: Ints) -> Tensor:
+    current().want(x, blocks, rows, servers)
+    return x
+
+
+def _fetch(xs: Tensors) -> None:
+    current().fetch()
+
+
+def _lookup(ids: Tensors, table: str, dim: int) -> list[Tensor]:
+    return current().lookup(table, ids)
+
+
+def _fake_lookup(ids: Tensors, table: str, dim: int) -> list[Tensor]:
+    return [one.new_empty((*one.shape, dim), dtype=torch.float32) for one in ids]
+
+
+def _geo(params: Tensors, names: Texts, k_steps: int) -> None:
+    current().geo_step(params, names)
+
+
+_PLACES = "str[] blocks, int[] rows, int[] servers"
+send = declare(f"send(Tensor(a!) grad, Tensor rate, {_PLACES}) -> Tensor(a!)", _send, lambda grad, *_: grad)
+push_rows = declare(
+    "push_rows(Tensor[] ids, Tensor[] grads, Tensor rate, float factor, str table) -> Tensor",
+    _push_rows,
+    lambda ids, grads, rate, *_: torch.empty_like(rate),
+)
+send_barrier = declare("send_barrier(Tensor[] sent) -> Tensor", _barrier, lambda sent: torch.empty(0))
+recv = declare(f"recv(Tensor(a!) x, Tensor? token, {_PLACES}) -> Tensor(a!)", _recv, lambda x, *_: x)
+fetch_barrier = declare("fetch_barrier(Tensor(a!)[] xs) -> ()", _fetch, lambda xs: None)
+lookup_table = declare(
+    "distributed_lookup_table(Tensor[] ids, str table, int dim) -> Tensor[]", _lookup, _fake_lookup
+)
+geo_exchange = declare(
+    "geo_exchange(Tensor(a!)[] params, str[] names, int k_steps) -> ()", _geo, lambda *_: None
+)
+SPECS = (
+    OpSpec(send, _send, "send", acts=True),
+    OpSpec(push_rows, _push_rows, "send", acts=True),
+    OpSpec(send_barrier, _barrier, "send_barrier", acts=True),
+    OpSpec(recv, _recv, "recv"),
+    OpSpec(fetch_barrier, _fetch, "fetch_barrier", acts=True),
+    OpSpec(lookup_table, _lookup, "distributed_lookup_table"),
+    OpSpec(geo_exchange, _geo, "send", acts=True),
+)

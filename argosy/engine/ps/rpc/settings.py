@@ -1,0 +1,64 @@
+"""How trainers and parameter servers speak with each other, as the environment says."""
+
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import dataclass, fields
+
+from argosy.engine import env
+from argosy.engine.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The same values have to hold in every process of a job."""
+
+    send_threads: int = 12
+    """Threads of a server that run pushes."""
+    get_threads: int = 12
+    """Threads of a server that run pulls."""
+    prefetch_threads: int = 12
+    """Threads of a server that look up rows."""
+    deadline_s: float = 180.0
+    """How long a server may say nothing about a request."""
+    retry_times: int = 3
+    """How often a living server is asked again about a request that it does not answer."""
+    retry_s: float = 2.0
+    """When it is asked first; then after twice as long, and so on."""
+    heartbeat_s: float = 1.0
+    silent_s: float = 20.0
+    """A trainer that was not heard for so long is dead."""
+    token: str = ""
+    """What every process of the job knows and nobody else; empty: loopback addresses only."""
+    encrypt: bool = False
+    """CURVE instead of PLAIN."""
+    max_message_mb: int = 2048
+    notice_s: float = 10.0
+    """Who waits for a server says so this often."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.name == "retry_times" else 1 if isinstance(value, int) else 1e-3
+            if not isinstance(value, bool | str) and not value >= least:
+                raise ConfigError(f"{field.name} = {value!r} is too small; use {least} or more")
+        if self.encrypt and not self.token:
+            raise ConfigError("encryption without a job token: the keys are made of it; set ARGOSY_JOB_TOKEN")
+
+    @classmethod
+    def from_env(cls) -> "Settings":
+        """What FLAGS_rpc_* and ARGOSY_* say, else the defaults."""
+        return cls(
+            send_threads=env.number("FLAGS_rpc_send_thread_num", default=cls.send_threads),
+            get_threads=env.number("FLAGS_rpc_get_thread_num", default=cls.get_threads),
+            prefetch_threads=env.number("FLAGS_rpc_prefetch_thread_num", default=cls.prefetch_threads),
+            deadline_s=env.number("FLAGS_rpc_deadline", default=round(cls.deadline_s * 1000)) / 1000,
+            retry_times=env.number("FLAGS_rpc_retry_times", default=cls.retry_times),
+            heartbeat_s=env.seconds("ARGOSY_HEARTBEAT_S", cls.heartbeat_s),
+            silent_s=env.seconds("ARGOSY_PS_SILENT_S", cls.silent_s),
+            token=env.text("ARGOSY_JOB_TOKEN", cls.token),
+            encrypt=env.flag("ARGOSY_PS_ENCRYPT", cls.encrypt),
+            max_message_mb=env.number("ARGOSY_PS_MAX_MESSAGE_MB", default=cls.max_message_mb),
+        )
+
+    @property
+    def max_message_bytes(self) -> int:
+        return self.max_message_mb << 20

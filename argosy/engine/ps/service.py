@@ -1,0 +1,679 @@
+"""A parameter server: what it does with each kind of message.
+
+    sync         gradients wait in the round of their step; the mean of all trainers is applied, then all is answered
+    async        each gradient is applied as it comes (DC-ASGD: compensated for what has changed since)
+    half_async   as async; a barrier keeps the trainers in step
+    geo          trainers send changes, which are added
+
+It knows nothing of programs: `Updater` runs the optimizer, a table its own. Handlers run on the listener's pools,
+never on its I/O thread.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from argosy.engine.errors import ConfigError, ProgramError
+from argosy.engine.log import logger
+from argosy.engine.ps import messages
+from argosy.engine.ps.journal import Journal
+from argosy.engine.ps.meetings import Key, Meetings
+from argosy.engine.ps.messages import read
+from argosy.engine.ps.plan import Plan
+from argosy.engine.ps.rounds import Contribution, Round, Update
+from argosy.engine.ps.rpc.client import Client
+from argosy.engine.ps.rpc.listener import Handler, Listener, Request
+from argosy.engine.ps.rpc.settings import Settings
+from argosy.engine.ps.table.table import SparseTable
+
+_TICK_S = 0.5
+_LINGER_S = 10.0
+_TELL_S = 5.0
+_LOG_BYTES = 64 << 20
+
+
+class Updater(Protocol):
+    """Keeps the blocks of a server, and updates them."""
+
+    def values(self) -> Mapping[str, Tensor]:
+        """The blocks by name, to read."""
+
+    def apply(self, gradients: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
+        """One step of the optimizer with the mean gradients of all blocks."""
+
+    def apply_block(self, block: str, gradient: Tensor, rate: float, backup: Tensor | None) -> None:
+        """One step of the optimizer on one block."""
+
+    def initialised(self) -> None:
+        """The blocks have got their first values."""
+
+    def origins(self) -> dict[str, list[Any]]:
+        """Of each part of a variable of the whole program: [its name, the first row]."""
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Everything that must be kept: blocks and optimizer state."""
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+
+
+class Service:
+    """One server of a job."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        updater: Updater,
+        settings: Settings,
+        directory: Path | None = None,
+        drops_dead: bool = False,
+        stays: bool = False,
+        snapshot_s: float = 60.0,
+    ) -> None:
+        """`directory`: where to keep what must survive a kill. `drops_dead`: go on without a trainer that is silent.
+
+        `stays`: serve until `stop`, also when all trainers have left.
+        """
+        self.plan, self.number, self.updater, self.settings = plan, number, updater, settings
+        self.journal = Journal(directory) if directory else None
+        spills = any(table.memory_rows for table in plan.tables)
+        self._spilled = tempfile.TemporaryDirectory(prefix="argosy-rows-", dir=directory) if spills else None
+        place = Path(self._spilled.name) if self._spilled else None
+        self.tables = {table.name: SparseTable(table, place) for table in plan.tables}
+        self.step = 0
+        """How many steps are done: in sync mode of all trainers together, else the sum over the trainers."""
+        self.live = set(range(plan.trainers))
+        self.left: set[int] = set()
+        self.is_initialised = not plan.initialised_by_trainer
+        self._drops_dead, self._stays, self._snapshot_s = drops_dead, stays, snapshot_s
+        self._lock = threading.RLock()
+        self._block_locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._round = Round(1)
+        self._held: list[tuple[int, Request, Callable[[Request], None]]] = []
+        self._backups: dict[tuple[int, str], Tensor] = {}
+        self._marks: dict[tuple[int, str], int] = {}
+        self._boxes: dict[tuple[str, int], dict[int, Tensor]] = defaultdict(dict)
+        self._takers: dict[tuple[str, int], Request] = {}
+        self._meeting: list[tuple[Key, Request]] = []
+        self._meetings = Meetings(
+            lambda group: self.live if group == "trainers" else range(len(plan.endpoints))
+        )
+        self._totals: list[Tensor] = []
+        self._replayed: list[Tensor] = []
+        self._told = self._saved = time.monotonic()
+        self._failure = ""
+        self._failed_at: float | None = None
+        self._empty_since: float | None = None
+        self._restored_at: float | None = None
+        self._others: Client | None = None
+        self._lives: dict[int, str] = {}
+        self.listener = Listener(plan.endpoints[number], settings, self._handlers(), self.on_silent)
+        self._over = threading.Event()
+
+    def _handlers(self) -> dict[str, Handler]:
+        return {
+            "ping": Handler("io", lambda request: request.answer()),
+            "hello": Handler("io", self._hello),
+            "initialise": Handler("send", self._initialise),
+            "push": Handler("send", self._checked(self._push)),
+            "push_rows": Handler("send", self._checked(self._push_rows)),
+            "barrier": Handler("send", self._checked(self._barrier)),
+            "pull": Handler("get", self._checked(self._pull), repeatable=True),
+            "pull_rows": Handler("prefetch", self._checked(self._pull_rows), repeatable=True),
+            "pull_changes": Handler("get", self._checked(self._pull_changes)),
+            "meet": Handler("io", self._checked(self._meet)),
+            "post": Handler("io", self._checked(self._post)),
+            "take": Handler("io", self._checked(self._take)),
+            "state": Handler("get", self._state, repeatable=True),
+            "save": Handler("get", self._save),
+            "leave": Handler("io", self._leave),
+        }
+
+    def _checked(self, handle: Callable[[Request], None]) -> Callable[[Request], None]:
+        def checked(request: Request) -> None:
+            if self._failure:
+                request.refuse(self._failure)
+            else:
+                handle(request)
+
+        return checked
+
+    # --- life -----------------------------------------------------------------------------------------
+
+    @property
+    def is_restored(self) -> bool:
+        """True if there is the state of a server that was killed, to go on with."""
+        return self.journal is not None and self.journal.manifest is not None
+
+    def serve(self) -> None:
+        """Serve until all trainers have left, or `stop` is called."""
+        self._restore()
+        watcher = threading.Thread(target=self._watch, name="ps-watch", daemon=True)
+        watcher.start()
+        try:
+            self.listener.serve()
+        finally:
+            self._over.set()
+            watcher.join()
+            if self._others is not None:
+                self._others.close()
+            if self.journal is not None:
+                if self.is_initialised:
+                    self._snapshot()
+                self.journal.close()
+            for table in self.tables.values():
+                table.close()
+            if self._spilled is not None:
+                self._spilled.cleanup()
+        if self._failure:
+            raise ProgramError(self._failure)
+
+    def stop(self) -> None:
+        self.listener.stop()
+
+    def _watch(self) -> None:
+        """Twice a second: tell those who wait for whom, and write what is due."""
+        while not self._over.wait(_TICK_S):
+            now = time.monotonic()
+            self._look_for_unheard(now)
+            if self._is_over(now) or (self._failed_at is not None and now - self._failed_at > _LINGER_S):
+                self.stop()
+                return
+            if now - self._told >= _TELL_S:
+                self._told = now
+                self._tell()
+            is_due = self.plan.mode != "sync" and now - self._saved >= self._snapshot_s
+            if self.journal is not None and self.is_initialised and is_due:
+                self._snapshot()
+
+    def _tell(self) -> None:
+        with self._lock:
+            late = _named(self._round.missing(self.live))
+            for request in self._round.waiting():
+                request.tell(f"waits for {late}")
+            for _, request, _ in self._held:
+                request.tell(f"waits for {late}" if self.is_initialised else "waits for the first values")
+            for key, request in self._meeting:
+                request.tell(f"{key[1]}: waits for {_named(self._meetings.missing(key), key[0])}")
+            for box, request in self._takers.items():
+                request.tell(f"{box[0]}: waits for {_named(sorted(self.live - self._boxes[box].keys()))}")
+
+    def on_silent(self, trainer: int) -> None:
+        """A trainer has not been heard for long: go on without it, or end the job."""
+        if trainer not in self.live:
+            return
+        text = f"trainer {trainer} has been silent for {self.settings.silent_s:g} s"
+        if self._drops_dead:
+            logger.warning("%s; going on without it", text)
+            self._without(trainer)
+            return
+        if self._stays:  # a launcher watches the trainers: it starts this one anew, or ends the job
+            logger.warning("%s", text)
+            return
+        self._failure = (
+            f"{text}, so the job cannot go on; see its workerlog, start it anew (fleetrun --max_restarts=N) or let the "
+            "others go on without it (fleetrun --dead_worker=drop)"
+        )
+        logger.error("%s", self._failure)
+        self._failed_at = time.monotonic()
+        with self._lock:
+            waiting = [*self._round.waiting(), *(held[1] for held in self._held), *self._takers.values()]
+            for request in [*waiting, *(one for _, one in self._meeting)]:
+                if not request.is_answered:
+                    request.refuse(self._failure)
+            self._held = []
+
+    def _without(self, trainer: int) -> None:
+        """Nobody waits for this trainer any more."""
+        with self._lock:
+            self.live.discard(trainer)
+            self._round.forget(trainer)
+            self._advance()
+        self._meetings.check()
+        self._deliver()
+        if not self.live:
+            self._empty_since = time.monotonic()
+
+    def _look_for_unheard(self, now: float) -> None:
+        """A trainer that died while this server was being started anew is never heard."""
+        if self._restored_at is None or now - self._restored_at < self.settings.silent_s:
+            return
+        self._restored_at = None
+        for trainer in self.live - self.listener.alive().keys():
+            self.on_silent(trainer)
+
+    def _is_over(self, now: float) -> bool:
+        """True if all trainers have left, and have had time to get the answer: nobody is heard any more."""
+        if self.live or self._stays or self._empty_since is None:
+            return False
+        quiet = all(heard > 2 * self.settings.heartbeat_s for heard in self.listener.alive().values())
+        return quiet or now - self._empty_since > _LINGER_S
+
+    def _hello(self, request: Request) -> None:
+        hello = read(messages.Hello, request.meta)
+        blocks = [b.name for v in self.plan.dense for b in v.blocks]
+        ours = messages.Hello(self.plan.mode, self.plan.trainers, blocks, [t.name for t in self.plan.tables])
+        for what in ("mode", "trainers", "blocks", "tables"):
+            theirs, own = getattr(hello, what), getattr(ours, what)
+            if theirs != own:
+                raise ConfigError(
+                    f"{request.who} and this server disagree on {_difference(what, theirs, own)}"
+                )
+        if not 0 <= request.trainer < self.plan.trainers:
+            raise ConfigError(f"{request.who}: there are trainers 0 to {self.plan.trainers - 1}")
+        with self._lock:
+            trainer = request.trainer
+            if trainer not in self.live:
+                logger.warning("trainer %d is back", trainer)
+                self.live.add(trainer)
+                self.left.discard(trainer)
+            if self._lives.get(trainer) != request.client:
+                self._lives[trainer] = request.client
+                self._round.forget(trainer)
+            next_step = self._round.step + (1 if self._round.has_all_of(trainer) else 0)
+            if self.plan.mode not in ("sync", "half_async"):
+                next_step = 1
+        request.answer(messages.meta(messages.Welcome(next_step, self.is_initialised)))
+
+    def _leave(self, request: Request) -> None:
+        request.answer()
+        with self._lock:
+            self.left.add(request.trainer)
+            if self.journal is not None and self.journal.manifest is not None:
+                self.journal.append("left", {"trainer": request.trainer}, [])
+        self._without(request.trainer)
+
+    # --- gradients ------------------------------------------------------------------------------------
+
+    def _initialise(self, request: Request) -> None:
+        message = read(messages.Initialise, request.meta)
+        with self._lock:
+            if not self.is_initialised:
+                values = self.updater.values()
+                for name, value in zip(message.blocks, request.tensors, strict=True):
+                    _block(values, name).copy_(value.view_as(values[name]))
+                self.updater.initialised()
+                self._begin()
+        request.answer()
+
+    def _begin(self) -> None:
+        """There are values now: keep them, and answer those who wait for them."""
+        self.is_initialised = True
+        if self.journal is not None:
+            self._snapshot()
+        self._release()
+
+    def _is_elsewhere(self, step: int, request: Request, handle: Callable[[Request], None]) -> bool:
+        """True: the step is not the one under way.
+
+        It may have been done before, in another life of the trainer or of this server. Or it is the next one, of a
+        trainer that was started anew after it had sent all of this one: it is handled when it is its turn.
+        """
+        if step <= self.step:
+            request.answer({"steps": self.step})
+            return True
+        if step == self._round.step + 1 and self._round.has_all_of(request.trainer):
+            self._held.append((step - 1, request, handle))
+            return True
+        if step > self._round.step:
+            raise ConfigError(
+                f"{request.who} sends step {step}, and this server has done {self.step}: it was started anew without "
+                "its state; let fleetrun keep it (--max_restarts or --server_state), or start the whole job anew"
+            )
+        return False
+
+    def _push(self, request: Request) -> None:
+        message = read(messages.Push, request.meta)
+        values = self.updater.values()
+        gradients = {
+            name: _fitting(name, value, _block(values, name))
+            for name, value in zip(message.blocks, request.tensors, strict=True)
+        }
+        rates = dict(zip(message.blocks, message.rates, strict=True))
+        if self.plan.mode == "sync":
+            with self._lock:
+                if self._is_elsewhere(message.step, request, self._push):
+                    return
+                mine = self._round.of(request.trainer, request.client)
+                mine.gradients |= gradients
+                mine.rates |= rates
+                self._note_push(mine, request)
+            return
+        for name, gradient in gradients.items():
+            backup = self._backups.get((request.trainer, name))
+            if self.plan.compensation is not None and backup is None:
+                backup = values[name].clone()
+            with self._block_locks[name]:
+                self.updater.apply_block(name, gradient, rates[name], backup)
+        self._applied(message.step, request)
+
+    def _push_rows(self, request: Request) -> None:
+        message = read(messages.PushRows, request.meta)
+        table, (ids, rows) = self._table(message.table), request.tensors
+        if rows.shape != (len(ids), table.spec.dim) or ids.dtype != torch.int64:
+            raise ConfigError(
+                f"rows of {message.table!r} are {list(rows.shape)} for {list(ids.shape)} ids; they must be "
+                f"[{len(ids)}, {table.spec.dim}] for int64 ids"
+            )
+        if self.plan.mode == "sync":
+            with self._lock:
+                if self._is_elsewhere(message.step, request, self._push_rows):
+                    return
+                mine = self._round.of(request.trainer, request.client)
+                mine.rows.setdefault(message.table, []).append((ids, rows))
+                mine.row_rates[message.table] = message.rate
+                self._note_push(mine, request)
+            return
+        if self.plan.mode == "geo":
+            table.add(ids, rows)
+        else:
+            table.push(ids, rows, message.rate)
+        self._applied(message.step, request)
+
+    def _barrier(self, request: Request) -> None:
+        message = read(messages.Barrier, request.meta)
+        with self._lock:
+            if self._is_elsewhere(message.step, request, self._barrier):
+                return
+            mine = self._round.of(request.trainer, request.client)
+            mine.wanted = message.pushes
+            mine.waiting.append(request)
+            self._advance()
+
+    def _note_push(self, mine: Contribution, request: Request) -> None:
+        """Handlers run beside each other: the barrier may have been handled before a push that was sent before it."""
+        mine.pushes += 1
+        mine.waiting.append(request)
+        self._advance()
+
+    def _applied(self, step: int, request: Request) -> None:
+        """Answer a push that is done; under half_async a trainer's step is complete when all of them are."""
+        if self.plan.mode == "half_async":
+            with self._lock:
+                if step == self._round.step:
+                    self._round.of(request.trainer, request.client).pushes += 1
+                    self._advance()
+        request.answer({"steps": self.step})
+
+    def _advance(self) -> None:
+        """Do the step if every live trainer has sent all of it."""
+        if self._round.missing(self.live) or not self._round.waiting():
+            return
+        done, self._round = self._round, Round(self._round.step + 1)
+        try:
+            if self.plan.mode == "sync":
+                update = done.update()
+                self._apply(update)
+                self._write(update)
+        except Exception as e:
+            self._failure = f"step {done.step} failed on server {self.number}: {type(e).__name__}: {e}"
+            self._failed_at = time.monotonic()
+            logger.exception("%s", self._failure)
+            for request in done.waiting():
+                request.refuse(self._failure)
+            return
+        self.step = done.step
+        for request in done.waiting():
+            request.answer({"steps": self.step})
+        self._release()
+
+    def _apply(self, update: Update) -> None:
+        self._totals = []
+        self.updater.apply(update.gradients, update.rates)
+        for name, (ids, rows) in update.rows.items():
+            self.tables[name].push(ids, rows, update.row_rates[name])
+
+    def _write(self, update: Update) -> None:
+        if self.journal is None:
+            return
+        meta = {
+            "step": update.step,
+            "blocks": list(update.gradients),
+            "rates": update.rates,
+            "tables": list(update.rows),
+            "row_rates": update.row_rates,
+        }
+        rows = [tensor for pair in update.rows.values() for tensor in pair]
+        self.journal.append("step", meta, [*update.gradients.values(), *rows, *self._totals])
+        size = sum(t.nbytes for t in self.updater.state().values())
+        if self.journal.log_bytes > max(_LOG_BYTES, 4 * size):
+            self.step = update.step
+            self._snapshot()
+
+    # --- values ---------------------------------------------------------------------------------------
+
+    def _when(self, after: int, request: Request, answer: Callable[[Request], None]) -> None:
+        """Answer once a step is done, and there are values."""
+        with self._lock:
+            is_ready = self.is_initialised and (self.plan.mode in ("async", "geo") or after <= self.step)
+            if not is_ready:
+                self._held.append((after, request, answer))
+                return
+        answer(request)
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for after, request, answer in held:
+            self._when(after, request, answer)
+
+    def _pull(self, request: Request) -> None:
+        message = read(messages.Pull, request.meta)
+        values = self.updater.values()
+        for name in message.blocks:
+            _block(values, name)
+
+        def answer(request: Request) -> None:
+            found = [self.updater.values()[name].detach() for name in message.blocks]
+            if self.plan.compensation is not None:
+                copies = [value.clone() for value in found]
+                self._backups.update(
+                    {(request.trainer, n): c for n, c in zip(message.blocks, copies, strict=True)}
+                )
+            request.answer({"steps": self.step}, found)
+
+        if self.plan.mode == "async":
+            with self._lock:
+                self.step += message.steps
+        self._when(message.after, request, answer)
+
+    def _pull_rows(self, request: Request) -> None:
+        message = read(messages.PullRows, request.meta)
+        table, (ids,) = self._table(message.table), request.tensors
+        self._when(
+            message.after, request, lambda request: request.answer({}, [table.pull(ids, message.create)])
+        )
+
+    def _pull_changes(self, request: Request) -> None:
+        message = read(messages.PullChanges, request.meta)
+        key = (request.trainer, message.table)
+        ids, rows, self._marks[key] = self._table(message.table).changed_since(self._marks.get(key, 0))
+        request.answer({}, [ids, rows])
+
+    def _table(self, name: str) -> SparseTable:
+        if name not in self.tables:
+            raise ConfigError(f"this server has no table {name!r}; it has {sorted(self.tables) or 'none'}")
+        return self.tables[name]
+
+    # --- meeting --------------------------------------------------------------------------------------
+
+    def _meet(self, request: Request) -> None:
+        message = read(messages.Meet, request.meta)
+        if message.group not in ("trainers", "servers"):
+            raise ConfigError(f"there is no group {message.group!r}; use trainers or servers")
+
+        def found(result: list[list[Tensor]]) -> None:
+            counts = [len(tensors) for tensors in result]
+            request.answer({"counts": counts}, [tensor for tensors in result for tensor in tensors])
+
+        key = (message.group, message.name, message.number)
+        with self._lock:
+            self._meeting = [(k, r) for k, r in self._meeting if not r.is_answered]
+            self._meeting.append((key, request))
+        self._meetings.join(key, message.member, request.tensors, found)
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over the servers of what each of them brings in this step, in the order of their numbers."""
+        if self._replayed:
+            return self._replayed.pop(0)
+        number = self._round.step * 1000 + len(self._totals)
+        if self.number == 0:
+            arrived = threading.Event()
+            found: list[list[list[Tensor]]] = []
+
+            def note(result: list[list[Tensor]]) -> None:
+                found.append(result)
+                arrived.set()
+
+            self._meetings.join(("servers", "total", number), 0, [values], note)
+            while not arrived.wait(1.0):
+                if self.listener.is_stopped:
+                    raise ConfigError("the server ends while it waits for the other servers")
+            parts = [tensors[0] for tensors in found[0]]
+        else:
+            if self._others is None:
+                self._others = Client(self.plan.endpoints[:1], f"server {self.number}", -1, self.settings)
+            meta = messages.meta(messages.Meet("total", number, "servers", self.number))
+            parts = list(
+                self._others.call(0, "meet", meta, [values], what="the norm of all gradients").tensors
+            )
+        total = parts[0].clone()
+        for part in parts[1:]:
+            total += part
+        self._totals.append(total)
+        return total
+
+    def _post(self, request: Request) -> None:
+        message = read(messages.Post, request.meta)
+        self._boxes[message.box, message.to][request.trainer] = request.tensors[0]
+        request.answer()
+        self._deliver()
+
+    def _take(self, request: Request) -> None:
+        message = read(messages.Take, request.meta)
+        self._takers[message.box, request.trainer] = request
+        self._deliver()
+
+    def _deliver(self) -> None:
+        for key, request in list(self._takers.items()):
+            if self.live <= self._boxes[key].keys():
+                del self._takers[key]
+                request.answer({}, [piece for _, piece in sorted(self._boxes.pop(key).items())])
+
+    # --- keeping --------------------------------------------------------------------------------------
+
+    def _state(self, request: Request) -> None:
+        state = self.updater.state()
+        meta = {"names": list(state), "origins": self.updater.origins()}
+        request.answer(meta, [value.detach() for value in state.values()])
+
+    def _save(self, request: Request) -> None:
+        message = read(messages.Save, request.meta)
+        for name, table in self.tables.items():
+            directory = Path(message.directory) / f"{name}_txt"
+            directory.mkdir(parents=True, exist_ok=True)
+            table.save_text(directory, self.number)
+        request.answer()
+
+    def _snapshot(self) -> None:
+        assert self.journal is not None, "there is nowhere to write to"
+        # Under sync the step waits; else what comes meanwhile may be in it or not.
+        with self._lock if self.plan.mode == "sync" else nullcontext():
+            tables: dict[str, Any] = {}
+            for name, table in self.tables.items():
+                path = self.journal.tables / table.spec.file_name
+                path.mkdir(parents=True, exist_ok=True)
+                table.snapshot(path)
+                tables[name] = table.state()
+            self.journal.snapshot(
+                self.step, self.updater.state(), {"tables": tables, "left": sorted(self.left)}
+            )
+            self._saved = time.monotonic()
+
+    def _restore(self) -> None:
+        """Go on where a server that was killed has ended."""
+        if self.journal is None:
+            return
+        if self.journal.manifest is None:
+            if self.is_initialised:
+                self._snapshot()
+            return
+        manifest = self.journal.manifest
+        self.updater.load(self.journal.state())
+        for name, table in self.tables.items():
+            table.restore(self.journal.tables / table.spec.file_name, manifest["tables"].get(name, []))
+        self.step, self.left, count = manifest["step"], set(manifest["left"]), 0
+        for record, tensors in self.journal.records():
+            count += 1
+            if record.kind == "left":
+                self.left.add(record.meta["trainer"])
+            else:
+                self._replay(record.meta, tensors)
+        self.live -= self.left
+        self._round, self.is_initialised = Round(self.step + 1), True
+        self._restored_at = time.monotonic()
+        logger.warning(
+            "server %d goes on after step %d: snapshot of step %d and %d records",
+            *(self.number, self.step, manifest["step"], count),
+        )
+        self._snapshot()
+
+    def _replay(self, meta: dict[str, Any], tensors: list[Tensor]) -> None:
+        blocks, tables = meta["blocks"], meta["tables"]
+        rest = tensors[len(blocks) :]
+        rows = {name: (rest[2 * i], rest[2 * i + 1]) for i, name in enumerate(tables)}
+        self._replayed = rest[2 * len(tables) :]
+        gradients = dict(zip(blocks, tensors, strict=False))
+        self._apply(Update(meta["step"], gradients, meta["rates"], rows, meta["row_rates"]))
+        self.step = meta["step"]
+
+
+_current: Service | None = None
+
+
+def current() -> Service:
+    """The server that this process is."""
+    assert _current is not None, "only a server runs a server's program"
+    return _current
+
+
+def set_current(service: Service | None) -> None:
+    global _current  # noqa: PLW0603  (a process is one server)
+    _current = service
+
+
+def _named(numbers: list[int], group: str = "trainers") -> str:
+    """trainers 1, 3"""
+    return f"{group if len(numbers) != 1 else group[:-1]} {', '.join(map(str, numbers))}"
+
+
+def _block(values: Mapping[str, Tensor], name: str) -> Tensor:
+    if name not in values:
+        raise ConfigError(f"this server has no block {name!r}; it has {', '.join(sorted(values)) or 'none'}")
+    return values[name]
+
+
+def _fitting(name: str, gradient: Tensor, value: Tensor) -> Tensor:
+    if gradient.numel() != value.numel():
+        raise ConfigError(
+            f"block {name!r} has {list(value.shape)} and was sent {list(gradient.shape)}; trainers and servers must "
+            "build the same program"
+        )
+    return gradient.view(value.shape)
+
+
+def _difference(what: str, theirs: Any, own: Any) -> str:
+    if isinstance(own, list):
+        only = sorted(set(theirs) ^ set(own))
+        named = f"{only[0]!r} is on one side only" if only else "their order differs"
+        return f"{what}: {named}; build the same program with the same settings in every process"
+    return f"{what}: {theirs!r} and {own!r}; transpile both with the same arguments (or strategy)"

@@ -1,0 +1,127 @@
+"""id ─▶ slot: a hash table in C++, or a dict where there is no compiler."""
+
+# SPDX-License-Identifier: Apache-2.0
+import weakref
+from ctypes import c_int64, c_void_p
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from argosy.engine import kernels
+from argosy.engine.kernels import pointer
+
+
+class Index(Protocol):
+    """Slots are numbers from 0 on; those of erased ids are given out again. One thread at a time."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def high(self) -> int:
+        """All slots that were ever given out are below."""
+
+    def find(self, ids: Tensor) -> Tensor:
+        """The slot of each id; -1: unknown."""
+
+    def insert(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The slot of each id, unknown ones get one; and the positions at which those first stand."""
+
+    def erase(self, ids: Tensor) -> None:
+        """Forget ids; unknown ones are none."""
+
+    def memory_bytes(self) -> int:
+        """What it takes of memory."""
+
+
+def make_index() -> Index:
+    """An empty index, of the fastest kind that there is."""
+    return DictIndex() if kernels.unavailable() else HashIndex()
+
+
+class HashIndex:
+    """kernels/source/hash_index.cpp; ids are int64 and contiguous."""
+
+    def __init__(self) -> None:
+        self._library = kernels.library()
+        for name, result in _RESULTS.items():
+            getattr(self._library, f"argosy_index_{name}").restype = result
+        self._handle = c_void_p(self._library.argosy_index_new())
+        _check(bool(self._handle))
+        weakref.finalize(self, self._library.argosy_index_delete, self._handle)
+
+    def __len__(self) -> int:
+        return int(self._library.argosy_index_size(self._handle))
+
+    @property
+    def high(self) -> int:
+        return int(self._library.argosy_index_high(self._handle))
+
+    def find(self, ids: Tensor) -> Tensor:
+        slots = torch.empty_like(ids)
+        self._library.argosy_index_find(self._handle, c_int64(len(ids)), pointer(ids), pointer(slots))
+        return slots
+
+    def insert(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        slots, fresh = torch.empty_like(ids), torch.empty_like(ids)
+        arrays = [pointer(array) for array in (ids, slots, fresh)]
+        found = int(self._library.argosy_index_insert(self._handle, c_int64(len(ids)), *arrays))
+        _check(found >= 0)
+        return slots, fresh[:found]
+
+    def erase(self, ids: Tensor) -> None:
+        _check(self._library.argosy_index_erase(self._handle, c_int64(len(ids)), pointer(ids)) >= 0)
+
+    def memory_bytes(self) -> int:
+        return int(self._library.argosy_index_bytes(self._handle))
+
+
+_RESULTS: dict[str, Any] = {
+    "new": c_void_p,
+    "delete": None,
+    "find": None,
+    **dict.fromkeys(("size", "high", "bytes", "insert", "erase"), c_int64),
+}
+
+
+def _check(has_memory: bool) -> None:
+    if not has_memory:
+        raise MemoryError("there is no memory for more ids of a table; set memory_rows, or use more servers")
+
+
+class DictIndex:
+    """The same in Python, with the same slots for the same calls."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, int] = {}
+        self._free: list[int] = []
+        self.high = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def find(self, ids: Tensor) -> Tensor:
+        return torch.tensor([self._slots.get(key, -1) for key in ids.tolist()], dtype=torch.int64)
+
+    def insert(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        slots, fresh = [], []
+        for position, key in enumerate(ids.tolist()):
+            slot = self._slots.get(key)
+            if slot is None:
+                slot = self._slots[key] = self._take_slot()
+                fresh.append(position)
+            slots.append(slot)
+        return torch.tensor(slots, dtype=torch.int64), torch.tensor(fresh, dtype=torch.int64)
+
+    def erase(self, ids: Tensor) -> None:
+        found = (self._slots.pop(key, None) for key in ids.tolist())
+        self._free.extend(slot for slot in found if slot is not None)
+
+    def memory_bytes(self) -> int:
+        return 100 * len(self._slots) + 8 * len(self._free)  # a dict's entry with its two numbers
+
+    def _take_slot(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self.high += 1
+        return self.high - 1

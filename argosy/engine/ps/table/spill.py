@@ -1,0 +1,202 @@
+"""The rows of a table that memory has no room for, in RocksDB.
+
+    key     id, 8 bytes
+    value   record, then version
+
+A row is in memory or here, never in both. Nothing here outlives the process: the store is opened empty, and a
+snapshot is what a restart begins with; so nothing is logged or synced.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from argosy.engine.errors import ConfigError
+
+Rows = tuple[Tensor, Tensor, Tensor]
+"""ids, records, versions"""
+_ID = 8
+_WRITE_BUFFER = _CACHE = 32 << 20
+_CHUNK_ROWS = 65536
+
+
+class Spill:
+    """Rows on disk by id; who calls holds a lock, but what `changed` gives may be read without."""
+
+    def __init__(self, path: Path, width: int, log_rows: int) -> None:
+        """`log_rows`: of about so many rows it is known without a search when they last changed."""
+        self._rocks = _rocksdict(path)
+        self._path, self._width = path, width
+        self._chunk = max(log_rows, _CHUNK_ROWS)
+        self._write = self._rocks.WriteOptions()
+        self._write.disable_wal = True
+        self._log_rows = log_rows
+        self._db, self._log = self._opened(), _Log(log_rows)
+        self.count = 0
+        """The rows that are here."""
+
+    def put(self, rows: Rows) -> None:
+        """Store rows that are not here yet."""
+        batch = self._rocks.WriteBatch(raw_mode=True)
+        for key, value in zip(_keys(rows[0]), _values(rows), strict=True):
+            batch.put(key, value)
+        self._db.write(batch, self._write)
+        self.count += len(rows[0])
+        self._log.add(rows[0], rows[2])
+
+    def drop(self, ids: Tensor) -> None:
+        """Forget rows, all different, that are here."""
+        batch = self._rocks.WriteBatch(raw_mode=True)
+        for key in _keys(ids):
+            batch.delete(key)
+        self._db.write(batch, self._write)
+        self.count -= len(ids)
+
+    def get(self, ids: Tensor) -> tuple[Tensor, Rows]:
+        """Which of these ids are here, and their rows."""
+        found = self._db[_keys(ids)] if self.count and len(ids) else [None] * len(ids)
+        is_here = torch.tensor([value is not None for value in found], dtype=torch.bool)
+        records, versions = self._decoded([value for value in found if value is not None])
+        return is_here, (ids[is_here], records, versions)
+
+    def changed(self, mark: int) -> Iterator[Rows]:
+        """The rows with a version above the mark, as they are now, whenever they are read."""
+        if self._log.covers(mark):
+            _, rows = self.get(self._log.since(mark))
+            return iter([_since(rows, mark)])
+        # An iterator of RocksDB sees what was there when it was made.
+        return self._search(self._db.items(), mark)
+
+    def _search(self, items: Iterable[tuple[Any, Any]], mark: int) -> Iterator[Rows]:
+        pairs = iter(items)
+        while chunk := list(itertools.islice(pairs, self._chunk)):
+            ids = _tensor(b"".join(key for key, _ in chunk), np.int64)
+            records, versions = self._decoded([value for _, value in chunk])
+            yield _since((ids, records, versions), mark)
+
+    def ids(self) -> Tensor:
+        """All ids."""
+        return _tensor(b"".join(self._db.keys()), np.int64)
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._db.close()
+        self._db, self._log, self.count = self._opened(), _Log(self._log_rows), 0
+
+    def close(self) -> None:
+        """Remove the store."""
+        self._db.close()
+        with contextlib.suppress(
+            Exception
+        ):  # somebody still reads what `changed` gave: the next start removes it
+            self._rocks.Rdict.destroy(str(self._path))
+
+    def memory_bytes(self) -> int:
+        """What RocksDB and the log take of memory."""
+        used = ("cur-size-all-mem-tables", "block-cache-usage", "estimate-table-readers-mem")
+        return (
+            sum(self._db.property_int_value(f"rocksdb.{name}") or 0 for name in used)
+            + self._log.memory_bytes()
+        )
+
+    def _opened(self) -> Any:
+        """An empty rocksdict.Rdict."""
+        table = self._rocks.BlockBasedOptions()
+        table.set_bloom_filter(10, False)  # most of the ids that are asked for are new: the filter knows
+        table.set_block_cache(self._rocks.Cache(_CACHE))
+        options = self._rocks.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_write_buffer_size(_WRITE_BUFFER)
+        options.set_block_based_table_factory(table)
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._rocks.Rdict.destroy(str(self._path))
+            return self._rocks.Rdict(str(self._path), options)
+        except Exception as e:  # rocksdict raises nothing more precise
+            raise ConfigError(
+                f"the rows of a table cannot be kept in {self._path}: {e}; give each server a directory of its own "
+                "that it may write to"
+            ) from e
+
+    def _decoded(self, values: list[bytes]) -> tuple[Tensor, Tensor]:
+        raw = np.frombuffer(b"".join(values), np.uint8).reshape(len(values), 4 * self._width + 8)
+        split = 4 * self._width
+        records = _tensor(raw[:, :split].tobytes(), np.float32).view(len(values), self._width)
+        return records, _tensor(raw[:, split:].tobytes(), np.int64)
+
+
+class _Log:
+    """Which rows were stored, and their versions: the newest of them, down to a floor."""
+
+    def __init__(self, rows: int) -> None:
+        self._most = max(2 * rows, 1024)
+        self._parts: list[tuple[Tensor, Tensor]] = []
+        self._size = self._floor = 0
+
+    def add(self, ids: Tensor, versions: Tensor) -> None:
+        self._parts.append((ids, versions))
+        self._size += len(ids)
+        if self._size > self._most:
+            self._shorten()
+
+    def covers(self, mark: int) -> bool:
+        """Whether all rows with a version above the mark are in it."""
+        return mark >= self._floor
+
+    def since(self, mark: int) -> Tensor:
+        """The ids with a version above the mark, and others that had one."""
+        newer = [ids[versions > mark] for ids, versions in self._parts]
+        found: Tensor = torch.unique(torch.cat([torch.empty(0, dtype=torch.int64), *newer]))
+        return found
+
+    def memory_bytes(self) -> int:
+        return 16 * self._size
+
+    def _shorten(self) -> None:
+        ids, versions = (torch.cat(tensors) for tensors in zip(*self._parts, strict=True))
+        order = torch.argsort(versions, descending=True)
+        kept, dropped = order[: self._most // 2], order[self._most // 2 :]
+        self._floor = max(self._floor, int(versions[dropped[0]]))
+        self._parts, self._size = [(ids[kept], versions[kept])], len(kept)
+
+
+def _since(rows: Rows, mark: int) -> Rows:
+    is_newer = rows[2] > mark
+    return rows[0][is_newer], rows[1][is_newer], rows[2][is_newer]
+
+
+def _keys(ids: Tensor) -> list[bytes]:
+    return _pieces(ids.numpy().tobytes(), _ID)
+
+
+def _values(rows: Rows) -> list[bytes]:
+    parts = [np.ascontiguousarray(t.numpy()).reshape(len(t), -1).view(np.uint8) for t in rows[1:]]
+    joined = np.concatenate(parts, axis=1)
+    return _pieces(joined.tobytes(), joined.shape[1])
+
+
+def _pieces(raw: bytes, size: int) -> list[bytes]:
+    return [raw[i : i + size] for i in range(0, len(raw), size)]
+
+
+def _tensor(raw: bytes, dtype: Any) -> Tensor:
+    made: Tensor = torch.from_numpy(np.frombuffer(bytearray(raw), dtype))
+    return made
+
+
+def _rocksdict(path: Path) -> Any:
+    try:
+        import rocksdict
+    except ImportError as e:
+        raise ConfigError(
+            f"a table with memory_rows keeps rows in {path}, and there is no rocksdict: {e}; "
+            "install it, or set memory_rows to 0"
+        ) from e
+    return rocksdict

@@ -1,0 +1,272 @@
+"""train_from_dataset: threads that take batches from one dataset and run one program on one scope (Hogwild).
+
+    dataset ─▶ batches, one lock ─┬▶ thread 0: prefetch(k + 1), run(k)  ─┐
+                                  └▶ thread 1: prefetch(l + 1), run(l)  ─┴▶ the scope's variables, unlocked
+
+The first error ends all threads and is raised once.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from argosy.engine import env
+from argosy.engine.errors import ConfigError, ProgramError
+from argosy.engine.ir.variable import Variable
+from argosy.engine.runtime.scope import Scope
+
+if TYPE_CHECKING:
+    from argosy.engine.runtime.executor import Executor
+
+Batch = Mapping[str, Any]
+
+
+class Dataset(Protocol):
+    """What batches are taken from."""
+
+    @property
+    def thread_num(self) -> int: ...
+    def batches(self) -> Iterator[Batch]: ...
+
+
+class FetchHandler:
+    """Gets the values of some variables every `period_secs` seconds of a pass, in the thread that computed them."""
+
+    def __init__(self, var_dict: Mapping[str, Variable] | None = None, period_secs: float = 60) -> None:
+        if not isinstance(var_dict, Mapping) or not var_dict:
+            raise ConfigError(f"FetchHandler: var_dict is {var_dict!r}; give a dict {{name: Variable}}")
+        self.var_dict, self.period_secs = dict(var_dict), period_secs
+
+    def handler(self, res_dict: dict[str, Any]) -> None:
+        """To be overridden: `res_dict` holds an array for each name of `var_dict`."""
+        for name, value in res_dict.items():
+            print(f"{name}: {value}", flush=True)
+
+
+@dataclass
+class Printed:
+    """What is printed of a pass: variables, each under a title, every `period` batches."""
+
+    fetches: Sequence[str] = ()
+    titles: Sequence[str] = ()
+    period: int = 100
+
+    @classmethod
+    def of(cls, fetch_list: Any, fetch_info: Any, print_period: Any) -> Printed:
+        """From the arguments of `train_from_dataset`."""
+        one = isinstance(fetch_list, Variable | str)
+        fetches = [fetch_list] if one else list(fetch_list or ())
+        names = [_name(fetch) for fetch in fetches]
+        titles = [fetch_info] if isinstance(fetch_info, str) else list(fetch_info or names)
+        if len(titles) != len(fetches):
+            raise ConfigError(
+                f"fetch_info has {len(titles)} titles for {len(fetches)} fetches; give one for each"
+            )
+        if not isinstance(print_period, int) or print_period < 1:
+            raise ConfigError(f"print_period is {print_period!r}; use a whole number of batches, 1 or more")
+        return cls(names, titles, print_period)
+
+    def show(self, number: int, values: Sequence[Any]) -> None:
+        """One line, in the form of Paddle's."""
+        when = time.strftime("%Y-%m-%d %H:%M:%S")
+        shown = [f"{title}: {_line(value)}" for title, value in zip(self.titles, values, strict=True)]
+        print(f"time: [{when}], batch: [{number}], {', '.join(shown)}", flush=True)
+
+
+@dataclass
+class Spent:
+    """Where the time of one thread went."""
+
+    batches: int = 0
+    examples: int = 0
+    reading_s: float = 0.0
+    running_s: float = 0.0
+
+
+@dataclass
+class Pass:
+    """One pass of several threads over a dataset."""
+
+    executor: Executor
+    program: Any
+    """A Program or a CompiledProgram."""
+    scope: Scope
+    source: Iterator[Batch]
+    printed: Printed = field(default_factory=Printed)
+    handler: FetchHandler | None = None
+    prefetch: Callable[[Batch], None] | None = None
+    """Told of each batch while the one before it runs."""
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._ended = threading.Semaphore(0)
+        self._errors: list[BaseException] = []
+        self._begun = 0
+        self._last_handled = time.monotonic()
+
+    def run(self, threads: int) -> list[Spent]:
+        """Run all batches; gives where the time went, for each thread."""
+        spent = [Spent() for _ in range(threads)]
+        try:
+            if threads == 1:
+                self._work(spent[0])
+            else:
+                self._run_threads(spent)
+        finally:
+            self._end()
+        return spent
+
+    def _end(self) -> None:
+        """Let all threads come to an end, also one that waits for a batch."""
+        self._stop.set()
+        with contextlib.suppress(ValueError):  # a generator that another thread is in right now
+            getattr(self.source, "close", lambda: None)()
+
+    def _run_threads(self, spent: list[Spent]) -> None:
+        cores = torch.get_num_threads()
+        share = max(1, cores // len(spent))
+        team = [
+            threading.Thread(target=self._guarded, args=(one, share), name=f"argosy-train-{i}")
+            for i, one in enumerate(spent)
+        ]
+        try:
+            for thread in team:
+                thread.start()
+            for _ in team:  # no join: after a Ctrl-C in it, Python 3.11 takes the thread for ended
+                while not self._ended.acquire(timeout=0.2):
+                    pass
+        finally:
+            self._end()
+            for thread in team:
+                if thread.ident is not None:
+                    thread.join()
+            torch.set_num_threads(cores)
+        if self._errors:
+            raise self._errors[0]
+
+    def _guarded(self, spent: Spent, cores: int) -> None:
+        try:
+            torch.set_num_threads(cores)  # together they use as many as one run would
+            self._work(spent)
+        except BaseException as e:
+            self._errors.append(e)
+            self._end()
+        finally:
+            self._ended.release()
+
+    def _work(self, spent: Spent) -> None:
+        batch = self._take(spent)
+        while batch is not None and not self._stop.is_set():
+            number, feed = batch
+            following = self._take(spent)
+            if following is not None and self.prefetch is not None:
+                self.prefetch(following[1])
+            began = time.perf_counter()
+            self._run_batch(number, feed)
+            spent.running_s += time.perf_counter() - began
+            spent.batches += 1
+            spent.examples += len(next(iter(feed.values())))
+            batch = following
+
+    def _take(self, spent: Spent) -> tuple[int, Batch] | None:
+        """The next batch and its number, from 1 on."""
+        began = time.perf_counter()
+        with self._lock:
+            feed = None if self._stop.is_set() else next(self.source, None)
+            self._begun += 1
+            number = self._begun
+        spent.reading_s += time.perf_counter() - began
+        return None if feed is None else (number, feed)
+
+    def _run_batch(self, number: int, feed: Batch) -> None:
+        shows = bool(self.printed.fetches) and number % self.printed.period == 0
+        handled = self.handler.var_dict if self.handler is not None and self._is_time(self.handler) else {}
+        # By name: what infers is a copy of the program, with Variables of its own.
+        fetches = [*(self.printed.fetches if shows else ()), *map(_name, handled.values())]
+        values = self.executor.run(self.program, feed=feed, fetch_list=fetches, scope=self.scope)
+        if shows:
+            self.printed.show(number, values[: len(self.printed.fetches)])
+        if handled and self.handler is not None:
+            self.handler.handler(dict(zip(handled, values[-len(handled) :], strict=True)))
+
+    def _is_time(self, handler: FetchHandler) -> bool:
+        """True once in every period, for whichever thread asks first."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._last_handled < handler.period_secs:
+                return False
+            self._last_handled = now
+            return True
+
+
+def run_dataset(
+    executor: Executor,
+    program: Any,
+    prefetch: Callable[[Batch], None] | None,
+    dataset: Dataset | None,
+    scope: Scope,
+    thread: int,
+    debug: bool,
+    printed: Printed,
+    handler: FetchHandler | None,
+) -> None:
+    """One pass over a dataset; `thread` threads, or as many as the dataset has readers."""
+    if dataset is None:
+        raise ProgramError("there is no dataset; give a QueueDataset or an InMemoryDataset: dataset=…")
+    if not hasattr(dataset, "batches") or not hasattr(dataset, "thread_num"):
+        raise ConfigError(
+            f"dataset is a {type(dataset).__name__}; give a QueueDataset or an InMemoryDataset, or feed batches to run"
+        )
+    if not isinstance(thread, int) or thread < 0:
+        raise ConfigError(
+            f"thread is {thread!r}; use a number of threads, or 0 for as many as the dataset has readers"
+        )
+    if handler is not None and not isinstance(handler, FetchHandler):
+        raise ConfigError(
+            f"fetch_handler is {handler!r}; give an object of a class that extends FetchHandler"
+        )
+    threads = thread or dataset.thread_num
+    if threads > 1 and executor.exchanges(program):
+        raise ConfigError(
+            f"{threads} threads, but the program exchanges gradients with other ranks, which all must do in one order; "
+            "use thread=1, and start more ranks instead"
+        )
+    if threads > 1 and env.timeline() is not None:
+        raise ConfigError(
+            f"{threads} threads, but a timeline shows one; use thread=1, or leave out --timeline"
+        )
+    began = time.perf_counter()
+    work = Pass(executor, program, scope, dataset.batches(), printed, handler, prefetch)
+    spent = work.run(threads)
+    if debug:
+        _show_times(spent, time.perf_counter() - began)
+
+
+def _show_times(spent: Sequence[Spent], seconds: float) -> None:
+    for i, one in enumerate(spent):
+        print(
+            f"thread {i}: {one.batches} batches, {one.examples} examples; "
+            f"{one.reading_s:.3f} s for batches, {one.running_s:.3f} s for steps"
+        )
+    examples = sum(one.examples for one in spent)
+    rate = examples / seconds if seconds else 0.0
+    print(f"all: {examples} examples in {seconds:.3f} s, {rate:.1f} examples/s", flush=True)
+
+
+def _name(fetch: Any) -> str:
+    return fetch.name if isinstance(fetch, Variable) else str(fetch)
+
+
+def _line(value: Any) -> str:
+    """[0.69 0.70]: all elements on one line."""
+    return np.array2string(np.asarray(value).reshape(-1), max_line_width=10**9)

@@ -1,0 +1,34 @@
+"""What comes before and after a run of a trainer's program: its connection to the parameter servers."""
+
+# SPDX-License-Identifier: Apache-2.0
+from argosy.engine.ir.program import Program
+from argosy.engine.ps import trainer
+from argosy.engine.ps.trainer import Trainer
+from argosy.engine.runtime.scope import Scope
+
+
+def begin(program: Program, scope: Scope) -> Trainer:
+    """Connect, if that has not been done. Under geo, changes count from the first values on."""
+    plan, number = program.remote
+    connected = trainer.connect(plan, number)
+    if plan.mode == "geo" and not connected.remembers:
+        values = {v.name: scope.get(v.name) for v in plan.dense if v.name in scope}
+        if len(values) == len(plan.dense):
+            connected.remember(values)
+    return connected
+
+
+def step_schedulers(program: Program, connected: Trainer | None) -> None:
+    """Schedules that count runs count one more; in async mode the runs of all trainers count."""
+    for _, scheduler in program.lr_schedulers:
+        if not getattr(scheduler, "steps_by_itself", False):
+            continue
+        if connected is not None and connected.plan.mode == "async" and connected.global_step:
+            scheduler.step(connected.global_step)
+        else:
+            scheduler.step()
+
+
+def leave() -> None:
+    """Tell the servers that this process is done, if it knows some."""
+    trainer.disconnect()

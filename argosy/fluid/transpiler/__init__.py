@@ -1,0 +1,11 @@
+"""fluid.transpiler: from a program for one process to programs for trainers and parameter servers."""
+
+# SPDX-License-Identifier: Apache-2.0
+from argosy.fluid.transpiler.config import DistributeTranspilerConfig
+from argosy.fluid.transpiler.dispatchers import HashName, PSDispatcher, RoundRobin
+from argosy.fluid.transpiler.distribute_transpiler import DistributeTranspiler
+from argosy.framework.missing import missing
+
+__all__ = ["DistributeTranspiler", "DistributeTranspilerConfig", "HashName", "PSDispatcher", "RoundRobin"]
+
+__getattr__ = missing(__name__, globals())

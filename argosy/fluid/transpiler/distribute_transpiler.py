@@ -1,0 +1,165 @@
+"""DistributeTranspiler: one program for one process becomes trainer programs and parameter-server programs.
+
+t = fluid.DistributeTranspiler(config)
+t.transpile(trainer_id, program, pservers="10.0.0.1:6174,10.0.0.2:6174", trainers=4)
+server:   exe.run(t.get_startup_program(endpoint));  exe.run(t.get_pserver_program(endpoint))
+trainer:  exe.run(startup);  exe.run(t.get_trainer_program(), feed=…);  exe.close()
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+from typing import Any
+
+from argosy.distributed.ps.planning import Slicing, describe, make_plan
+from argosy.distributed.ps.server_program import to_server
+from argosy.distributed.ps.trainer_program import to_trainer
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.clone import clone
+from argosy.engine.ir.program import Program, default_main_program, default_startup_program
+from argosy.engine.log import logger
+from argosy.engine.ps.plan import Compensation, Plan
+from argosy.engine.ps.slicing import check_endpoint
+from argosy.engine.ps.wait_port import wait_for_servers
+from argosy.fluid.transpiler.collective import transpile_collective
+from argosy.fluid.transpiler.config import DistributeTranspilerConfig
+from argosy.fluid.transpiler.dispatchers import dispatcher
+
+
+class DistributeTranspiler:
+    """See the module's picture."""
+
+    def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
+        if config is not None and not isinstance(config, DistributeTranspilerConfig):
+            raise ConfigError(
+                f"DistributeTranspiler was given a {type(config).__name__}; give a fluid.DistributeTranspilerConfig"
+            )
+        self.config = config or DistributeTranspilerConfig()
+        self._made: tuple[Program, Program, Program, Program] | None = None
+        self._plan: Plan | None = None
+        self._is_trainer = False
+
+    def transpile(
+        self,
+        trainer_id: int,
+        program: Program | None = None,
+        pservers: str = "127.0.0.1:6174",
+        trainers: int | str | Sequence[str] = 1,
+        sync_mode: bool = True,
+        startup_program: Program | None = None,
+        current_endpoint: str = "127.0.0.1:6174",
+    ) -> None:
+        """Decide what lies where. Every process of the job calls it with the same arguments, but for its own number.
+
+        `trainers`: how many (mode "pserver"), or all endpoints as a string (modes "nccl2", "collective").
+        `sync_mode` counts for trainers and servers alike.
+        """
+        program = program or default_main_program()
+        startup = startup_program or default_startup_program()
+        if self.config.mode != "pserver":
+            transpile_collective(self.config, trainer_id, program, startup, trainers, current_endpoint)
+            return
+        if not isinstance(trainers, int) or isinstance(trainers, bool) or trainers < 1:
+            raise ConfigError(
+                f"transpile: trainers is {trainers!r}; in mode 'pserver' use how many there are, such as 2"
+            )
+        if not isinstance(trainer_id, int) or not 0 <= trainer_id < max(trainers, 1):
+            raise ConfigError(f"transpile: trainer_id is {trainer_id!r}; use 0 to {trainers - 1}")
+        endpoints = [check_endpoint(one) for one in pservers.split(",") if one.strip()]
+        if len(set(endpoints)) != len(endpoints) or not endpoints:
+            raise ConfigError(f"transpile: pservers is {pservers!r}; list each server's host:port once")
+        self._plan = self._planned(program, endpoints, trainers, bool(sync_mode))
+        self._number = trainer_id
+        # What servers are built from; get_trainer_program changes the programs themselves.
+        self._made = (program, startup, program.clone(), clone(startup, for_test=False))
+        self._made[2].minimized = list(program.minimized)
+        self._known_states = {
+            id(d.optimizer): dict(d.optimizer._states.get(program, {})) for d in program.minimized
+        }
+        for done in program.minimized:  # the clone's states have the same names
+            done.optimizer._states[self._made[2]] = self._known_states[id(done.optimizer)]
+        if self.config.print_log:
+            for line in [f"{self._plan.mode}, {trainers} trainers", *describe(self._plan)]:
+                print(f"transpiler: {line}", flush=True)
+
+    def _planned(self, program: Program, endpoints: list[str], trainers: int, sync_mode: bool) -> Plan:
+        config = self.config
+        mode = _mode(config, sync_mode)
+        compensation = None
+        if config.enable_dc_asgd:
+            if mode != "async":
+                raise ConfigError(
+                    f"enable_dc_asgd belongs to asynchronous training, and this job is {mode}; call transpile(…, "
+                    "sync_mode=False)"
+                )
+            strength = config.dc_asgd_lambda
+            if config.dc_asgd_adaptive and not config.is_assigned("dc_asgd_lambda"):
+                strength = 2.0
+            compensation = Compensation(strength, config.dc_asgd_decay if config.dc_asgd_adaptive else None)
+        chosen = dispatcher(config.split_method, endpoints)
+        slicing = Slicing(config.slice_var_up, config.min_block_size, chosen.place)
+        k_steps = config.geo_sgd_need_push_nums if mode == "geo" else 1
+        return make_plan(
+            program, endpoints, trainers, mode, slicing, compensation=compensation, k_steps=k_steps
+        )
+
+    def get_trainer_program(self, wait_port: bool = True) -> Program:
+        """The main program, rewritten for this trainer, as is its startup program; waits until all servers listen."""
+        plan = self._asked("get_trainer_program")
+        assert self._made is not None, "a plan comes with its programs"
+        program, startup, *_ = self._made
+        if not self._is_trainer:
+            to_trainer(program, startup, plan, self._number)
+            self._is_trainer = True
+        if wait_port and self.config.wait_port:
+            wait_for_servers(plan.endpoints)
+        return program
+
+    def get_pserver_program(self, endpoint: str) -> Program:
+        """The program of the server at this endpoint; running it serves until all trainers have left."""
+        return self.get_pserver_programs(endpoint)[0]
+
+    def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
+        """(main, startup) of the server at this endpoint."""
+        plan = self._asked("get_pserver_programs")
+        assert self._made is not None, "a plan comes with its programs"
+        wanted = check_endpoint(endpoint)
+        if wanted not in plan.endpoints:
+            raise ConfigError(
+                f"{endpoint!r} is no server of this job; the servers are {', '.join(plan.endpoints)}"
+            )
+        number = plan.endpoints.index(wanted)
+        if not any(True for _ in plan.blocks_of(number)) and not plan.tables:
+            logger.warning("server %s has no optimize block: there are fewer blocks than servers", endpoint)
+        _, _, program, startup = self._made
+        return to_server(program, startup, plan, number)
+
+    def get_startup_program(
+        self, endpoint: str, pserver_program: Program | None = None, startup_program: Program | None = None
+    ) -> Program:
+        """The startup program of the server at this endpoint."""
+        return self.get_pserver_programs(endpoint)[1]
+
+    def _asked(self, what: str) -> Plan:
+        if self.config.mode != "pserver":
+            raise ConfigError(
+                f"{what}: mode {self.config.mode!r} has no servers; run the program that transpile was given"
+            )
+        if self._plan is None:
+            raise ConfigError(f"{what} before transpile; call transpile(trainer_id, program, …) first")
+        return self._plan
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"DistributeTranspiler has no {name!r}")
+
+
+def _mode(config: DistributeTranspilerConfig, sync_mode: bool) -> str:
+    """transpile(sync_mode=) and config.sync_mode: whichever says "not synchronous" counts, on both sides."""
+    if config.geo_sgd_mode:
+        return "geo"
+    if sync_mode and config.sync_mode and not config.runtime_split_send_recv:
+        if config.half_async:
+            raise ConfigError(
+                "half_async=True with sync_mode=True; set sync_mode=False, or leave half_async out"
+            )
+        return "sync"
+    return "half_async" if config.half_async else "async"

@@ -1,0 +1,110 @@
+"""Jobs with parameter servers that save, go on with other servers, and infer."""
+
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import argosy as paddle
+from argosy import fluid
+from argosy.distributed import fleet
+from argosy.distributed.fleet.utils.ps_util import DistributedInfer
+from argosy.engine.ir.program import default_main_program, default_startup_program
+from tests import fleet_jobs as jobs
+from tests.ranks import Nursery
+
+STEPS = 4
+SAVED, MODEL = "saved", "model"
+UNSEEN = 99
+"""A batch that nobody trains on."""
+
+
+def minimized() -> tuple[jobs.Net, Any]:
+    """The model, which Adam trains synchronously, and its program as it was before."""
+    net = jobs.build(True)
+    plain = default_main_program().clone(for_test=True)
+    strategy = jobs.strategy_of({"a_sync": False})
+    fleet.distributed_optimizer(jobs.OPTIMIZERS["adam"](), strategy).minimize(net.loss)
+    return net, plain
+
+
+def train(exe: Any, net: jobs.Net, steps: range) -> None:
+    for step in steps:
+        feed = jobs.batch(step, fleet.worker_index(), fleet.worker_num())
+        exe.run(feed=jobs.fed(net, feed), fetch_list=[net.loss])
+
+
+def predictions(exe: Any, plain: Any, net: jobs.Net) -> np.ndarray[Any, Any]:
+    """With the tables on the servers."""
+    program = DistributedInfer(plain).get_dist_infer_program()
+    return exe.run(program, feed=jobs.fed(net, jobs.batch(UNSEEN)), fetch_list=[net.out.name])[0]
+
+
+def trains() -> None:
+    """Steps 0 to 3, saved, and 4 to 7; or, from what was saved, 4 to 7."""
+    given = jobs.case()
+    rank, folder, saved = jobs.take_role(given["workers"]), given["folder"], given.get("saved")
+    fleet.init()
+    net, plain = minimized()
+    if fleet.is_server():
+        fleet.init_server(saved)
+        fleet.run_server()
+        return
+    exe = paddle.static.Executor()
+    exe.run(default_startup_program())
+    fleet.init_worker()
+    if saved is None:
+        train(exe, net, range(STEPS))
+    fleet.barrier_worker()
+    predicted = predictions(exe, plain, net)
+    if saved is None and fleet.is_first_worker():
+        fleet.save_persistables(exe, f"{folder}/{SAVED}")
+        fleet.save_inference_model(exe, f"{folder}/{MODEL}", ["x", "a", "b"], [net.out])
+    fleet.barrier_worker()
+    train(exe, net, range(STEPS, 2 * STEPS))
+    fleet.barrier_worker()
+    found = jobs.parameters(default_main_program())
+    np.savez(f"{folder}/{rank}.npz", predicted=predicted, table=jobs.table_rows(), **found)
+    fleet.stop_worker()
+
+
+def infers() -> None:
+    """A job that only infers."""
+    given = jobs.case()
+    rank = jobs.take_role(given["workers"])
+    net = jobs.build(True)
+    exe = paddle.static.Executor()
+    infer = DistributedInfer(default_main_program(), default_startup_program())
+    infer.init_distributed_infer_env(exe, net.loss, dirname=given["saved"])
+    if fleet.is_server():
+        return
+    program = infer.get_dist_infer_program()
+    feed = jobs.fed(net, jobs.batch(UNSEEN))
+    (predicted,) = exe.run(program, feed=feed, fetch_list=[net.out.name])
+    fleet.stop_worker()
+    np.savez(f"{given['folder']}/{rank}.npz", predicted=predicted)
+
+
+def loaded(folder: Path) -> np.ndarray[Any, Any]:
+    """What the model for one process predicts."""
+    exe = paddle.static.Executor()
+    program, feeds, targets = fluid.io.load_inference_model(str(folder), exe)
+    given = jobs.batch(UNSEEN)
+    return exe.run(program, feed={name: given[name] for name in feeds}, fetch_list=targets)[0]
+
+
+def test_a_job_is_saved_goes_on_with_other_servers_and_infers(ranks: Nursery, tmp_path: Path) -> None:
+    saved = str(tmp_path / SAVED)
+    first, _ = jobs.run(ranks, trains, tmp_path, {}, 2, 2)
+    np.testing.assert_allclose(loaded(tmp_path / MODEL), first[0]["predicted"], rtol=1e-6)
+
+    for workers, servers in ((2, 3), (1, 1)):
+        second, said = jobs.run(ranks, trains, tmp_path, {"saved": saved}, workers, servers)
+        assert "table table begins with" in said[-1]
+        for one in second:
+            for name, value in first[0].items():
+                np.testing.assert_allclose(one[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+
+    third, _ = jobs.run(ranks, infers, tmp_path, {"saved": saved}, 1, 2)
+    np.testing.assert_array_equal(third[0]["predicted"], first[0]["predicted"])

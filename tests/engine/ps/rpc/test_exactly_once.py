@@ -1,0 +1,174 @@
+"""Each request is run once, whatever happens to messages and connections on the way."""
+
+# SPDX-License-Identifier: Apache-2.0
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+import zmq
+
+from argosy.engine.ps.rpc import wire
+from argosy.engine.ps.rpc.client import Client
+from argosy.engine.ps.rpc.ledger import Ledger
+from argosy.engine.ps.rpc.listener import Handler, Listener, Request
+from tests.engine.ps.rpc.proxy import Cutter, Mistreater
+from tests.engine.ps.rpc.serving import QUICK, serving
+from tests.engine.ps.rpc.test_listener import dealer, until
+
+SETTINGS = replace(QUICK, retry_s=0.05, retry_times=8, heartbeat_s=0.05)
+
+
+class Counting:
+    """A handler that counts how often each request runs."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[int] = Counter()
+        self._lock = threading.Lock()
+
+    def __call__(self, request: Request) -> None:
+        with self._lock:
+            self.runs[request.meta["i"]] += 1
+        time.sleep(0.001)
+        request.answer({"i": request.meta["i"]}, request.tensors)
+
+
+@pytest.fixture
+def counting() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+def listener(counting: Counting) -> Iterator[Listener]:
+    handlers = {"push": Handler("send", counting), "pull": Handler("get", counting, repeatable=True)}
+    with serving(handlers, SETTINGS) as made:
+        yield made
+
+
+def push(client: Client, numbers: range) -> None:
+    """Some small requests and some large ones; each answer must be its own."""
+    size = {i: 5 if i % 4 else 50_000 for i in numbers}
+    replies = [client.start(0, "push", {"i": i}, [torch.full((size[i],), i)]) for i in numbers]
+    for i, reply in zip(numbers, replies, strict=True):
+        answer = reply.wait(f"push {i}")
+        assert answer.meta == {"i": i}
+        assert torch.equal(answer.tensors[0], torch.full((size[i],), i))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_dropped_repeated_and_delayed_messages_change_nothing(
+    listener: Listener, counting: Counting, seed: int
+) -> None:
+    proxy = Mistreater(listener.endpoint, SETTINGS, seed, share=0.08)
+    try:
+        with Client([proxy.endpoint], "trainer 0", 0, SETTINGS) as client:
+            for first in range(0, 160, 40):
+                push(client, range(first, first + 40))
+    finally:
+        proxy.close()
+    assert min(proxy.dropped, proxy.repeated, proxy.delayed) > 10
+    assert counting.runs == Counter(range(160))
+    assert listener.counters()["repeated"] > 0
+
+
+def test_cut_connections_change_nothing(listener: Listener, counting: Counting) -> None:
+    cutter, is_over = Cutter(listener.endpoint), threading.Event()
+
+    def cut() -> None:
+        while not is_over.wait(0.15):
+            cutter.cut()
+
+    thread = threading.Thread(target=cut)
+    try:
+        with Client([cutter.endpoint], "trainer 0", 0, SETTINGS) as client:
+            client.call(0, "push", {"i": -1})
+            thread.start()
+            for first in range(0, 400, 40):
+                push(client, range(first, first + 40))
+            is_over.set()
+    finally:
+        is_over.set()
+        thread.join()
+        cutter.close()
+    assert cutter.cuts > 3
+    assert counting.runs == Counter(range(-1, 400))
+
+
+def heard(socket: "zmq.Socket[bytes]", kind: str = "answer") -> wire.Message:
+    assert socket.poll(5000), "no answer"
+    message = wire.decode(socket.recv_multipart(), wire.Limits())
+    assert message.header.kind == kind
+    return message
+
+
+def asked(id_: int, kind: str = "push", settled: int = 0) -> wire.Frames:
+    return wire.encode(wire.Header(wire.VERSION, kind, id_, "ab", settled=settled, meta={"i": id_}), [])
+
+
+def test_a_repeated_request_gets_its_answer_on_the_connection_that_repeats_it(
+    listener: Listener, counting: Counting
+) -> None:
+    with zmq.Context() as context:
+        with dealer(context, listener.endpoint, SETTINGS) as first:
+            first.send_multipart(asked(1))
+            heard(first)
+        with dealer(context, listener.endpoint, SETTINGS) as second:
+            second.send_multipart(asked(1))
+            assert heard(second).header.meta == {"i": 1}
+            second.send_multipart(asked(1, "again"))
+            assert heard(second).header.meta == {"i": 1}
+            second.send_multipart(asked(2, "again"))
+            assert heard(second, "unknown").header.id == 2
+    assert counting.runs == {1: 1}
+    assert listener.counters()["repeated"] == 2
+
+
+def test_answers_are_forgotten_once_they_are_settled(listener: Listener, counting: Counting) -> None:
+    with zmq.Context() as context, dealer(context, listener.endpoint, SETTINGS) as socket:
+        for i in (1, 2, 3):
+            socket.send_multipart(asked(i))
+            heard(socket)
+        assert list(listener._ledger.peers["ab"].entries) == [1, 2, 3]
+        socket.send_multipart(asked(4, settled=3))
+        heard(socket)
+        assert list(listener._ledger.peers["ab"].entries) == [3, 4]
+        socket.send_multipart(asked(1))  # a copy that was on its way for long
+        assert not socket.poll(200)
+    assert counting.runs == {1: 1, 2: 1, 3: 1, 4: 1}
+
+
+def test_a_repeatable_request_runs_again_instead_of_being_kept(
+    listener: Listener, counting: Counting
+) -> None:
+    with zmq.Context() as context, dealer(context, listener.endpoint, SETTINGS) as socket:
+        socket.send_multipart(asked(1, "pull"))
+        heard(socket)
+        assert listener._ledger.peers["ab"].entries[1].answer is None
+        socket.send_multipart(asked(1, "again"))
+        heard(socket, "unknown")
+        socket.send_multipart(asked(1, "pull"))
+        heard(socket)
+    assert counting.runs == {1: 2}
+
+
+def test_a_heartbeat_settles_what_an_idle_client_has_got(listener: Listener) -> None:
+    with Client([listener.endpoint], "trainer 0", 0, SETTINGS) as client:
+        client.call(0, "push", {"i": 1}, [torch.zeros(100_000)])
+        until(lambda: not listener._ledger.peers[client.life].entries)
+
+
+def test_clients_that_are_gone_are_forgotten_and_a_stopped_server_blames_nobody() -> None:
+    ledger = Ledger()
+    old, new = (
+        wire.Header(wire.VERSION, "push", 1, life, trainer=n) for n, life in enumerate(("old", "new"))
+    )
+    ledger.hear(old, now=0.0)
+    ledger.hear(new, now=50.0)
+    ledger.excuse(10.0)
+    assert ledger.fallen_silent(65.0, silent_s=20.0) == [0]
+    assert ledger.fallen_silent(66.0, silent_s=20.0) == []
+    ledger.forget(65.0, silent_s=20.0)
+    assert list(ledger.peers) == ["new"]

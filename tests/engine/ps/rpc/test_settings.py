@@ -1,0 +1,47 @@
+"""Settings of the transport: defaults, environment, refusals."""
+
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ps.rpc.settings import Settings
+
+
+def test_the_defaults_are_paddles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ARGOSY_JOB_TOKEN", raising=False)
+    settings = Settings.from_env()
+    assert settings == Settings()
+    assert (settings.send_threads, settings.get_threads, settings.prefetch_threads) == (12, 12, 12)
+    assert (settings.deadline_s, settings.retry_times) == (180.0, 3)
+
+
+def test_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {
+        "FLAGS_rpc_send_thread_num": "1",
+        "FLAGS_rpc_get_thread_num": "2",
+        "FLAGS_rpc_prefetch_thread_num": "3",
+        "FLAGS_rpc_deadline": "2500",
+        "FLAGS_rpc_retry_times": "0",
+        "ARGOSY_HEARTBEAT_S": "0.5",
+        "ARGOSY_PS_SILENT_S": "7",
+        "ARGOSY_JOB_TOKEN": "secret",
+        "ARGOSY_PS_ENCRYPT": "1",
+        "ARGOSY_PS_MAX_MESSAGE_MB": "64",
+    }
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert Settings.from_env() == Settings(
+        1, 2, 3, 2.5, 0, heartbeat_s=0.5, silent_s=7.0, token="secret", encrypt=True, max_message_mb=64
+    )
+
+
+def test_no_threads_and_no_time_are_refused() -> None:
+    with pytest.raises(ConfigError, match="send_threads = 0 is too small; use 1 or more"):
+        Settings(send_threads=0)
+    with pytest.raises(ConfigError, match="deadline_s = 0.0 is too small"):
+        Settings(deadline_s=0.0)
+
+
+def test_encryption_needs_a_token() -> None:
+    with pytest.raises(ConfigError, match="set ARGOSY_JOB_TOKEN"):
+        Settings(encrypt=True)

@@ -1,0 +1,159 @@
+"""kill -9 at random moments: what a server has acknowledged is there when it is started anew, and nobody hangs."""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from argosy.engine.ps.rpc.settings import Settings
+from argosy.engine.ps.service import Service
+from argosy.engine.ps.trainer import Trainer
+from tests.engine.ps.served import PlainSgd, plan_of
+from tests.engine.ps.test_service import step
+from tests.ranks import Job, Nursery
+
+SIZE = 20_000
+"""Large enough that a kill hits the writing of a record."""
+ROUNDS = 50
+
+
+def serve() -> None:
+    """A server process, as the launcher would start it anew."""
+    torch.set_num_threads(1)
+    endpoint, directory = os.environ["AT"], Path(os.environ["STATE"])
+    settings = Settings(heartbeat_s=0.2, silent_s=float(os.environ.get("SILENT", "20")), token="secret")
+    updater = PlainSgd(w=torch.zeros(SIZE))
+    plan = plan_of(endpoint, int(os.environ["TRAINERS"]), "sync", SIZE)
+    drops = os.environ.get("DROPS") == "1"
+    print("serving", flush=True)
+    Service(plan, 0, updater, settings, directory, drops_dead=drops, stays=True).serve()
+
+
+def free_endpoint() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@contextmanager
+def server(ranks: Nursery, endpoint: str, state: Path, trainers: int, **more: str) -> Iterator[Job]:
+    with ranks.start(1, serve, AT=endpoint, STATE=str(state), TRAINERS=str(trainers), **more) as job:
+        job.wait_for(0, "serving")
+        yield job
+
+
+class Training:
+    """Trainers in threads, each of which adds 1 to every element and to a row in every step."""
+
+    def __init__(self, endpoint: str, trainers: int) -> None:
+        self.plan = plan_of(endpoint, trainers, "sync", SIZE)
+        self.settings = Settings(deadline_s=60.0, heartbeat_s=0.2, retry_s=0.5, token="secret")
+        self.acknowledged = [0] * trainers
+        self.seen: list[float] = []
+        self.errors: list[Exception] = []
+        self.is_over = threading.Event()
+        self._trainers = [Trainer(self.plan, number, self.settings) for number in range(trainers)]
+        self._threads = [threading.Thread(target=self._train, args=(n,)) for n in range(trainers)]
+        for thread in self._threads:
+            thread.start()
+
+    def _train(self, number: int) -> None:
+        trainer = self._trainers[number]
+        try:
+            while not self.is_over.is_set() or self.acknowledged[number] < max(self.acknowledged):
+                w = step(trainer, -torch.ones(SIZE), 1.0, -torch.ones(2, 1, 2))
+                self.acknowledged[number] += 1
+                assert (w == self.acknowledged[number]).all(), (
+                    f"{w[0]} after {self.acknowledged[number]} steps"
+                )
+        except Exception as e:
+            self.errors.append(e)
+
+    def end(self) -> tuple[int, float, float]:
+        """Steps, an element and a row, when all trainers have done as many steps."""
+        self.is_over.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a trainer hangs"
+        if self.errors:
+            raise self.errors[0]
+        value = torch.empty(SIZE)
+        self._trainers[0].pull({"w": value})
+        row = self._trainers[0].ask_rows("table", torch.tensor([5]))
+        for trainer in self._trainers:
+            trainer.close()
+        assert (value == value[0]).all()
+        return max(self.acknowledged), value[0].item(), row[0, 0].item()
+
+
+@pytest.mark.timeout(280)
+def test_nothing_that_a_server_has_acknowledged_is_lost_in_fifty_kills(
+    ranks: Nursery, tmp_path: Path
+) -> None:
+    endpoint, drawn = free_endpoint(), random.Random(7)
+    training: Training | None = None
+    for _ in range(ROUNDS):
+        with server(ranks, endpoint, tmp_path, trainers=2) as job:
+            training = training or Training(endpoint, 2)
+            before = max(training.acknowledged)
+            _until(lambda t=training, b=before: max(t.acknowledged) > b or bool(t.errors), 40)  # type: ignore[misc]
+            time.sleep(drawn.random() * 0.08)
+            job.kill(0, signal.SIGKILL)
+            job.end_of(0)
+    assert training is not None
+    with server(ranks, endpoint, tmp_path, trainers=2):
+        steps, value, row = training.end()
+    assert steps >= ROUNDS
+    assert value == steps
+    assert row == 1.0 + steps
+
+
+def train_until_killed() -> None:
+    """A trainer process: steps, until it is killed or has done enough."""
+    torch.set_num_threads(1)
+    number, plan = int(os.environ["NUMBER"]), plan_of(os.environ["AT"], 2, "sync", SIZE)
+    trainer = Trainer(plan, number, Settings(deadline_s=60.0, heartbeat_s=0.2, token="secret"))
+    until = int(os.environ["UNTIL"])
+    print("trains", flush=True)
+    while trainer.next_step <= until:
+        step(trainer, -torch.ones(SIZE), 1.0)
+    trainer.leave()
+
+
+@pytest.mark.timeout(200)
+def test_trainers_that_are_killed_are_dropped_and_come_back(ranks: Nursery, tmp_path: Path) -> None:
+    """One trainer is killed at random moments and started anew; the other goes on; all steps count once."""
+    endpoint, drawn = free_endpoint(), random.Random(3)
+    given = {"AT": endpoint, "UNTIL": "1000000"}
+    with server(ranks, endpoint, tmp_path, 2, DROPS="1", SILENT="1") as job:
+        with ranks.start(1, train_until_killed, NUMBER="0", **given) as steady:
+            for _ in range(8):
+                with ranks.start(1, train_until_killed, NUMBER="1", **given) as other:
+                    other.wait_for(0, "trains")
+                    time.sleep(drawn.random() * 0.3)
+                    other.kill(0, signal.SIGKILL)
+                    other.end_of(0)
+            steady.kill(0, signal.SIGKILL)
+            steady.end_of(0)
+        plan = plan_of(endpoint, 2, "sync", SIZE)
+        last = Trainer(plan, 0, Settings(deadline_s=60.0, heartbeat_s=0.2, token="secret"))
+        after = step(last, -torch.ones(SIZE), 1.0)
+        assert (after == after[0]).all()
+        assert after[0].item() == last.next_step - 1, "every step adds one, however many trainers took part"
+        last.close()
+        assert job.said(0).count("Traceback") == 0
+
+
+def _until(happened: Callable[[], bool], seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < limit, "it did not happen"
+        time.sleep(0.005)

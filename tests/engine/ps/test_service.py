@@ -1,0 +1,263 @@
+"""What a parameter server does in each mode, over real sockets."""
+
+# SPDX-License-Identifier: Apache-2.0
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from argosy.engine.errors import RefusedError
+from argosy.engine.ps.plan import Compensation, Plan
+from argosy.engine.ps.trainer import Trainer
+from tests.engine.ps.served import SETTINGS, PlainSgd, served
+
+
+def trainers_of(plan: Plan) -> list[Trainer]:
+    return [Trainer(plan, number, SETTINGS) for number in range(plan.trainers)]
+
+
+def all_do(trainers: list[Trainer], what: Callable[[Trainer], Any]) -> list[Any]:
+    """Each in a thread of its own; their results."""
+    found: list[Any] = [None] * len(trainers)
+
+    def run(number: int) -> None:
+        try:
+            found[number] = what(trainers[number])
+        except Exception as e:
+            found[number] = e
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(trainers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive(), "a trainer hangs"
+    for one in found:
+        if isinstance(one, Exception):
+            raise one
+    return found
+
+
+def step(trainer: Trainer, gradient: Tensor, rate: float = 1.0, rows: Tensor | None = None) -> Tensor:
+    """One step of a trainer: what it has after it."""
+    w = torch.empty_like(gradient)
+    ids = torch.tensor([[5], [7]])
+    if rows is not None:
+        trainer.lookup("table", [ids])
+    trainer.send(gradient, rate, ["w"], [len(gradient)], [0])
+    if rows is not None:
+        trainer.push_rows("table", [ids], [rows], rate)
+    trainer.end_step()
+    trainer.want(w, ["w"], [len(gradient)], [0])
+    trainer.fetch()
+    return w
+
+
+def close(trainers: list[Trainer]) -> None:
+    for trainer in trainers:
+        trainer.close()
+
+
+def test_sync_applies_the_mean_once_all_have_sent_theirs() -> None:
+    with served() as (service, plan):
+        trainers = trainers_of(plan)
+        found = all_do(trainers, lambda t: step(t, torch.full((3,), 1.0 + t.number)))
+        assert all((w == -1.5).all() for w in found)
+        assert service.step == 1
+        close(trainers)
+
+
+def test_a_table_gets_the_mean_over_the_trainers() -> None:
+    with served() as (service, plan):
+        trainers = trainers_of(plan)
+        rows = torch.tensor([[[1.0, 0.0]], [[0.0, 2.0]]])
+        all_do(trainers, lambda t: step(t, torch.zeros(3), 1.0, rows * (1 + t.number)))
+        wanted = 1.0 - torch.tensor([[1.5, 0.0], [0.0, 3.0]])
+        assert (trainers[0].ask_rows("table", torch.tensor([5, 7])) == wanted).all()
+        assert len(service.tables["table"]) == 2
+        close(trainers)
+
+
+def test_async_applies_each_gradient_as_it_comes() -> None:
+    with served(mode="async") as (_, plan):
+        trainers = trainers_of(plan)
+        for trainer in trainers:
+            step(trainer, torch.ones(3))
+        value = torch.empty(3)
+        trainers[0].pull({"w": value})
+        assert (value == -2.0).all()
+        close(trainers)
+
+
+def test_half_async_applies_at_once_and_keeps_the_trainers_in_step() -> None:
+    with served(mode="half_async") as (_, plan):
+        trainers = trainers_of(plan)
+        for number in range(3):
+            found = all_do(trainers, lambda t: step(t, torch.ones(3)))
+            assert all((w == -2.0 * (number + 1)).all() for w in found)
+        waiting = threading.Thread(target=step, args=(trainers[0], torch.ones(3)))
+        waiting.start()
+        waiting.join(0.5)
+        assert waiting.is_alive(), "it did not wait for the other one"
+        step(trainers[1], torch.ones(3))
+        waiting.join(20)
+        close(trainers)
+
+
+def test_who_has_left_is_not_waited_for() -> None:
+    with served(trainers=3) as (_, plan):
+        trainers = trainers_of(plan)
+        trainers[2].leave()
+        found = all_do(trainers[:2], lambda t: step(t, torch.full((3,), 1.0 + t.number)))
+        assert all((w == -1.5).all() for w in found)
+        close(trainers)
+
+
+def test_a_dead_trainer_is_dropped_from_the_barriers_if_the_user_chose_so() -> None:
+    with served(drops_dead=True) as (service, plan):
+        alive, dead = trainers_of(plan)
+        dead.send(torch.full((3,), 100.0), 1.0, ["w"], [3], [0])
+        dead._flush(0)
+        time.sleep(0.2)
+        dead.client.close()  # without a word, like a killed process
+        assert (step(alive, torch.ones(3)) == -1.0).all(), "its half of a step must not count"
+        assert service.live == {0}
+        again = Trainer(plan, 1, SETTINGS)
+        found = all_do([alive, again], lambda t: step(t, torch.ones(3)))
+        assert all((w == -2.0).all() for w in found), "back again, it counts again"
+        close([alive, again])
+
+
+def test_a_dead_trainer_ends_the_job_otherwise() -> None:
+    with served(stays=False, may_fail=True) as (_, plan):
+        alive, dead = trainers_of(plan)
+        dead.client.close()
+        with pytest.raises(RefusedError, match=r"trainer 1 has been silent for 1 s.*--dead_worker=drop"):
+            step(alive, torch.ones(3))
+        alive.close()
+
+
+def test_compensation_gets_what_the_trainer_pulled_last() -> None:
+    updater = PlainSgd(w=torch.zeros(3))
+    with served(mode="async", updater=updater, compensation=Compensation()) as (_, plan):
+        first, second = trainers_of(plan)
+        value = torch.empty(3)
+        first.pull({"w": value})
+        step(second, torch.ones(3))
+        step(first, torch.ones(3))
+        assert updater.backups[1] is not None
+        assert (updater.backups[1] == 0.0).all(), "first pulled before second pushed"
+        close([first, second])
+
+
+def test_gradients_are_added_up_over_steps_before_they_are_sent() -> None:
+    with served(trainers=1, mode="async", merged_steps=3) as (_, plan):
+        (trainer,) = trainers_of(plan)
+        found = [step(trainer, torch.full((3,), float(n))) for n in (1, 2, 4, 1, 1, 1)]
+        assert [w[0].item() for w in found[:2]] == [0.0, 0.0]
+        value = torch.empty(3)
+        trainer.pull({"w": value})
+        assert (value == -10.0).all()
+        trainer.close()
+
+
+def test_parameters_are_fetched_only_every_nth_step() -> None:
+    with served(trainers=1, mode="async", pull_every=2) as (_, plan):
+        (trainer,) = trainers_of(plan)
+        w = torch.zeros(3)
+        for wanted in (0.0, -2.0, -2.0, -4.0):
+            trainer.send(torch.ones(3), 1.0, ["w"], [3], [0])
+            trainer.end_step()
+            trainer.want(w, ["w"], [3], [0])
+            trainer.fetch()
+            if wanted:  # a pull may overtake the update of its own step
+                assert wanted <= w[0].item() <= wanted + 1
+        trainer.close()
+
+
+def test_trainers_meet_and_exchange_bytes() -> None:
+    with served(trainers=3) as (_, plan):
+        trainers = trainers_of(plan)
+        met = all_do(trainers, lambda t: t.meet("sum", [torch.tensor([t.number, 10])]))
+        assert all([part[0].tolist() for part in one] == [[0, 10], [1, 10], [2, 10]] for one in met)
+        swapped = all_do(trainers, lambda t: t.exchange([b"%d to %d" % (t.number, to) for to in range(3)]))
+        assert swapped[1] == [b"0 to 1", b"1 to 1", b"2 to 1"]
+        assert all_do(trainers, lambda t: t.exchange([b"", b"", b""]))[0] == [b""] * 3
+        close(trainers)
+
+
+def test_trainers_and_servers_must_agree() -> None:
+    with served(mode="sync") as (_, plan):
+        other = Plan(plan.endpoints, 3, "sync", plan.dense, plan.tables)
+        with pytest.raises(RefusedError, match="disagree on trainers: 3 and 2"):
+            Trainer(other, 0, SETTINGS)
+        other = Plan(plan.endpoints, 2, "async", plan.dense, plan.tables)
+        with pytest.raises(RefusedError, match="disagree on mode: 'async' and 'sync'"):
+            Trainer(other, 0, SETTINGS)
+        other = Plan(plan.endpoints, 2, "sync", plan.dense, ())
+        with pytest.raises(RefusedError, match="disagree on tables: 'table' is on one side only"):
+            Trainer(other, 0, SETTINGS)
+
+
+def test_geo_follows_its_definition() -> None:
+    """delta = (w - old) / trainers goes to the server; what the server has more than old comes back."""
+    with served(mode="geo", k_steps=2) as (service, plan):
+        trainers = trainers_of(plan)
+        mine = [torch.zeros(3), torch.zeros(3)]
+        old, server = [torch.zeros(3), torch.zeros(3)], torch.zeros(3)
+        for trainer, w in zip(trainers, mine, strict=True):
+            trainer.remember({"w": w})
+        wanted = [torch.zeros(3), torch.zeros(3)]
+        service.updater.apply_block = lambda block, delta, *_: service.updater.values()[block].add_(delta)  # type: ignore[method-assign]
+        for number, which in enumerate((0, 1, 0, 0, 1, 1, 0, 1)):
+            change = torch.full((3,), float(number + 1))
+            mine[which] += change
+            wanted[which] += change
+            trainers[which].geo_step([mine[which]], ["w"])
+            if trainers[which]._geo_steps % 2 == 0:
+                delta = (wanted[which] - old[which]) / 2
+                old[which] += delta
+                server += delta
+                wanted[which] += server - old[which]
+                old[which] = server.clone()
+            torch.testing.assert_close(mine[which], wanted[which])
+        torch.testing.assert_close(dict(service.updater.values())["w"], server)
+        close(trainers)
+
+
+def test_geo_exchanges_only_the_rows_that_somebody_has_changed() -> None:
+    with served(mode="geo", k_steps=1) as (service, plan):
+        service.updater.apply_block = lambda block, delta, *_: service.updater.values()[block].add_(delta)  # type: ignore[method-assign]
+        first, second = trainers_of(plan)
+        w = torch.zeros(3)
+        for trainer in (first, second):
+            trainer.remember({"w": w.clone()})
+            trainer.lookup("table", [torch.tensor([1, 2, 3])])
+        first.lookup("table", [torch.tensor([1, 2])])
+        first.push_rows("table", [torch.tensor([1, 2])], [torch.tensor([[2.0, 0.0], [4.0, 0.0]])], 1.0)
+        first.geo_step([w.clone()], ["w"])
+        asked = second.changed_rows("table")
+        assert asked[0].tolist() == [1, 2, 3], "all are new to it"
+        first.push_rows("table", [torch.tensor([2])], [torch.tensor([[4.0, 0.0]])], 1.0)
+        first.geo_step([w.clone()], ["w"])
+        ids, rows = second.changed_rows("table")
+        assert ids.tolist() == [2], "only what has changed since"
+        # It was 1; the trainer's -3 brings half of -4; its -7 then brings half of what it has more: -6.
+        assert rows.tolist() == [[-4.0, 1.0]]
+        close([first, second])
+
+
+def test_a_server_without_its_state_says_so(tmp_path: Path) -> None:
+    with served(trainers=1) as (_, plan):
+        (trainer,) = trainers_of(plan)
+        for _ in range(3):
+            step(trainer, torch.ones(3))
+        trainer.next_step = 9
+        with pytest.raises(RefusedError, match=r"sends step 9, and this server has done 3"):
+            step(trainer, torch.ones(3))
+        trainer.close()
