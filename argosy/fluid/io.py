@@ -20,9 +20,11 @@ from argosy.engine.data.readers import (
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.ps import trainer
 from argosy.framework.missing import missing
 from argosy.io import DataLoader
 from argosy.static.io import (
+    VARS_FILE,
     Chosen,
     load,
     load_program_state,
@@ -114,7 +116,16 @@ def load_params(
 def save_persistables(
     executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
 ) -> None:
-    """Write all that the scope keeps for the program: parameters, statistics, optimizer state."""
+    """Write all that the scope keeps for the program: parameters, statistics, optimizer state.
+
+    Of a transpiled program also what the parameter servers keep; each of them writes its part of the tables.
+    """
+    program = default_main_program() if main_program is None else main_program
+    if program.remote is not None:
+        from argosy.distributed.ps.saving import save_persistables as save_from_servers  # it imports fluid
+
+        save_from_servers(trainer.current(), program, Path(dirname, filename or VARS_FILE))
+        return
     save_vars(executor, dirname, main_program, filename=filename)
 
 

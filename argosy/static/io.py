@@ -28,6 +28,7 @@ from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.serialize import from_dict, to_dict
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
+from argosy.engine.ops.send import lookup_table
 from argosy.engine.runtime import store
 from argosy.engine.runtime.scope import global_scope
 from argosy.static.io_divided import refuse_divided, refuse_stale
@@ -202,10 +203,20 @@ def deserialize_program(data: bytes) -> Program:
     return _program_of(store.unseal(data, "the serialized program"), "the serialized program")
 
 
+def _refuse_remote(program: Program) -> None:
+    """Raise if a model's tables lie on parameter servers: nobody else could look them up."""
+    if program.graph.find_nodes(op="call_function", target=lookup_table):
+        raise ConfigError(
+            f"{program.name} looks tables up on the parameter servers, so that a model of it would need them; use "
+            "fleet.save_inference_model, which writes the tables into the model"
+        )
+
+
 def write_inference(
     program: Program, feed_vars: Chosen, fetch_vars: Chosen, model: Path, params: Path | None
 ) -> None:
     """Write a normalized program and, unless `params` is None, its values."""
+    _refuse_remote(program)
     values = _from_scope(program.persistables()) if params is not None else {}
     sums = store.checksums(values)
     saved = store.save_id(sums) if params is not None else ""

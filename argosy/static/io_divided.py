@@ -14,6 +14,12 @@ _TO_DO = "call fleet.save_persistables(executor, dirname) or use fleet.Checkpoin
 
 def refuse_divided(what: str, program: Program) -> None:
     """Raise if the program has only some of the updates: loaded on every rank, it would train only those."""
+    if program.remote is not None:
+        raise ConfigError(
+            f"{what}: {program.name} is a trainer's program; its tables and the optimizer's state lie on the parameter "
+            "servers: use fleet.save_persistables or fleet.save_inference_model (fluid.io.save_persistables for a "
+            "transpiled program)"
+        )
     if is_divided(program):
         raise ConfigError(
             f"{what}: {program.name} was built with ReduceStrategy.Reduce, so rank {world().rank} has the updates and "

@@ -14,7 +14,8 @@ from torch import Tensor
 from argosy.distributed.fleet.base.role_maker import RoleMakerBase
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.ps.planning import Slicing, make_plan
-from argosy.distributed.ps.server_program import to_server
+from argosy.distributed.ps.saving import save_persistables
+from argosy.distributed.ps.server_program import on_trainers, to_server
 from argosy.distributed.ps.trainer_program import to_infer, to_trainer
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
@@ -147,7 +148,12 @@ class ServerMode:
         trainer = connection.connect(plan, self.roles.worker_index())
         values = {variable.name: scope.get(variable.name) for variable in plan.dense}
         if trainer.number == 0 and not trainer.is_initialised:
+            assert self._whole is not None, "a plan comes with its programs"
+            own = on_trainers(self._whole[0], plan)
+            trainer.keep({n: scope.get(n) for n in own if scope.values_of().get(n) is not None})
             trainer.initialise(values)
+        for name, value in trainer.kept().items():
+            scope.get(name).copy_(value)
         trainer.pull(values)
         begin(self._program, scope)
 
@@ -176,17 +182,7 @@ class ServerMode:
 
     def save_persistables(self, dirname: str, program: Program) -> None:
         """Everything: parameters and optimizer state from the servers, tables by each server, the rest from here."""
-        trainer = self.trainer("save_persistables")
-        scope = global_scope()
-        here = {n: scope.get(n) for n in program.persistables() if scope.values_of().get(n) is not None}
-        values = {**here, **trainer.state()}
-        Path(dirname).mkdir(parents=True, exist_ok=True)
-        sums = store.checksums(values)
-        store.replace_files(
-            {Path(dirname, VARS_FILE): store.tensor_writer(values, sums, store.save_id(sums))}
-        )
-        if trainer.plan.tables:
-            trainer.save_tables(str(Path(dirname).absolute()))
+        save_persistables(self.trainer("save_persistables"), program, Path(dirname, VARS_FILE))
 
     def save_inference_model(
         self,

@@ -89,8 +89,18 @@ def make_plan(
         k_steps,
         merged_steps,
         pull_every,
+        tuple(_in_words(done) for done in program.minimized),
         initialised_by_trainer,
     )
+
+
+def _in_words(done: Minimized) -> str:
+    """The optimizer with its settings; the rate, which trainers send, does not count."""
+    plain = {n: v for n, v in vars(done.optimizer).items() if isinstance(v, bool | int | float | str)}
+    settings = ", ".join(f"{n}={v!r}" for n, v in sorted(plain.items()) if n != "learning_rate")
+    clip, decay = done.optimizer.grad_clip, done.optimizer.regularization
+    parts = [settings, *(f"{type(x).__name__}({vars(x)})" for x in (clip, decay) if x is not None)]
+    return f"{type(done.optimizer).__name__}({', '.join(filter(None, parts))})"
 
 
 def is_table(parameter: object) -> bool:

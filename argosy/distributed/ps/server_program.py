@@ -65,8 +65,17 @@ def to_server(program: Program, startup: Program, plan: Plan, number: int) -> tu
     # Parameters of other servers stay: they are drawn, so that what follows is drawn as in one process.
     forget(first, [name for name in first.vars if name not in kept and name not in parameters])
     main.lr_schedulers, main.minimized, first.minimized = [], [], []
+    serving.on_trainers = tuple(on_trainers(program, plan))
     main.serving = serving
     return main, first
+
+
+def on_trainers(program: Program, plan: Plan) -> list[str]:
+    """The variables of the program of one process that no server keeps: each trainer has its own."""
+    states = {n for done in program.minimized for n in done.optimizer._states.get(program, {}).values()}
+    there = {variable.name for variable in plan.dense} | {table.name for table in plan.tables}
+    there |= states | {done.rate for done in program.minimized}
+    return [name for name in program.persistables() if name not in there]
 
 
 Built = tuple[Dense, Block, Parameter, Variable]

@@ -117,6 +117,8 @@ def _prefetch(program: Program) -> Any:
         ids, table, _ = node.args
         if isinstance(ids, Sequence) and all(i in fed for i in ids):
             wanted.append((str(table), [fed[i] for i in ids]))
+    names = [table for table, _ in wanted]
+    wanted = [(table, ids) for table, ids in wanted if names.count(table) == 1]
     if not wanted:
         return None
 

@@ -8,6 +8,7 @@
               sgd(W, g, rate)
 
 All lookups of a table are one request, in which every id is asked for once; all gradients of its rows are one push.
+(Ids that depend on rows of the same table are another request.)
 The table itself is never on the trainer.
 """
 
@@ -55,8 +56,9 @@ class RemoteTables(Pass):
     def run(self, graph: fx.Graph) -> Report:
         changed = 0
         for one in self.tables:
-            lookups = _lookups(graph, one)
-            ids = _look_up(graph, one, lookups)
+            lookups, ids = _lookups(graph, one), []
+            for group in _groups(graph, lookups):
+                ids += _look_up(graph, one, group)
             if one.gradient is not None and one.rate is not None:
                 _push(graph, one, one.rate, ids)
             changed += len(lookups)
@@ -73,16 +75,31 @@ def _lookups(graph: fx.Graph, one: RemoteTable) -> list[fx.Node]:
     return [node for node in graph.nodes if node.target is _LOOKUP and node.args[0] is one.table]
 
 
+def _groups(graph: fx.Graph, lookups: list[fx.Node]) -> list[list[fx.Node]]:
+    """Lookups that one request answers, whose ids do not depend on rows; these are made before the first of them."""
+    groups = []
+    while lookups:
+        behind: set[fx.Node] = set(lookups)  # what depends on rows
+        for node in graph.nodes:
+            if behind.intersection(node.all_input_nodes):
+                behind.add(node)
+        now = [lookup for lookup in lookups if lookup.args[1] not in behind]
+        place = {node: number for number, node in enumerate(graph.nodes)}
+        wanted = {lookup.args[1] for lookup in now}
+        for node in reversed(graph.nodes):
+            if node in wanted:
+                wanted.update(node.all_input_nodes)
+        late = [n for n in graph.nodes if n in wanted and place[n] > place[now[0]]]
+        for node in late:
+            now[0].prepend(node)
+        groups.append(now)
+        lookups = [lookup for lookup in lookups if lookup not in now]
+    return groups
+
+
 def _look_up(graph: fx.Graph, one: RemoteTable, lookups: list[fx.Node]) -> list[fx.Node]:
     """One request in the place of all lookups; returns the nodes of the ids."""
-    place = {node: number for number, node in enumerate(graph.nodes)}
     ids = [lookup.args[1] for lookup in lookups]
-    late = [i for i in ids if isinstance(i, fx.Node) and place[i] > place[lookups[0]]]
-    if late:
-        raise ConfigError(
-            f"{describe(late[0])} gives ids to the table {one.name!r} after it has been looked up; make all ids of a "
-            "table before its first lookup"
-        )
     with graph.inserting_before(lookups[0]):
         made = graph.create_node(
             "call_function", lookup_table, (ids, one.name, one.dim), {}, "distributed_lookup_table"

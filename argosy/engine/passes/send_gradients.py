@@ -143,7 +143,7 @@ def at_end(graph: fx.Graph, target: Any, args: tuple[Any, ...], like: fx.Node | 
 
 def _described(made: fx.Node, like: fx.Node | None) -> fx.Node:
     made.meta = {"role": "communicate", "source": like.meta.get("source") if like is not None else None}
-    made.meta["val"] = infer(made)
+    made.meta["val"] = infer(made) if made.all_input_nodes else None  # a program may have tables alone
     return made
 
 

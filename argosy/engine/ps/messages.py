@@ -16,7 +16,9 @@ class Hello(msgspec.Struct, forbid_unknown_fields=True):
     mode: str
     trainers: int
     blocks: list[str]
+    """Name and shape of each."""
     tables: list[str]
+    optimizers: list[str]
 
 
 class Welcome(msgspec.Struct):
@@ -78,6 +80,20 @@ class Initialise(msgspec.Struct, forbid_unknown_fields=True):
     """First values of blocks; ignored by a server that has values already."""
 
     blocks: list[str]
+
+
+class Pause(msgspec.Struct, forbid_unknown_fields=True):
+    """This trainer waits for the others elsewhere: steps go on without it until its next Hello."""
+
+
+class Keep(msgspec.Struct, forbid_unknown_fields=True):
+    """Values of variables that every trainer has for itself, so that all begin with the same."""
+
+    names: list[str]
+
+
+class Kept(msgspec.Struct, forbid_unknown_fields=True):
+    """Answered with what was kept: names, and a tensor for each, once the servers have their first values."""
 
 
 class Meet(msgspec.Struct, forbid_unknown_fields=True):

@@ -52,6 +52,8 @@ class Plan:
     """async: gradients of so many steps are added up before they are sent."""
     pull_every: int = 1
     """async: parameters are fetched after every so many pushes."""
+    optimizers: tuple[str, ...] = ()
+    """What updates the variables, in words: trainers and servers compare them."""
     initialised_by_trainer: bool = False
     """True: trainer 0 gives the servers the first values; else their startup programs do."""
 
@@ -61,6 +63,10 @@ class Plan:
             for block in variable.blocks:
                 if block.server == server:
                     yield variable, block
+
+    def described(self) -> list[str]:
+        """Name and shape of every block."""
+        return [f"{block.name}{list(block.shape)}" for variable in self.dense for block in variable.blocks]
 
     def table(self, name: str) -> TableSpec:
         return next(table for table in self.tables if table.name == name)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError, ProgramError
-from argosy.engine.log import logger
+from argosy.engine.log import NOTICE, logger
 from argosy.engine.ps import messages
 from argosy.engine.ps.journal import Journal
 from argosy.engine.ps.meetings import Key, Meetings
@@ -39,6 +39,7 @@ _TICK_S = 0.5
 _LINGER_S = 10.0
 _TELL_S = 5.0
 _LOG_BYTES = 64 << 20
+_KEPT = "@kept@"
 
 
 class Updater(Protocol):
@@ -113,6 +114,10 @@ class Service:
         self._told = self._saved = time.monotonic()
         self._failure = ""
         self._failed_at: float | None = None
+        self._paused: set[int] = set()
+        self._silent: dict[int, float] = {}
+        """Trainers that a launcher may start anew, and since when they are silent."""
+        self.kept: dict[str, Tensor] = {}
         self._empty_since: float | None = None
         self._restored_at: float | None = None
         self._others: Client | None = None
@@ -136,6 +141,9 @@ class Service:
             "take": Handler("io", self._checked(self._take)),
             "state": Handler("get", self._state, repeatable=True),
             "save": Handler("get", self._save),
+            "pause": Handler("send", self._checked(self._pause)),
+            "keep": Handler("io", self._keep),
+            "kept": Handler("get", self._checked(self._answer_kept), repeatable=True),
             "leave": Handler("io", self._leave),
         }
 
@@ -186,6 +194,13 @@ class Service:
         while not self._over.wait(_TICK_S):
             now = time.monotonic()
             self._look_for_unheard(now)
+            for trainer, since in list(self._silent.items()):
+                if (
+                    trainer in self.live
+                    and now - since > 3 * self.settings.silent_s
+                    and self._failed_at is None
+                ):
+                    self.on_silent(trainer)
             if self._is_over(now) or (self._failed_at is not None and now - self._failed_at > _LINGER_S):
                 self.stop()
                 return
@@ -198,7 +213,7 @@ class Service:
 
     def _tell(self) -> None:
         with self._lock:
-            late = _named(self._round.missing(self.live))
+            late = _named(self._round.missing(self.live - self._paused))
             for request in self._round.waiting():
                 request.tell(f"waits for {late}")
             for _, request, _ in self._held:
@@ -212,13 +227,15 @@ class Service:
         """A trainer has not been heard for long: go on without it, or end the job."""
         if trainer not in self.live:
             return
-        text = f"trainer {trainer} has been silent for {self.settings.silent_s:g} s"
+        times = 4 if trainer in self._silent else 1
+        text = f"trainer {trainer} has been silent for {times * self.settings.silent_s:g} s"
         if self._drops_dead:
             logger.warning("%s; going on without it", text)
             self._without(trainer)
             return
-        if self._stays:  # a launcher watches the trainers: it starts this one anew, or ends the job
+        if self._stays and trainer not in self._silent:  # a launcher may start it anew, or end the job
             logger.warning("%s", text)
+            self._silent[trainer] = time.monotonic()
             return
         self._failure = (
             f"{text}, so the job cannot go on; see its workerlog, start it anew (fleetrun --max_restarts=N) or let the "
@@ -261,9 +278,10 @@ class Service:
 
     def _hello(self, request: Request) -> None:
         hello = read(messages.Hello, request.meta)
-        blocks = [b.name for v in self.plan.dense for b in v.blocks]
-        ours = messages.Hello(self.plan.mode, self.plan.trainers, blocks, [t.name for t in self.plan.tables])
-        for what in ("mode", "trainers", "blocks", "tables"):
+        tables = [f"{t.name}[{t.dim}]" for t in self.plan.tables]
+        given = (self.plan.described(), tables, list(self.plan.optimizers))
+        ours = messages.Hello(self.plan.mode, self.plan.trainers, *given)
+        for what in ("mode", "trainers", "blocks", "tables", "optimizers"):
             theirs, own = getattr(hello, what), getattr(ours, what)
             if theirs != own:
                 raise ConfigError(
@@ -273,11 +291,17 @@ class Service:
             raise ConfigError(f"{request.who}: there are trainers 0 to {self.plan.trainers - 1}")
         with self._lock:
             trainer = request.trainer
+            self._paused.discard(trainer)
+            self._silent.pop(trainer, None)
             if trainer not in self.live:
                 logger.warning("trainer %d is back", trainer)
                 self.live.add(trainer)
                 self.left.discard(trainer)
             if self._lives.get(trainer) != request.client:
+                if trainer in self._lives:
+                    logger.log(
+                        NOTICE, "trainer %d has begun anew (or two processes have this number)", trainer
+                    )
                 self._lives[trainer] = request.client
                 self._round.forget(trainer)
             next_step = self._round.step + (1 if self._round.has_all_of(trainer) else 0)
@@ -285,8 +309,27 @@ class Service:
                 next_step = 1
         request.answer(messages.meta(messages.Welcome(next_step, self.is_initialised)))
 
+    def _pause(self, request: Request) -> None:
+        read(messages.Pause, request.meta)
+        with self._lock:
+            self._paused.add(request.trainer)
+            self._advance()
+        request.answer()
+
+    def _keep(self, request: Request) -> None:
+        message = read(messages.Keep, request.meta)
+        with self._lock:
+            if not self.is_initialised:
+                self.kept = dict(zip(message.names, [t.clone() for t in request.tensors], strict=True))
+        request.answer()
+
+    def _answer_kept(self, request: Request) -> None:
+        read(messages.Kept, request.meta)
+        self._when(0, request, lambda r: r.answer({"names": list(self.kept)}, list(self.kept.values())))
+
     def _leave(self, request: Request) -> None:
         request.answer()
+        logger.log(NOTICE, "trainer %d has left after step %d", request.trainer, self.step)
         with self._lock:
             self.left.add(request.trainer)
             if self.journal is not None and self.journal.manifest is not None:
@@ -407,7 +450,7 @@ class Service:
 
     def _advance(self) -> None:
         """Do the step if every live trainer has sent all of it."""
-        if self._round.missing(self.live) or not self._round.waiting():
+        if self._round.missing(self.live - self._paused) or not self._round.waiting():
             return
         done, self._round = self._round, Round(self._round.step + 1)
         try:
@@ -594,9 +637,8 @@ class Service:
                 path.mkdir(parents=True, exist_ok=True)
                 table.snapshot(path)
                 tables[name] = table.state()
-            self.journal.snapshot(
-                self.step, self.updater.state(), {"tables": tables, "left": sorted(self.left)}
-            )
+            state = {**self.updater.state(), **{f"{_KEPT}{n}": t for n, t in self.kept.items()}}
+            self.journal.snapshot(self.step, state, {"tables": tables, "left": sorted(self.left)})
             self._saved = time.monotonic()
 
     def _restore(self) -> None:
@@ -608,7 +650,9 @@ class Service:
                 self._snapshot()
             return
         manifest = self.journal.manifest
-        self.updater.load(self.journal.state())
+        state = self.journal.state()
+        self.kept = {n.removeprefix(_KEPT): t for n, t in state.items() if n.startswith(_KEPT)}
+        self.updater.load({n: t for n, t in state.items() if not n.startswith(_KEPT)})
         for name, table in self.tables.items():
             table.restore(self.journal.tables / table.spec.file_name, manifest["tables"].get(name, []))
         self.step, self.left, count = manifest["step"], set(manifest["left"]), 0

@@ -11,7 +11,8 @@ its push is answered: if the server dies before, the client sends it again to it
 # SPDX-License-Identifier: Apache-2.0
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,9 +105,9 @@ class Trainer:
         return [reply.wait(what).meta for reply in replies]
 
     def _greet(self) -> tuple[int, bool]:
-        blocks = [block.name for variable in self.plan.dense for block in variable.blocks]
-        tables = [table.name for table in self.plan.tables]
-        hello = messages.Hello(self.plan.mode, self.plan.trainers, blocks, tables)
+        tables = [f"{table.name}[{table.dim}]" for table in self.plan.tables]
+        given = (self.plan.described(), tables, list(self.plan.optimizers))
+        hello = messages.Hello(self.plan.mode, self.plan.trainers, *given)
         found = [read(messages.Welcome, answer) for answer in self._all(hello, "the first word")]
         return min(w.next_step for w in found), all(w.is_initialised for w in found)
 
@@ -382,9 +383,9 @@ class Trainer:
         number = self._meetings[name]
         self._meetings[name] += 1
         message = messages.Meet(name, number, "trainers", self.number)
-        answer = self.client.call(
-            0, "meet", messages.meta(message), [t.contiguous() for t in tensors], what=name
-        )
+        with self._away():
+            given = [t.contiguous() for t in tensors]
+            answer = self.client.call(0, "meet", messages.meta(message), given, what=name)
         counts = answer.meta["counts"]
         parts = iter(answer.tensors)
         return [[next(parts).clone() for _ in range(count)] for count in counts]
@@ -402,10 +403,34 @@ class Trainer:
             )
         for reply in replies:
             reply.wait(box)
-        found = self.client.call(self.number % servers, "take", messages.meta(messages.Take(box)), what=box)
+        with self._away():
+            meta = messages.meta(messages.Take(box))
+            found = self.client.call(self.number % servers, "take", meta, what=box)
         return [bytes(tensor.numpy().tobytes()) for tensor in found.tensors]
 
+    @contextmanager
+    def _away(self) -> Iterator[None]:
+        """While this trainer waits in a meeting, trainers with more batches do their steps without it."""
+        if self.plan.mode not in ("sync", "half_async") or self.plan.trainers == 1:
+            yield
+            return
+        self._all(messages.Pause(), "a meeting")
+        yield
+        self.next_step, _ = self._greet()
+
     # --- state ----------------------------------------------------------------------------------------
+
+    def keep(self, values: Mapping[str, Tensor]) -> None:
+        """Leave values on server 0 that all trainers begin with."""
+        message = messages.Keep(list(values))
+        self.client.call(
+            0, "keep", messages.meta(message), [v.detach().contiguous() for v in values.values()]
+        )
+
+    def kept(self) -> dict[str, Tensor]:
+        """What was kept."""
+        answer = self.client.call(0, "kept", {}, what="the first values")
+        return {name: t.clone() for name, t in zip(answer.meta["names"], answer.tensors, strict=True)}
 
     def state(self) -> dict[str, Tensor]:
         """Everything dense that the servers keep, put together under the names of the program of one process."""

@@ -22,6 +22,7 @@ import torch
 from argosy.engine import env
 from argosy.engine.errors import ConfigError, ProgramError
 from argosy.engine.ir.variable import Variable
+from argosy.engine.log import NOTICE, logger
 from argosy.engine.runtime.scope import Scope
 
 if TYPE_CHECKING:
@@ -236,10 +237,15 @@ def run_dataset(
             f"fetch_handler is {handler!r}; give an object of a class that extends FetchHandler"
         )
     threads = thread or dataset.thread_num
+    if threads > 1 and thread == 0 and executor.exchanges(program):
+        logger.log(
+            NOTICE, "the program waits for other workers in every step: %d readers, one thread", threads
+        )
+        threads = 1
     if threads > 1 and executor.exchanges(program):
         raise ConfigError(
-            f"{threads} threads, but the program exchanges gradients with other ranks, which all must do in one order; "
-            "use thread=1, and start more ranks instead"
+            f"{threads} threads, but the program waits for other workers in every step, which all must do in one "
+            "order; use thread=1, and start more workers instead"
         )
     if threads > 1 and env.timeline() is not None:
         raise ConfigError(

@@ -1,6 +1,7 @@
 """What comes before and after a run of a trainer's program: its connection to the parameter servers."""
 
 # SPDX-License-Identifier: Apache-2.0
+from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.ps import trainer
 from argosy.engine.ps.trainer import Trainer
@@ -10,6 +11,11 @@ from argosy.engine.runtime.scope import Scope
 def begin(program: Program, scope: Scope) -> Trainer:
     """Connect, if that has not been done. Under geo, changes count from the first values on."""
     plan, number = program.remote
+    if plan.initialised_by_trainer and not trainer.is_connected():
+        raise ConfigError(
+            f"{program.name} talks to parameter servers, and this worker is not connected to them; run it between "
+            "fleet.init_worker() and fleet.stop_worker()"
+        )
     connected = trainer.connect(plan, number)
     if plan.mode == "geo" and not connected.remembers:
         values = {v.name: scope.get(v.name) for v in plan.dense if v.name in scope}

@@ -52,6 +52,8 @@ class Serving:
     masters: dict[str, str] = field(default_factory=dict)
     """float32 copies that begin as the block."""
     origins: dict[str, Origin] = field(default_factory=dict)
+    on_trainers: tuple[str, ...] = ()
+    """Variables that each trainer has for itself: statistics, parameters that are not trained."""
     saved: Mapping[str, Tensor] | None = None
     """Values of the whole program's variables to begin with."""
     saved_tables: Path | None = None
@@ -226,6 +228,7 @@ def _load(serving: Serving, updater: ProgramUpdater, made: Service) -> None:
                 value.copy_(
                     found if origin.first is None else found[origin.first : origin.first + len(value)]
                 )
+        made.kept = {name: serving.saved[name] for name in serving.on_trainers if name in serving.saved}
         made.is_initialised = True
     if serving.saved_tables is not None:
         servers = len(serving.plan.endpoints)

@@ -66,7 +66,7 @@ def trains_from_files() -> None:
     before = jobs.loss_of(exe, net, FILES)
     fleet.barrier_worker()
     if not given["a_sync"]:
-        with pytest.raises(ConfigError, match="2 threads, but the program exchanges gradients"):
+        with pytest.raises(ConfigError, match="2 threads, but the program waits for other workers"):
             exe.train_from_dataset(main, queue, thread=2)
     for _ in range(given["passes"]):
         if given["feeds"]:

@@ -200,7 +200,7 @@ def test_trainers_and_servers_must_agree() -> None:
         with pytest.raises(RefusedError, match="disagree on mode: 'async' and 'sync'"):
             Trainer(other, 0, SETTINGS)
         other = Plan(plan.endpoints, 2, "sync", plan.dense, ())
-        with pytest.raises(RefusedError, match="disagree on tables: 'table' is on one side only"):
+        with pytest.raises(RefusedError, match="disagree on tables: 'table\\[2\\]' is on one side only"):
             Trainer(other, 0, SETTINGS)
 
 

@@ -345,7 +345,7 @@ def two_threads_of_a_collective_job() -> None:
     exe = static.Executor()
     exe.run(static.default_startup_program())
     batches = [{"x": feed["x"]} for feed in regression(4)]
-    with pytest.raises(ConfigError, match="use thread=1, and start more ranks"):
+    with pytest.raises(ConfigError, match="use thread=1, and start more workers"):
         exe.train_from_dataset(dataset=Given(batches), thread=2)
     exe.train_from_dataset(dataset=Given(batches), thread=1)
 
