@@ -8,7 +8,9 @@ or a trainer that trains, and writes what it has learnt. `alone()` trains the sa
 # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import socket
 import tempfile
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -144,6 +146,14 @@ def _be_part(case: dict[str, Any], path: str) -> None:
         found["table"] = current().ask_rows("table", torch.arange(50), create=False).numpy()
     exe.close()
     np.savez(f"{path}.{rank}.npz", **found)  # type: ignore[arg-type]
+    while any(_listens(endpoint) for endpoint in endpoints):  # the next case has servers of its own there
+        time.sleep(0.05)
+
+
+def _listens(endpoint: str) -> bool:
+    host, _, port = endpoint.partition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
 
 
 def learnt(ranks: Nursery, cases: list[dict[str, Any]], servers: int, **environ: str) -> list[list[Arrays]]:

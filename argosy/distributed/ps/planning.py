@@ -89,9 +89,17 @@ def make_plan(
         k_steps,
         merged_steps,
         pull_every,
+        tuple(_norm_servers(program, done, dense) for done in program.minimized),
         tuple(_in_words(done) for done in program.minimized),
         initialised_by_trainer,
     )
+
+
+def _norm_servers(program: Program, done: Minimized, dense: Sequence[Dense]) -> tuple[int, ...]:
+    """The servers with a block that this optimizer clips by the norm of all."""
+    clip = done.optimizer.grad_clip
+    clipped = {n for n in done.parameters if clip is not None and clip.applies_to(program.var(n))}
+    return tuple(sorted({block.server for v in dense if v.name in clipped for block in v.blocks}))
 
 
 def _in_words(done: Minimized) -> str:
@@ -124,6 +132,12 @@ def _is_whole(done: Minimized, mode: str) -> bool:
 
 def _table(program: Program, parameter: object, done: Minimized) -> TableSpec:
     assert isinstance(parameter, Parameter), "a table is a parameter"
+    clip = done.optimizer.grad_clip
+    if clip is not None and clip.applies_to(parameter):
+        raise ConfigError(
+            f"{type(clip).__name__} would clip the gradient of the table {parameter.name!r}, which no process has; "
+            "build it with ParamAttr(need_clip=False)"
+        )
     first = program.initializers.get(parameter.name)
     memory = env.number("ARGOSY_TABLE_MEMORY_ROWS")
     return table_of(parameter, done.optimizer, first, program.random_seed, None, memory)

@@ -35,11 +35,13 @@ from argosy.optimizer import AdamW, Optimizer
 
 
 class _GlobalNormOfServers(ClipGradByGlobalNorm):
-    """The norm over the gradients of all servers."""
+    """The norm over the gradients of all servers; `group`: which optimizer's."""
+
+    group = 0
 
     def _norm(self, grads: Sequence[Tensor]) -> Tensor:
         squares = torch.stack([torch.linalg.vector_norm(grad) for grad in grads]).square().sum()
-        return sum_over_servers(squares).sqrt()  # type: ignore[no-any-return]
+        return sum_over_servers(squares, self.group).sqrt()  # type: ignore[no-any-return]
 
 
 def to_server(program: Program, startup: Program, plan: Plan, number: int) -> tuple[Program, Program]:
@@ -51,14 +53,14 @@ def to_server(program: Program, startup: Program, plan: Plan, number: int) -> tu
     serving = Serving(plan, number)
     mine = {block.name for _, block in plan.blocks_of(number)}
     with program_guard(main, first), names.guard():
-        for done in program.minimized:
+        for group, done in enumerate(program.minimized):
             built = [
                 _block(program, main, first, plan, variable, block)
                 for variable, block in plan.blocks_of(number)
                 if variable.name in done.parameters
             ]
             if built:
-                _update(program, main, plan, done, built, serving)
+                _update(program, main, plan, done, built, serving, group)
         _listen(main, plan, number, [block.name for _, block in plan.blocks_of(number)])
     kept = set(main.persistables()) | mine
     parameters = {p.name for p in program.all_parameters()} - {table.name for table in plan.tables}
@@ -115,7 +117,13 @@ def _named(main: Program, name: str, op: Any, args: tuple[Any, ...]) -> Variable
 
 
 def _update(
-    program: Program, main: Program, plan: Plan, done: Minimized, built: list[Built], serving: Serving
+    program: Program,
+    main: Program,
+    plan: Plan,
+    done: Minimized,
+    built: list[Built],
+    serving: Serving,
+    group: int,
 ) -> None:
     serving.gradients |= {block.name: gradient.name for _, block, _, gradient in built}
     if plan.mode == "geo":
@@ -128,7 +136,7 @@ def _update(
         (parameter, _compensated(main, plan, serving, block, parameter, gradient))
         for _, block, parameter, gradient in built
     ]
-    optimizer = _moved(done.optimizer, plan)
+    optimizer = _moved(done.optimizer, plan, group)
     optimizer.apply_gradients(pairs)
     serving.rates |= {block.name: optimizer._rates[main] for _, block, _, _ in built}
     whole = done.optimizer._states.get(program, {})
@@ -157,7 +165,7 @@ def _compensated(
     return _named(main, f"{gradient.name}.compensated", dc_asgd, args)
 
 
-def _moved(given: Optimizer, plan: Plan) -> Optimizer:
+def _moved(given: Optimizer, plan: Plan, group: int) -> Optimizer:
     """The optimizer for blocks: without what it knows of the program of one process."""
     made = copy.copy(given)
     made._rates, made._states = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
@@ -165,6 +173,7 @@ def _moved(given: Optimizer, plan: Plan) -> Optimizer:
         made.grad_clip = None  # a trainer clips before it sends
     elif isinstance(given.grad_clip, ClipGradByGlobalNorm):
         made.grad_clip = _GlobalNormOfServers(given.grad_clip.clip_norm)
+        made.grad_clip.group = group
     decays = given.apply_decay_param_fun if isinstance(given, AdamW) else None
     if isinstance(made, AdamW) and decays is not None:
         made.apply_decay_param_fun = lambda name: decays(re.sub(r"\.block\d+$", "", name))

@@ -36,6 +36,7 @@ def clone(program: Program, for_test: bool) -> Program:
         made.build = replace(made.build, fusions=())
         made.has_history = False
         made.lr_schedulers = []
+        made.prefetch = None  # rows that come ahead are those after the next step
     return made
 
 

@@ -3,7 +3,7 @@
 listen_and_serv(endpoint, trainers, mode, blocks, tables)    who it is; `Executor.run` serves when it meets it
 g = merge_gradients([g.trainer_0, g.trainer_1])              sync: the mean over the trainers, in their order
 g = dc_asgd(g, w, backup, square, lambda, decay)             DC-ASGD: g + lambda · g² · (w - backup)
-total = sum_over_servers(x)                                  sync: for norms of gradients that lie on several servers
+total = sum_over_servers(x, group)                           sync: for norms of gradients that lie on several servers
 add_delta(w, delta)                                          geo: w += delta
 """
 
@@ -39,8 +39,8 @@ def _compensate(
     return grad + strength * (square + _EPSILON).rsqrt() * squared * (param - backup)
 
 
-def _total(x: Tensor) -> Tensor:
-    return service.current().total(x)
+def _total(x: Tensor, group: int) -> Tensor:
+    return service.current().total(x, group)
 
 
 def _add(param: Tensor, delta: Tensor) -> None:
@@ -60,7 +60,9 @@ dc_asgd = declare(
     _compensate,
     lambda grad, *_: torch.empty_like(grad),
 )
-sum_over_servers = declare("sum_over_servers(Tensor x) -> Tensor", _total, torch.empty_like)
+sum_over_servers = declare(
+    "sum_over_servers(Tensor x, int group) -> Tensor", _total, lambda x, group: torch.empty_like(x)
+)
 add_delta = declare("add_delta(Tensor(a!) param, Tensor delta) -> ()", _add, lambda *_: None)
 SPECS = (
     OpSpec(listen_and_serv, _listen, "listen_and_serv", acts=True),

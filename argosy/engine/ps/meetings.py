@@ -21,8 +21,8 @@ class _Meeting:
 class Meetings:
     """All meetings of one server, by (group, name, number)."""
 
-    def __init__(self, expected: Callable[[str], Iterable[int]]) -> None:
-        """`expected(group)`: the members that a meeting waits for now."""
+    def __init__(self, expected: Callable[[Key], Iterable[int]]) -> None:
+        """`expected(key)`: the members that a meeting waits for now."""
         self._expected = expected
         self._open: dict[Key, _Meeting] = {}
         self._done: dict[Key, list[list[Tensor]]] = {}
@@ -42,14 +42,14 @@ class Meetings:
     def missing(self, key: Key) -> list[int]:
         """Who has not come yet."""
         meeting = self._open.get(key, _Meeting())
-        return sorted(set(self._expected(key[0])) - meeting.brought.keys())
+        return sorted(set(self._expected(key)) - meeting.brought.keys())
 
     def check(self) -> None:
         """End the meetings that wait for nobody any more: all have come, or the missing are dropped."""
         ended = []
         with self._lock:
             for key, meeting in list(self._open.items()):
-                if not set(self._expected(key[0])) - meeting.brought.keys():
+                if not set(self._expected(key)) - meeting.brought.keys():
                     result = [tensors for _, tensors in sorted(meeting.brought.items())]
                     self._done[key] = result
                     del self._open[key]

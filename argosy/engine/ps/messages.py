@@ -1,7 +1,7 @@
 """What trainers and servers say to each other: the meta data of each kind of request. Tensors travel beside it."""
 
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -49,7 +49,7 @@ class Barrier(msgspec.Struct, forbid_unknown_fields=True):
     """This trainer has sent all of a step, in so many messages, which may arrive later. Answered when it is done."""
 
     step: int
-    pushes: int
+    pushes: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Pull(msgspec.Struct, forbid_unknown_fields=True):
@@ -96,13 +96,27 @@ class Kept(msgspec.Struct, forbid_unknown_fields=True):
     """Answered with what was kept: names, and a tensor for each, once the servers have their first values."""
 
 
+class Total(msgspec.Struct, forbid_unknown_fields=True):
+    """A server's part of a norm (one tensor), for server 0. Answered with the sum."""
+
+    number: int
+    group: int
+    member: int
+
+
+class KnownTotal(msgspec.Struct, forbid_unknown_fields=True):
+    """Answered with the sum of this number, if the server has it."""
+
+    number: int
+
+
 class Meet(msgspec.Struct, forbid_unknown_fields=True):
     """Answered with the tensors of all members, in order, when all have come."""
 
     name: str
     number: int
     group: str
-    """trainers or servers"""
+    """trainers"""
     member: int
 
 

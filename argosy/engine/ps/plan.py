@@ -52,6 +52,8 @@ class Plan:
     """async: gradients of so many steps are added up before they are sent."""
     pull_every: int = 1
     """async: parameters are fetched after every so many pushes."""
+    norms: tuple[tuple[int, ...], ...] = ()
+    """Of each optimizer the servers that have a part of the norm that it clips by."""
     optimizers: tuple[str, ...] = ()
     """What updates the variables, in words: trainers and servers compare them."""
     initialised_by_trainer: bool = False

@@ -62,7 +62,7 @@ class Round:
     def of(self, trainer: int, client: str) -> Contribution:
         """What a trainer has sent so far."""
         found = self._by_trainer.get(trainer)
-        if found is None or (found.client != client and not found.is_complete):
+        if found is None or found.client != client:
             found = self._by_trainer[trainer] = Contribution(client)
         return found
 
@@ -79,6 +79,10 @@ class Round:
     def missing(self, live: Iterable[int]) -> list[int]:
         """The live trainers that have not sent all."""
         return sorted(trainer for trainer in live if not self.has_all_of(trainer))
+
+    def is_ready(self, live: Iterable[int]) -> bool:
+        """True if all live trainers have sent all, and there is something to do."""
+        return not self.missing(live) and any(one.is_complete for one in self._by_trainer.values())
 
     def waiting(self) -> list[Request]:
         return [request for one in self._by_trainer.values() for request in one.waiting]

@@ -10,11 +10,12 @@ never on its I/O thread.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import shutil
 import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,6 +41,10 @@ _LINGER_S = 10.0
 _TELL_S = 5.0
 _LOG_BYTES = 64 << 20
 _KEPT = "@kept@"
+_GROUPS = 1000
+"""Norms of one step."""
+_KEPT_TOTALS = 16
+_ASK_S = 1.0
 
 
 class Updater(Protocol):
@@ -88,6 +93,8 @@ class Service:
         self.plan, self.number, self.updater, self.settings = plan, number, updater, settings
         self.journal = Journal(directory) if directory else None
         spills = any(table.memory_rows for table in plan.tables)
+        for old in directory.glob("argosy-rows-*") if directory else ():  # of a server that was killed
+            shutil.rmtree(old, ignore_errors=True)
         self._spilled = tempfile.TemporaryDirectory(prefix="argosy-rows-", dir=directory) if spills else None
         place = Path(self._spilled.name) if self._spilled else None
         self.tables = {table.name: SparseTable(table, place) for table in plan.tables}
@@ -106,15 +113,15 @@ class Service:
         self._boxes: dict[tuple[str, int], dict[int, Tensor]] = defaultdict(dict)
         self._takers: dict[tuple[str, int], Request] = {}
         self._meeting: list[tuple[Key, Request]] = []
-        self._meetings = Meetings(
-            lambda group: self.live if group == "trainers" else range(len(plan.endpoints))
-        )
-        self._totals: list[Tensor] = []
+        self._meetings = Meetings(self._expected)
+        self._totals: dict[int, Tensor] = {}
+        self._known_totals: dict[int, Tensor] = {}
         self._replayed: list[Tensor] = []
         self._told = self._saved = time.monotonic()
         self._failure = ""
         self._failed_at: float | None = None
-        self._paused: set[int] = set()
+        self._paused: dict[int, Request] = {}
+        self._is_applying = False
         self._silent: dict[int, float] = {}
         """Trainers that a launcher may start anew, and since when they are silent."""
         self.kept: dict[str, Tensor] = {}
@@ -125,10 +132,14 @@ class Service:
         self.listener = Listener(plan.endpoints[number], settings, self._handlers(), self.on_silent)
         self._over = threading.Event()
 
+    def _expected(self, key: Key) -> Iterable[int]:
+        """Who comes to a meeting: the live trainers, or the servers that have a part of a norm."""
+        return self.live if key[0] == "trainers" else self.plan.norms[int(key[1])]
+
     def _handlers(self) -> dict[str, Handler]:
         return {
             "ping": Handler("io", lambda request: request.answer()),
-            "hello": Handler("io", self._hello),
+            "hello": Handler("get", self._hello),
             "initialise": Handler("send", self._initialise),
             "push": Handler("send", self._checked(self._push)),
             "push_rows": Handler("send", self._checked(self._push_rows)),
@@ -136,15 +147,17 @@ class Service:
             "pull": Handler("get", self._checked(self._pull), repeatable=True),
             "pull_rows": Handler("prefetch", self._checked(self._pull_rows), repeatable=True),
             "pull_changes": Handler("get", self._checked(self._pull_changes)),
+            "total": Handler("io", self._checked(self._total_for)),
+            "known_total": Handler("io", self._checked(self._known_total)),
             "meet": Handler("io", self._checked(self._meet)),
-            "post": Handler("io", self._checked(self._post)),
-            "take": Handler("io", self._checked(self._take)),
+            "post": Handler("get", self._checked(self._post)),
+            "take": Handler("get", self._checked(self._take)),
             "state": Handler("get", self._state, repeatable=True),
             "save": Handler("get", self._save),
             "pause": Handler("send", self._checked(self._pause)),
-            "keep": Handler("io", self._keep),
+            "keep": Handler("get", self._keep),
             "kept": Handler("get", self._checked(self._answer_kept), repeatable=True),
-            "leave": Handler("io", self._leave),
+            "leave": Handler("get", self._leave),
         }
 
     def _checked(self, handle: Callable[[Request], None]) -> Callable[[Request], None]:
@@ -176,7 +189,7 @@ class Service:
             if self._others is not None:
                 self._others.close()
             if self.journal is not None:
-                if self.is_initialised:
+                if self.is_initialised and not self._failure:
                     self._snapshot()
                 self.journal.close()
             for table in self.tables.values():
@@ -209,15 +222,23 @@ class Service:
                 self._tell()
             is_due = self.plan.mode != "sync" and now - self._saved >= self._snapshot_s
             if self.journal is not None and self.is_initialised and is_due:
-                self._snapshot()
+                try:
+                    self._snapshot()
+                except OSError as e:
+                    self._saved = now
+                    logger.error(
+                        "the state could not be written: %s; the next try is in %g s", e, self._snapshot_s
+                    )
 
     def _tell(self) -> None:
         with self._lock:
-            late = _named(self._round.missing(self.live - self._paused))
+            late = _named(self._round.missing(self.live - self._paused.keys()))
             for request in self._round.waiting():
                 request.tell(f"waits for {late}")
             for _, request, _ in self._held:
                 request.tell(f"waits for {late}" if self.is_initialised else "waits for the first values")
+            for request in self._paused.values():
+                request.tell("waits in a meeting")
             for key, request in self._meeting:
                 request.tell(f"{key[1]}: waits for {_named(self._meetings.missing(key), key[0])}")
             for box, request in self._takers.items():
@@ -237,25 +258,17 @@ class Service:
             logger.warning("%s", text)
             self._silent[trainer] = time.monotonic()
             return
-        self._failure = (
+        self._fail(
             f"{text}, so the job cannot go on; see its workerlog, start it anew (fleetrun --max_restarts=N) or let the "
             "others go on without it (fleetrun --dead_worker=drop)"
         )
-        logger.error("%s", self._failure)
-        self._failed_at = time.monotonic()
-        with self._lock:
-            waiting = [*self._round.waiting(), *(held[1] for held in self._held), *self._takers.values()]
-            for request in [*waiting, *(one for _, one in self._meeting)]:
-                if not request.is_answered:
-                    request.refuse(self._failure)
-            self._held = []
 
     def _without(self, trainer: int) -> None:
         """Nobody waits for this trainer any more."""
         with self._lock:
             self.live.discard(trainer)
             self._round.forget(trainer)
-            self._advance()
+        self._advance()
         self._meetings.check()
         self._deliver()
         if not self.live:
@@ -291,7 +304,7 @@ class Service:
             raise ConfigError(f"{request.who}: there are trainers 0 to {self.plan.trainers - 1}")
         with self._lock:
             trainer = request.trainer
-            self._paused.discard(trainer)
+            back = self._paused.pop(trainer, None)
             self._silent.pop(trainer, None)
             if trainer not in self.live:
                 logger.warning("trainer %d is back", trainer)
@@ -307,14 +320,16 @@ class Service:
             next_step = self._round.step + (1 if self._round.has_all_of(trainer) else 0)
             if self.plan.mode not in ("sync", "half_async"):
                 next_step = 1
+        if back is not None and not back.is_answered:
+            back.answer()
         request.answer(messages.meta(messages.Welcome(next_step, self.is_initialised)))
 
     def _pause(self, request: Request) -> None:
+        """Answered when the trainer is back, so that a server that is started anew is told again."""
         read(messages.Pause, request.meta)
         with self._lock:
-            self._paused.add(request.trainer)
-            self._advance()
-        request.answer()
+            self._paused[request.trainer] = request
+        self._advance()
 
     def _keep(self, request: Request) -> None:
         message = read(messages.Keep, request.meta)
@@ -362,9 +377,22 @@ class Service:
         It may have been done before, in another life of the trainer or of this server. Or it is the next one, of a
         trainer that was started anew after it had sent all of this one: it is handled when it is its turn.
         """
+        trainer = request.trainer
+        if self._lives.get(trainer, request.client) != request.client:
+            raise ConfigError(f"trainer {trainer} has begun anew; this is a message of its former life")
+        if trainer not in self.live:
+            raise ConfigError(
+                f"trainer {trainer} was silent for so long that it was dropped; start it anew, and it takes part again"
+            )
         if step <= self.step:
             request.answer({"steps": self.step})
             return True
+        if step < self._round.step:  # it is being done
+            self._held.append((step, request, handle))
+            return True
+        if step > self._round.step and self.plan.mode == "half_async":  # its last snapshot was older
+            self._round, self.step = Round(step), step - 1
+            return False
         if step == self._round.step + 1 and self._round.has_all_of(request.trainer):
             self._held.append((step - 1, request, handle))
             return True
@@ -391,6 +419,7 @@ class Service:
                 mine.gradients |= gradients
                 mine.rates |= rates
                 self._note_push(mine, request)
+            self._advance()
             return
         for name, gradient in gradients.items():
             backup = self._backups.get((request.trainer, name))
@@ -403,7 +432,8 @@ class Service:
     def _push_rows(self, request: Request) -> None:
         message = read(messages.PushRows, request.meta)
         table, (ids, rows) = self._table(message.table), request.tensors
-        if rows.shape != (len(ids), table.spec.dim) or ids.dtype != torch.int64:
+        wrong = ids.ndim != 1 or ids.dtype != torch.int64 or rows.dtype != torch.float32
+        if wrong or rows.shape != (len(ids), table.spec.dim):
             raise ConfigError(
                 f"rows of {message.table!r} are {list(rows.shape)} for {list(ids.shape)} ids; they must be "
                 f"[{len(ids)}, {table.spec.dim}] for int64 ids"
@@ -416,6 +446,7 @@ class Service:
                 mine.rows.setdefault(message.table, []).append((ids, rows))
                 mine.row_rates[message.table] = message.rate
                 self._note_push(mine, request)
+            self._advance()
             return
         if self.plan.mode == "geo":
             table.add(ids, rows)
@@ -431,13 +462,12 @@ class Service:
             mine = self._round.of(request.trainer, request.client)
             mine.wanted = message.pushes
             mine.waiting.append(request)
-            self._advance()
+        self._advance()
 
     def _note_push(self, mine: Contribution, request: Request) -> None:
         """Handlers run beside each other: the barrier may have been handled before a push that was sent before it."""
         mine.pushes += 1
         mine.waiting.append(request)
-        self._advance()
 
     def _applied(self, step: int, request: Request) -> None:
         """Answer a push that is done; under half_async a trainer's step is complete when all of them are."""
@@ -445,33 +475,49 @@ class Service:
             with self._lock:
                 if step == self._round.step:
                     self._round.of(request.trainer, request.client).pushes += 1
-                    self._advance()
+            self._advance()
         request.answer({"steps": self.step})
 
     def _advance(self) -> None:
-        """Do the step if every live trainer has sent all of it."""
-        if self._round.missing(self.live - self._paused) or not self._round.waiting():
-            return
-        done, self._round = self._round, Round(self._round.step + 1)
-        try:
-            if self.plan.mode == "sync":
-                update = done.update()
-                self._apply(update)
-                self._write(update)
-        except Exception as e:
-            self._failure = f"step {done.step} failed on server {self.number}: {type(e).__name__}: {e}"
-            self._failed_at = time.monotonic()
-            logger.exception("%s", self._failure)
+        """Do the step if every live trainer has sent all of it; to be called without the lock.
+
+        An update may wait for other servers, and these for trainers that want an answer from this one.
+        """
+        while True:
+            with self._lock:
+                if self._is_applying or not self._round.is_ready(self.live - self._paused.keys()):
+                    return
+                done, self._round = self._round, Round(self._round.step + 1)
+                self._is_applying = True
+            try:
+                if self.plan.mode == "sync":
+                    update = done.update()
+                    self._apply(update)
+                    self._write(update)
+            except Exception as e:
+                self._fail(f"step {done.step} failed on server {self.number}: {type(e).__name__}: {e}", done)
+                logger.exception("step %d failed", done.step)
+                return
+            with self._lock:
+                self._is_applying, self.step = False, done.step
             for request in done.waiting():
-                request.refuse(self._failure)
-            return
-        self.step = done.step
-        for request in done.waiting():
-            request.answer({"steps": self.step})
-        self._release()
+                request.answer({"steps": self.step})
+            self._release()
+
+    def _fail(self, text: str, under_way: Round | None = None) -> None:
+        """The job cannot go on: tell everybody who waits, and end soon."""
+        self._failure, self._failed_at = text, time.monotonic()
+        logger.error("%s", text)
+        with self._lock:
+            waiting = [*self._round.waiting(), *(held[1] for held in self._held), *self._takers.values()]
+            waiting += under_way.waiting() if under_way else []
+            for request in [*waiting, *(one for _, one in self._meeting), *self._paused.values()]:
+                if not request.is_answered:
+                    request.refuse(text)
+            self._held = []
 
     def _apply(self, update: Update) -> None:
-        self._totals = []
+        self._totals = {}
         self.updater.apply(update.gradients, update.rates)
         for name, (ids, rows) in update.rows.items():
             self.tables[name].push(ids, rows, update.row_rates[name])
@@ -487,7 +533,10 @@ class Service:
             "row_rates": update.row_rates,
         }
         rows = [tensor for pair in update.rows.values() for tensor in pair]
-        self.journal.append("step", meta, [*update.gradients.values(), *rows, *self._totals])
+        meta["totals"] = list(self._totals)
+        with self._lock:
+            totals = list(self._totals.values())
+            self.journal.append("step", meta, [*update.gradients.values(), *rows, *totals])
         size = sum(t.nbytes for t in self.updater.state().values())
         if self.journal.log_bytes > max(_LOG_BYTES, 4 * size):
             self.step = update.step
@@ -505,9 +554,14 @@ class Service:
         answer(request)
 
     def _release(self) -> None:
-        held, self._held = self._held, []
+        with self._lock:
+            held, self._held = self._held, []
         for after, request, answer in held:
-            self._when(after, request, answer)
+            try:
+                self._when(after, request, answer)
+            except Exception as e:  # one that is wrong must not take the others with it
+                if not request.is_answered:
+                    request.refuse(f"{type(e).__name__}: {e}")
 
     def _pull(self, request: Request) -> None:
         message = read(messages.Pull, request.meta)
@@ -518,7 +572,7 @@ class Service:
         def answer(request: Request) -> None:
             found = [self.updater.values()[name].detach() for name in message.blocks]
             if self.plan.compensation is not None:
-                copies = [value.clone() for value in found]
+                copies = found = [value.clone() for value in found]
                 self._backups.update(
                     {(request.trainer, n): c for n, c in zip(message.blocks, copies, strict=True)}
                 )
@@ -551,49 +605,83 @@ class Service:
 
     def _meet(self, request: Request) -> None:
         message = read(messages.Meet, request.meta)
-        if message.group not in ("trainers", "servers"):
-            raise ConfigError(f"there is no group {message.group!r}; use trainers or servers")
+        if message.group != "trainers":
+            raise ConfigError(f"there is no group {message.group!r}; use trainers")
 
         def found(result: list[list[Tensor]]) -> None:
             counts = [len(tensors) for tensors in result]
             request.answer({"counts": counts}, [tensor for tensors in result for tensor in tensors])
 
         key = (message.group, message.name, message.number)
-        with self._lock:
-            self._meeting = [(k, r) for k, r in self._meeting if not r.is_answered]
-            self._meeting.append((key, request))
+        if message.group == "trainers" and message.member != request.trainer:
+            raise ConfigError(
+                f"{request.who} comes to a meeting as trainer {message.member}; programs differ in version"
+            )
+        self._meeting = [(k, r) for k, r in self._meeting if not r.is_answered] + [(key, request)]
         self._meetings.join(key, message.member, request.tensors, found)
 
-    def total(self, values: Tensor) -> Tensor:
+    def total(self, values: Tensor, group: int) -> Tensor:
         """The sum over the servers of what each of them brings in this step, in the order of their numbers."""
+        number = (self._round.step - 1) * _GROUPS + group
         if self._replayed:
-            return self._replayed.pop(0)
-        number = self._round.step * 1000 + len(self._totals)
-        if self.number == 0:
-            arrived = threading.Event()
-            found: list[list[list[Tensor]]] = []
-
-            def note(result: list[list[Tensor]]) -> None:
-                found.append(result)
-                arrived.set()
-
-            self._meetings.join(("servers", "total", number), 0, [values], note)
-            while not arrived.wait(1.0):
-                if self.listener.is_stopped:
-                    raise ConfigError("the server ends while it waits for the other servers")
-            parts = [tensors[0] for tensors in found[0]]
+            self._totals[number] = self._replayed.pop(0)
         else:
-            if self._others is None:
-                self._others = Client(self.plan.endpoints[:1], f"server {self.number}", -1, self.settings)
-            meta = messages.meta(messages.Meet("total", number, "servers", self.number))
-            parts = list(
-                self._others.call(0, "meet", meta, [values], what="the norm of all gradients").tensors
-            )
-        total = parts[0].clone()
-        for part in parts[1:]:
-            total += part
-        self._totals.append(total)
-        return total
+            ask = self._local_total if self.number == 0 else self._asked_total
+            self._totals[number] = ask(number, group, values)
+        self._known_totals[number] = self._totals[number]
+        while len(self._known_totals) > _KEPT_TOTALS:
+            del self._known_totals[next(iter(self._known_totals))]
+        return self._totals[number].clone()
+
+    def _asked_total(self, number: int, group: int, values: Tensor) -> Tensor:
+        """On the other servers: from server 0."""
+        if self._others is None:
+            self._others = Client(self.plan.endpoints[:1], f"server {self.number}", -1, self.settings)
+        meta = messages.meta(messages.Total(number, group, self.number))
+        answer = self._others.call(0, "total", meta, [values], what="the norm of all gradients")
+        return answer.tensors[0].clone()
+
+    def _local_total(self, number: int, group: int, values: Tensor) -> Tensor:
+        """On server 0: when all have brought theirs, or from one that has it from a former life of this server."""
+        arrived, found = threading.Event(), list[Tensor]()
+
+        def note(result: list[list[Tensor]]) -> None:
+            found.append(_sum([tensors[0] for tensors in result]))
+            arrived.set()
+
+        self._meetings.join(("servers", str(group), number), 0, [values], note)
+        while not arrived.wait(_ASK_S):
+            if self.listener.is_stopped:
+                raise ConfigError("the server ends while it waits for the other servers")
+            if (known := self._total_of_others(number)) is not None:
+                return known
+        return found[0]
+
+    def _total_of_others(self, number: int) -> Tensor | None:
+        if self._others is None:
+            self._others = Client(self.plan.endpoints[1:], "server 0", -1, self.settings)
+        for server in range(len(self.plan.endpoints) - 1):
+            reply = self._others.start(server, "known_total", messages.meta(messages.KnownTotal(number)))
+            answer = reply.wait("a norm that it may know")
+            if answer.tensors:
+                return answer.tensors[0].clone()
+        return None
+
+    def _total_for(self, request: Request) -> None:
+        message = read(messages.Total, request.meta)
+        if message.number in self._known_totals:
+            request.answer({}, [self._known_totals[message.number]])
+            return
+
+        def found(result: list[list[Tensor]]) -> None:
+            request.answer({}, [_sum([tensors[0] for tensors in result])])
+
+        key = ("servers", str(message.group), message.number)
+        self._meetings.join(key, message.member, request.tensors, found)
+
+    def _known_total(self, request: Request) -> None:
+        number = read(messages.KnownTotal, request.meta).number
+        request.answer({}, [self._known_totals[number]] if number in self._known_totals else [])
 
     def _post(self, request: Request) -> None:
         message = read(messages.Post, request.meta)
@@ -638,7 +726,9 @@ class Service:
                 table.snapshot(path)
                 tables[name] = table.state()
             state = {**self.updater.state(), **{f"{_KEPT}{n}": t for n, t in self.kept.items()}}
-            self.journal.snapshot(self.step, state, {"tables": tables, "left": sorted(self.left)})
+            totals = {str(number): total.item() for number, total in self._known_totals.items()}
+            more = {"tables": tables, "left": sorted(self.left), "totals": totals}
+            self.journal.snapshot(self.step, state, more)
             self._saved = time.monotonic()
 
     def _restore(self) -> None:
@@ -655,6 +745,7 @@ class Service:
         self.updater.load({n: t for n, t in state.items() if not n.startswith(_KEPT)})
         for name, table in self.tables.items():
             table.restore(self.journal.tables / table.spec.file_name, manifest["tables"].get(name, []))
+        self._known_totals = {int(n): torch.tensor(v) for n, v in manifest["totals"].items()}
         self.step, self.left, count = manifest["step"], set(manifest["left"]), 0
         for record, tensors in self.journal.records():
             count += 1
@@ -676,6 +767,7 @@ class Service:
         rest = tensors[len(blocks) :]
         rows = {name: (rest[2 * i], rest[2 * i + 1]) for i, name in enumerate(tables)}
         self._replayed = rest[2 * len(tables) :]
+        self._round = Round(meta["step"] + 1)  # as it is while a step is done
         gradients = dict(zip(blocks, tensors, strict=False))
         self._apply(Update(meta["step"], gradients, meta["rates"], rows, meta["row_rates"]))
         self.step = meta["step"]
@@ -695,6 +787,13 @@ def set_current(service: Service | None) -> None:
     _current = service
 
 
+def _sum(parts: list[Tensor]) -> Tensor:
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total += part
+    return total
+
+
 def _named(numbers: list[int], group: str = "trainers") -> str:
     """trainers 1, 3"""
     return f"{group if len(numbers) != 1 else group[:-1]} {', '.join(map(str, numbers))}"
@@ -707,10 +806,10 @@ def _block(values: Mapping[str, Tensor], name: str) -> Tensor:
 
 
 def _fitting(name: str, gradient: Tensor, value: Tensor) -> Tensor:
-    if gradient.numel() != value.numel():
+    if gradient.numel() != value.numel() or gradient.dtype != value.dtype:
         raise ConfigError(
-            f"block {name!r} has {list(value.shape)} and was sent {list(gradient.shape)}; trainers and servers must "
-            "build the same program"
+            f"block {name!r} is {value.dtype}{list(value.shape)} and was sent {gradient.dtype}{list(gradient.shape)}; "
+            "trainers and servers must build the same program"
         )
     return gradient.view(value.shape)
 

@@ -44,7 +44,7 @@ class _Want:
     server: int
 
 
-@dataclass
+@dataclass(eq=False)
 class _Batch:
     """The ids of a lookup: each once, and where each of the batch's ids is among them."""
 
@@ -64,9 +64,10 @@ class _Step:
     replies: list[tuple[str, Reply]] = field(default_factory=list)
     wants: list[_Want] = field(default_factory=list)
     batches: dict[str, _Batch] = field(default_factory=dict)
-    ahead: dict[str, _Batch] = field(default_factory=dict)
-    sums: dict[str, tuple[float, Tensor]] = field(default_factory=dict)
-    row_sums: dict[str, list[tuple[Tensor, Tensor]]] = field(default_factory=lambda: defaultdict(list))
+    ahead: dict[str, list[_Batch]] = field(default_factory=lambda: defaultdict(list))
+    sums: dict[str, tuple[int, float, Tensor]] = field(default_factory=dict)
+    """async: (server, rate, sum) of blocks whose gradients are not sent yet."""
+    row_sums: dict[str, tuple[float, list[tuple[Tensor, Tensor]]]] = field(default_factory=dict)
     steps: int = 0
     told: int = 0
     """How many of the steps the servers know of."""
@@ -88,7 +89,11 @@ class Trainer:
         self._geo_lock = threading.RLock()
         self.global_step = 0
         """async: how many steps all trainers have done, as far as the servers have told."""
-        self.next_step, self.is_initialised = self._greet()
+        try:
+            self.next_step, self.is_initialised = self._greet()
+        except BaseException:
+            self.client.close()
+            raise
 
     @property
     def _step(self) -> _Step:
@@ -129,15 +134,30 @@ class Trainer:
         parts = grad.split(list(rows)) if len(blocks) > 1 else [grad]
         for block, part, server in zip(blocks, parts, servers, strict=True):
             if self.plan.merged_steps > 1:
-                part = self._merged(block, part)  # noqa: PLW2901
+                part = self._merged(server, block, rate, part)  # noqa: PLW2901
                 if not self._sends_now():
                     continue
             self._pack(server, block, rate, part.contiguous())
 
-    def _merged(self, block: str, part: Tensor) -> Tensor:
+    def _merged(self, server: int, block: str, rate: float, part: Tensor) -> Tensor:
         sums = self._step.sums
-        sums[block] = (0.0, part.clone() if block not in sums else sums[block][1].add_(part))
-        return sums.pop(block)[1] if self._sends_now() else part
+        summed = part.clone() if block not in sums else sums[block][2].add_(part)
+        sums[block] = (server, rate, summed)
+        return sums.pop(block)[2] if self._sends_now() else part
+
+    def _send_rest(self) -> None:
+        """async: what has been added up and is not sent yet."""
+        step = self._step
+        for block, (server, rate, summed) in step.sums.items():
+            self._pack(server, block, rate, summed.contiguous())
+        step.sums.clear()
+        for table, (rate, parts) in step.row_sums.items():
+            self._send_rows(table, *merge_rows(parts, 1.0), rate)
+        step.row_sums.clear()
+        for server in range(len(self.plan.endpoints)):
+            self._flush(server)
+        self._await(step.replies)
+        step.replies = []
 
     def _sends_now(self) -> bool:
         return (self._step.steps + 1) % self.plan.merged_steps == 0
@@ -221,9 +241,12 @@ class Trainer:
         """The rows of these ids, each as a tensor of the shape of the ids and one dimension more."""
         step = self._step
         flat = torch.cat([one.reshape(-1) for one in ids]).to(torch.int64)
-        batch = step.ahead.pop(table, None)
-        if batch is None or not torch.equal(batch.flat, flat):
+        known = step.ahead[table]
+        batch = next((b for b in known if torch.equal(b.flat, flat)), None)
+        if batch is None:
             batch = self._start_lookup(table, flat, self.next_step - 1)
+        else:
+            known.remove(batch)
         step.batches[table] = batch
         dim = self.plan.table(table).dim
         rows = self._rows(table, batch, dim).index_select(0, batch.inverse)
@@ -233,7 +256,9 @@ class Trainer:
     def prefetch(self, table: str, ids: Tensors) -> None:
         """Ask for the rows of the next batch now, to have them when they are looked up."""
         flat = torch.cat([torch.as_tensor(one).reshape(-1) for one in ids]).to(torch.int64)
-        self._step.ahead[table] = self._start_lookup(table, flat, self.next_step)
+        known = self._step.ahead[table]
+        known.append(self._start_lookup(table, flat, self.next_step))
+        del known[:-2]  # the one that is run now was asked for before
 
     def _start_lookup(self, table: str, flat: Tensor, after: int) -> _Batch:
         unique, inverse = torch.unique(flat, return_inverse=True)
@@ -278,10 +303,14 @@ class Trainer:
             return
         unique = batch.unique
         if self.plan.merged_steps > 1:
-            self._step.row_sums[table].append((unique, summed))
+            parts = [*self._step.row_sums.pop(table, (rate, []))[1], (unique, summed)]
             if not self._sends_now():
+                self._step.row_sums[table] = (rate, parts)
                 return
-            unique, summed = merge_rows(self._step.row_sums.pop(table), 1.0)
+            unique, summed = merge_rows(parts, 1.0)
+        self._send_rows(table, unique, summed, rate)
+
+    def _send_rows(self, table: str, unique: Tensor, summed: Tensor, rate: float) -> None:
         meta = messages.meta(messages.PushRows(self.next_step, table, rate))
         for server, places, owned in self._shards(unique):
             part = summed if places is None else summed[places]
@@ -414,9 +443,12 @@ class Trainer:
         if self.plan.mode not in ("sync", "half_async") or self.plan.trainers == 1:
             yield
             return
-        self._all(messages.Pause(), "a meeting")
+        meta = messages.meta(messages.Pause())
+        replies = [self.client.start(s, "pause", meta) for s in range(len(self.plan.endpoints))]
         yield
         self.next_step, _ = self._greet()
+        for reply in replies:
+            reply.wait("the end of a meeting")
 
     # --- state ----------------------------------------------------------------------------------------
 
@@ -450,6 +482,7 @@ class Trainer:
 
     def leave(self) -> None:
         """Tell the servers that this trainer is done, and close."""
+        self._send_rest()
         self._all(messages.Leave(), "leaving")
         self.close()
 

@@ -47,12 +47,12 @@ def transpile_collective(
         )
     if not program.minimized:
         raise ConfigError(f"{program.name} has no updates; call optimizer.minimize(loss) before transpile")
+    if len(endpoints) == 1:
+        return  # alone: there is nobody to meet
     roles = UserDefinedRoleMaker(
         is_collective=True, current_id=trainer_id, role=Role.WORKER, worker_endpoints=endpoints
     )
     world = collective.connect(roles.identity())
-    if world.size == 1:
-        return
     equal = {p.name for p in program.all_parameters()}
     if config.collective_mode == "local_sgd":
         placeholder = program.recorder.placeholder_of

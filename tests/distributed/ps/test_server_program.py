@@ -177,8 +177,8 @@ def test_servers_without_blocks_are_told_of(caplog: pytest.LogCaptureFixture) ->
     assert "has no optimize block" in caplog.text
 
 
-def test_a_gradient_of_the_whole_table_cannot_be_clipped() -> None:
-    clip = paddle.nn.ClipGradByGlobalNorm(1.0)
-    t, _, _ = transpiled(table=True, optimizer=paddle.optimizer.SGD(0.1, grad_clip=clip), sync_mode=False)
+@pytest.mark.parametrize("sync_mode", [True, False])
+def test_a_gradient_of_the_whole_table_cannot_be_clipped(sync_mode: bool) -> None:
+    optimizer = paddle.optimizer.SGD(0.1, grad_clip=paddle.nn.ClipGradByValue(1.0))
     with pytest.raises(ConfigError, match="need_clip=False"):
-        t.get_trainer_program(wait_port=False)
+        transpiled(table=True, optimizer=optimizer, sync_mode=sync_mode)

@@ -261,3 +261,70 @@ def test_a_server_without_its_state_says_so(tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match=r"sends step 9, and this server has done 3"):
             step(trainer, torch.ones(3))
         trainer.close()
+
+
+def test_a_new_life_of_a_trainer_replaces_what_its_former_life_has_sent() -> None:
+    with served() as (service, plan):
+        first, second = trainers_of(plan)
+        second.send(torch.full((3,), 9.0), 1.0, ["w"], [3], [0])
+        second.push_rows("table", [torch.tensor([5])], [torch.full((1, 2), 9.0)], 1.0)
+        second.end_step()
+        time.sleep(0.3)
+        second.client.close()
+        again = Trainer(plan, 1, SETTINGS)
+        assert again.next_step == 2, "its former life has sent all of step 1"
+        again.next_step = 1  # another server has less of it
+        rows = torch.ones(2, 1, 2)
+        found = all_do([first, again], lambda t: step(t, torch.ones(3), 1.0, rows))
+        assert all((w == -1.0).all() for w in found)
+        assert first.ask_rows("table", torch.tensor([5])).tolist() == [[0.0, 0.0]]
+        assert service.step == 1
+        close([first, again])
+
+
+def test_who_was_dropped_and_goes_on_is_told() -> None:
+    with served(drops_dead=True) as (service, plan):
+        first, second = trainers_of(plan)
+        service.on_silent(1)
+        with pytest.raises(RefusedError, match="it was dropped; start it anew"):
+            step(second, torch.ones(3))
+        assert (step(first, torch.ones(3)) == -1.0).all()
+        close([first, second])
+
+
+def test_sums_that_are_not_sent_yet_are_sent_when_a_trainer_leaves() -> None:
+    with served(trainers=1, mode="async", merged_steps=3) as (service, plan):
+        (trainer,) = trainers_of(plan)
+        for _ in range(5):
+            step(trainer, torch.ones(3), 1.0, torch.ones(2, 1, 2))
+        trainer.leave()
+        assert (dict(service.updater.values())["w"] == -5.0).all()
+        assert service.tables["table"].pull(torch.tensor([5])).tolist() == [[-4.0, -4.0]]
+
+
+def test_rows_that_were_asked_for_ahead_are_not_asked_for_again() -> None:
+    with served(trainers=1, mode="async") as (service, plan):
+        (trainer,) = trainers_of(plan)
+        batches = [torch.tensor([[n], [n + 1]]) for n in range(6)]
+        for now, following in zip(batches, [*batches[1:], None], strict=True):
+            if following is not None:
+                trainer.prefetch("table", [following])
+            trainer.lookup("table", [now])
+        asked = service.listener.counters()["requests"]["pull_rows"]
+        assert asked == len(batches), "the first when it is looked up, the others ahead"
+        trainer.close()
+
+
+def test_who_waits_in_a_meeting_does_not_hold_up_the_steps_of_others() -> None:
+    with served() as (_, plan):
+        first, second = trainers_of(plan)
+        all_do([first, second], lambda t: step(t, torch.ones(3)))
+        waiting = threading.Thread(target=first.meet, args=("end",))
+        waiting.start()
+        time.sleep(0.3)
+        assert (step(second, torch.ones(3)) == -2.0).all(), "it has one batch more"
+        second.meet("end")
+        waiting.join(20)
+        found = all_do([first, second], lambda t: step(t, torch.ones(3)))
+        assert all((w == -3.0).all() for w in found), "then they go on together"
+        close([first, second])
