@@ -12,6 +12,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,8 @@ def _be_part(case: dict[str, Any], path: str) -> None:
         server, first = t.get_pserver_programs(endpoints[rank - trainers])
         exe.run(first)
         exe.run(server)
+        while not all(Path(f"{path}.{trainer}.gone").exists() for trainer in range(trainers)):
+            time.sleep(0.05)
         return
     main = t.get_trainer_program()
     exe.run(startup)
@@ -148,6 +151,7 @@ def _be_part(case: dict[str, Any], path: str) -> None:
     np.savez(f"{path}.{rank}.npz", **found)  # type: ignore[arg-type]
     while any(_listens(endpoint) for endpoint in endpoints):  # the next case has servers of its own there
         time.sleep(0.05)
+    Path(f"{path}.{rank}.gone").touch()
 
 
 def _listens(endpoint: str) -> bool:
