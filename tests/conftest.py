@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 import torch
 
+from argosy.engine import collective
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.kernels.library import _loaded, unavailable
@@ -25,10 +26,11 @@ hypothesis.settings.load_profile("argosy")
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Default programs, name counters and scope are the test's own; torch draws from a fixed seed."""
+    """Default programs, name counters, scope and world are the test's own; torch draws from a fixed seed."""
     torch.manual_seed(0)
     with program_guard(Program("main"), Program("startup")), names.guard(), scope_guard(Scope()):
         yield
+    collective.disconnect()
 
 
 @pytest.fixture(params=["own kernels", "torch's"])

@@ -19,7 +19,7 @@ import argosy as paddle
 from argosy.distributed import fleet
 from argosy.distributed.fleet.utils.ps_util import DistributedInfer
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
-from argosy.engine.ps.trainer import current
+from argosy.engine.ps.trainer.trainer import current
 from argosy.engine.runtime.scope import global_scope
 from tests.ranks import Nursery
 
@@ -141,7 +141,7 @@ def loss_of(exe: Any, net: Net, batches: int) -> float:
 
 def table_rows() -> np.ndarray[Any, Any]:
     """All rows of the table, as the servers have them."""
-    return current().ask_rows("table", torch.arange(ROWS), create=False).numpy().copy()
+    return current().rows.ask("table", torch.arange(ROWS), create=False).wait().numpy().copy()
 
 
 def run(

@@ -22,7 +22,7 @@ import argosy as paddle
 from argosy import fluid
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
-from argosy.engine.ps.trainer import current
+from argosy.engine.ps.trainer.trainer import current
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from tests.ranks import Nursery
 
@@ -146,7 +146,7 @@ def _be_part(case: dict[str, Any], path: str) -> None:
             schedule.step()
     found = {p.name: global_scope().get(p.name).numpy().copy() for p in main.all_parameters()}
     if case.get("table"):
-        found["table"] = current().ask_rows("table", torch.arange(50), create=False).numpy()
+        found["table"] = current().rows.ask("table", torch.arange(50), create=False).wait().numpy()
     exe.close()
     np.savez(f"{path}.{rank}.npz", **found)  # type: ignore[arg-type]
     while any(_listens(endpoint) for endpoint in endpoints):  # the next case has servers of its own there

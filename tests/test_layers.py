@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent / "argosy"
 ROW = [
     ["errors"],
     ["env"],
-    ["log"],
+    ["log", "files"],
     ["kernels"],
     ["collective", "data", "launch"],
     ["ps"],

@@ -20,7 +20,7 @@ from argosy.engine.data.readers import (
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.variable import Parameter, Variable
-from argosy.engine.ps import trainer
+from argosy.engine.ps.trainer import trainer
 from argosy.framework.missing import missing
 from argosy.io import DataLoader
 from argosy.static.io import (

@@ -23,10 +23,9 @@ from argosy.engine.ir.clone import clone
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.ps import trainer as connection
 from argosy.engine.ps.plan import Compensation, Plan
 from argosy.engine.ps.slicing import MIN_BLOCK_SIZE
-from argosy.engine.ps.trainer import Trainer
+from argosy.engine.ps.trainer.trainer import Trainer, connect, current, disconnect, is_connected
 from argosy.engine.ps.wait_port import wait_for_servers
 from argosy.engine.runtime import store
 from argosy.engine.runtime.executor import Executor
@@ -145,38 +144,38 @@ class ServerMode:
             )
         if self._launch_barrier and env.flag("FLAGS_LAUNCH_BARRIER", True):
             wait_for_servers(plan.endpoints)
-        trainer = connection.connect(plan, self.roles.worker_index())
+        trainer = connect(plan, self.roles.worker_index())
         values = {variable.name: scope.get(variable.name) for variable in plan.dense}
-        if trainer.number == 0 and not trainer.is_initialised:
+        if trainer.number == 0 and not trainer.connection.is_initialised:
             assert self._whole is not None, "a plan comes with its programs"
             own = on_trainers(self._whole[0], plan)
             trainer.keep({n: scope.get(n) for n in own if scope.values_of().get(n) is not None})
-            trainer.initialise(values)
+            trainer.blocks.initialise(values)
         for name, value in trainer.kept().items():
             scope.get(name).copy_(value)
-        trainer.pull(values)
+        trainer.blocks.pull(values)
         begin(self._program, scope)
 
     def stop_worker(self) -> None:
         """Leave the servers; the last worker's leaving ends them."""
-        if connection.is_connected():
+        if is_connected():
             if self._planned("stop_worker").mode == "geo":
                 self._last_exchange()
-            connection.disconnect()
+            disconnect()
         else:
             logger.warning("fleet.stop_worker: this worker is not connected to servers")
 
     def _last_exchange(self) -> None:
         """geo: give the servers what has changed since the last exchange."""
         scope, plan = global_scope(), self._planned("stop_worker")
-        connection.current().geo_exchange({v.name: scope.get(v.name) for v in plan.dense})
+        current().geo.exchange({v.name: scope.get(v.name) for v in plan.dense})
 
     def trainer(self, asking: str) -> Trainer:
-        if not connection.is_connected():
+        if not is_connected():
             raise ConfigError(
                 f"fleet.{asking} before fleet.init_worker, or after fleet.stop_worker; call it in between"
             )
-        return connection.current()
+        return current()
 
     # --- saving ---------------------------------------------------------------------------------------
 
@@ -198,7 +197,7 @@ class ServerMode:
         whole = self._whole[0]
         scope = global_scope()
         names = [target.name for target in targets]
-        trainer.pull({v.name: scope.get(v.name) for v in trainer.plan.dense})
+        trainer.blocks.pull({v.name: scope.get(v.name) for v in trainer.plan.dense})
         for table in trainer.plan.tables:
             rows = whole.var(table.name).shape[0]
             if rows > _MOST_ROWS:
@@ -228,7 +227,7 @@ class ServerMode:
 def all_rows(trainer: Trainer, table: str, rows: int, at_once: int = 1 << 16) -> Tensor:
     """The rows 0 to `rows` - 1 of a table; those that nobody has looked up yet have their first values."""
     ids = torch.arange(rows)
-    return torch.cat([trainer.ask_rows(table, part, create=False) for part in ids.split(at_once)])
+    return torch.cat([trainer.rows.ask(table, part, create=False).wait() for part in ids.split(at_once)])
 
 
 def mode_of(strategy: DistributedStrategy) -> str:

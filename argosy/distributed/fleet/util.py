@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from argosy.distributed.fleet.base.role_maker import RoleMakerBase
 from argosy.engine import collective, env
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps import trainer
-from argosy.engine.ps.worker_group import WorkerGroup
+from argosy.engine.ps.trainer import trainer
+from argosy.engine.ps.trainer.group import TrainerGroup
 from argosy.engine.runtime.executor import printable
 from argosy.framework import checks
 
@@ -85,7 +85,7 @@ class UtilBase:
         mine: list[bytes] = []
         if len(parts) != group.size:
             raise ConfigError(f"{len(parts)} parts for {group.size} workers; give one for each")
-        if isinstance(group, WorkerGroup):
+        if isinstance(group, TrainerGroup):
             return group.exchange(parts)
         for target, part in enumerate(parts):  # one at a time: a worker never holds what all have for all
             found = group.all_gather_bytes(part, "global_shuffle")
@@ -98,14 +98,14 @@ class UtilBase:
         return self.role_maker.worker_index(), self.role_maker.worker_num()
 
 
-def _group(comm_world: str) -> collective.Group | WorkerGroup:
+def _group(comm_world: str) -> collective.Group | TrainerGroup:
     """The group of the workers; an error while there is none although the launcher started several."""
     if checks.one_of("comm_world", comm_world, *_WORLDS) != "worker":
         raise ConfigError(
             f"comm_world={comm_world!r}: servers serve, and take part in nothing else; use 'worker'"
         )
     if trainer.is_connected():
-        return WorkerGroup(trainer.current())
+        return trainer.current().group
     rank, size = env.rank_and_size()
     if size > 1 and env.variables().get("PADDLE_PSERVERS_IP_PORT_LIST"):
         raise ConfigError(
@@ -132,7 +132,7 @@ def _widened(array: NDArray[Any], mode: str) -> NDArray[Any]:
     return wide
 
 
-def _same_everywhere(group: collective.Group | WorkerGroup, mine: str) -> None:
+def _same_everywhere(group: collective.Group | TrainerGroup, mine: str) -> None:
     """Refuse arrays that differ: the backend would mix them up or end the process."""
     if group.size == 1:
         return

@@ -20,7 +20,7 @@ from argosy.engine.passes.send_gradients import (
     Sent,
 )
 from argosy.engine.ps.plan import Plan
-from argosy.engine.ps.trainer import current
+from argosy.engine.ps.trainer.trainer import current
 
 
 def to_trainer(program: Program, startup: Program, plan: Plan, number: int) -> None:
@@ -124,6 +124,6 @@ def _prefetch(program: Program) -> Any:
 
     def prefetch(feed: Mapping[str, Any]) -> None:
         for table, names in wanted:
-            current().prefetch(table, [feed[name] for name in names])
+            current().lookups.prefetch(table, [feed[name] for name in names])
 
     return prefetch

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine.ops.spec import OpSpec, declare
-from argosy.engine.ps.trainer import current
+from argosy.engine.ps.trainer.trainer import current
 
 Ints = Sequence[int]
 Texts = Sequence[str]
@@ -25,31 +25,31 @@ Tensors = Sequence[Tensor]
 
 
 def _send(grad: Tensor, rate: Tensor, blocks: Texts, rows: Ints, servers: Ints) -> Tensor:
-    current().send(grad, rate.item(), blocks, rows, servers)
+    current().blocks.send(grad, rate.item(), blocks, rows, servers)
     return grad
 
 
 def _push_rows(ids: Tensors, grads: Tensors, rate: Tensor, factor: float, table: str) -> Tensor:
-    current().push_rows(table, ids, grads, rate.item() * factor)
+    current().lookups.push_rows(table, ids, grads, rate.item() * factor)
     return rate
 
 
 def _barrier(sent: Tensors) -> Tensor:
-    current().end_step()
+    current().blocks.end_step()
     return torch.empty(0)
 
 
 def _recv(x: Tensor, token: Tensor | None, blocks: Texts, rows: Ints, servers: Ints) -> Tensor:
-    current().want(x, blocks, rows, servers)
+    current().blocks.want(x, blocks, rows, servers)
     return x
 
 
 def _fetch(xs: Tensors) -> None:
-    current().fetch()
+    current().blocks.fetch()
 
 
 def _lookup(ids: Tensors, table: str, dim: int) -> list[Tensor]:
-    return current().lookup(table, ids)
+    return current().lookups.lookup(table, ids)
 
 
 def _fake_lookup(ids: Tensors, table: str, dim: int) -> list[Tensor]:
@@ -57,7 +57,7 @@ def _fake_lookup(ids: Tensors, table: str, dim: int) -> list[Tensor]:
 
 
 def _geo(params: Tensors, names: Texts, k_steps: int) -> None:
-    current().geo_step(params, names)
+    current().geo.step(params, names)
 
 
 _PLACES = "str[] blocks, int[] rows, int[] servers"

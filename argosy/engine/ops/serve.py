@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from argosy.engine.ops.spec import OpSpec, declare
-from argosy.engine.ps import service
-from argosy.engine.ps.rounds import mean
+from argosy.engine.ps.server import service
+from argosy.engine.ps.server.rounds import mean
 
 _EPSILON = 1e-7
 
@@ -40,7 +40,7 @@ def _compensate(
 
 
 def _total(x: Tensor, group: int) -> Tensor:
-    return service.current().total(x, group)
+    return service.current().norms.total(x, group)
 
 
 def _add(param: Tensor, delta: Tensor) -> None:

@@ -1,16 +1,23 @@
 """What trainers and servers say to each other: the meta data of each kind of request. Tensors travel beside it."""
 
 # SPDX-License-Identifier: Apache-2.0
+import re
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from argosy.engine.errors import ConfigError
+from argosy.engine.ps.plan import Plan
 
 M = TypeVar("M", bound=msgspec.Struct)
 
 
-class Hello(msgspec.Struct, forbid_unknown_fields=True):
+class Message(msgspec.Struct, forbid_unknown_fields=True):
+    """What a trainer or another server says."""
+
+
+class Hello(Message):
     """A trainer's first word. Answered with the Welcome."""
 
     mode: str
@@ -29,7 +36,7 @@ class Welcome(msgspec.Struct):
     is_initialised: bool
 
 
-class Push(msgspec.Struct, forbid_unknown_fields=True):
+class Push(Message):
     """Gradients (geo: changes) of blocks; one tensor for each."""
 
     step: int
@@ -37,7 +44,7 @@ class Push(msgspec.Struct, forbid_unknown_fields=True):
     rates: list[float]
 
 
-class PushRows(msgspec.Struct, forbid_unknown_fields=True):
+class PushRows(Message):
     """Gradients (geo: changes) of rows of a table: tensors ids, rows."""
 
     step: int
@@ -45,14 +52,14 @@ class PushRows(msgspec.Struct, forbid_unknown_fields=True):
     rate: float
 
 
-class Barrier(msgspec.Struct, forbid_unknown_fields=True):
+class Barrier(Message):
     """This trainer has sent all of a step, in so many messages, which may arrive later. Answered when it is done."""
 
     step: int
     pushes: Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Pull(msgspec.Struct, forbid_unknown_fields=True):
+class Pull(Message):
     """The values of blocks, once a step is done."""
 
     after: int
@@ -61,7 +68,7 @@ class Pull(msgspec.Struct, forbid_unknown_fields=True):
     """async: how many steps this trainer has done since it asked last."""
 
 
-class PullRows(msgspec.Struct, forbid_unknown_fields=True):
+class PullRows(Message):
     """The rows of these ids (one tensor), once a step is done."""
 
     after: int
@@ -70,33 +77,33 @@ class PullRows(msgspec.Struct, forbid_unknown_fields=True):
     """False: rows that are not there are not made; their first values are answered."""
 
 
-class PullChanges(msgspec.Struct, forbid_unknown_fields=True):
+class PullChanges(Message):
     """geo: the rows that anybody has changed since this trainer asked last. Answered with ids, rows."""
 
     table: str
 
 
-class Initialise(msgspec.Struct, forbid_unknown_fields=True):
+class Initialise(Message):
     """First values of blocks; ignored by a server that has values already."""
 
     blocks: list[str]
 
 
-class Pause(msgspec.Struct, forbid_unknown_fields=True):
+class Pause(Message):
     """This trainer waits for the others elsewhere: steps go on without it until its next Hello."""
 
 
-class Keep(msgspec.Struct, forbid_unknown_fields=True):
+class Keep(Message):
     """Values of variables that every trainer has for itself, so that all begin with the same."""
 
     names: list[str]
 
 
-class Kept(msgspec.Struct, forbid_unknown_fields=True):
+class Kept(Message):
     """Answered with what was kept: names, and a tensor for each, once the servers have their first values."""
 
 
-class Total(msgspec.Struct, forbid_unknown_fields=True):
+class Total(Message):
     """A server's part of a norm (one tensor), for server 0. Answered with the sum."""
 
     number: int
@@ -104,55 +111,66 @@ class Total(msgspec.Struct, forbid_unknown_fields=True):
     member: int
 
 
-class KnownTotal(msgspec.Struct, forbid_unknown_fields=True):
+class KnownTotal(Message):
     """Answered with the sum of this number, if the server has it."""
 
     number: int
 
 
-class Meet(msgspec.Struct, forbid_unknown_fields=True):
-    """Answered with the tensors of all members, in order, when all have come."""
+class Meet(Message):
+    """Answered with the tensors of all trainers, in order, when all have come."""
 
     name: str
     number: int
-    group: str
-    """trainers"""
-    member: int
 
 
-class Post(msgspec.Struct, forbid_unknown_fields=True):
+class Post(Message):
     """Bytes (one tensor) for another trainer."""
 
     box: str
     to: int
 
 
-class Take(msgspec.Struct, forbid_unknown_fields=True):
+class Take(Message):
     """What was posted for this trainer: one tensor for each sender, in order, once all have posted."""
 
     box: str
 
 
-class Save(msgspec.Struct, forbid_unknown_fields=True):
+class Save(Message):
     """Write the tables into a directory of the server's host."""
 
     directory: str
 
 
-class State(msgspec.Struct, forbid_unknown_fields=True):
+class State(Message):
     """Everything dense that the server keeps: parameters and optimizer state. Answered with names."""
 
 
-class Leave(msgspec.Struct, forbid_unknown_fields=True):
+class Leave(Message):
     """This trainer is done; nobody waits for it any more."""
 
 
-def read(kind: type[M], meta: Any) -> M:
+def hello(plan: Plan) -> Hello:
+    """What both sides of a job must agree on."""
+    tables = [f"{table.name}[{table.dim}]" for table in plan.tables]
+    return Hello(plan.mode, plan.trainers, plan.described(), tables, list(plan.optimizers))
+
+
+@cache
+def kind(message: type[Message]) -> str:
+    """What a request with such a message is called: push_rows."""
+    return re.sub(r"(?<=.)([A-Z])", r"_\1", message.__name__).lower()
+
+
+def read(expected: type[M], meta: Any) -> M:
     """The meta data as its type; an error that names what is wrong."""
     try:
-        return msgspec.convert(meta, kind)
+        return msgspec.convert(meta, expected)
     except msgspec.ValidationError as e:
-        raise ConfigError(f"a {kind.__name__} message is wrong: {e}; the programs differ in version") from e
+        raise ConfigError(
+            f"a {expected.__name__} message is wrong: {e}; the programs differ in version"
+        ) from e
 
 
 def meta(message: msgspec.Struct) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from argosy.engine.errors import ArgosyError, CorruptFileError
+from argosy.engine.files import sync
 from argosy.engine.log import logger
 from argosy.engine.runtime import store
 from argosy.engine.runtime.training_state import Tensors
@@ -74,7 +75,7 @@ class CheckpointFiles:
         part.parent.mkdir(parents=True, exist_ok=True)
         store.replace_files({part: store.tensor_writer(held, store.checksums(held), save_id)})
         for folder in (self.folder, self.folder.parent):  # both may be new names
-            store.sync(folder)
+            sync(folder)
         self._bad.discard(step)
         return part.stat().st_size
 

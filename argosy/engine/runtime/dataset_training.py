@@ -23,6 +23,7 @@ from argosy.engine import env
 from argosy.engine.errors import ConfigError, ProgramError
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
+from argosy.engine.runtime import remote
 from argosy.engine.runtime.scope import Scope
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class Pass:
         try:
             torch.set_num_threads(cores)  # together they use as many as one run would
             self._work(spent)
+            remote.end_thread()
         except BaseException as e:
             self._errors.append(e)
             self._end()

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
-from argosy.engine.ps import trainer
-from argosy.engine.ps.trainer import Trainer
+from argosy.engine.ps.trainer import trainer
+from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.scope import Scope
 
 
@@ -17,10 +17,10 @@ def begin(program: Program, scope: Scope) -> Trainer:
             "fleet.init_worker() and fleet.stop_worker()"
         )
     connected = trainer.connect(plan, number)
-    if plan.mode == "geo" and not connected.remembers:
+    if plan.mode == "geo" and not connected.geo.has_begun:
         values = {v.name: scope.get(v.name) for v in plan.dense if v.name in scope}
         if len(values) == len(plan.dense):
-            connected.remember(values)
+            connected.geo.begin(values)
     return connected
 
 
@@ -29,10 +29,16 @@ def step_schedulers(program: Program, connected: Trainer | None) -> None:
     for _, scheduler in program.lr_schedulers:
         if not getattr(scheduler, "steps_by_itself", False):
             continue
-        if connected is not None and connected.plan.mode == "async" and connected.global_step:
-            scheduler.step(connected.global_step)
+        if connected is not None and connected.plan.mode == "async" and connected.connection.global_step:
+            scheduler.step(connected.connection.global_step)
         else:
             scheduler.step()
+
+
+def end_thread() -> None:
+    """A thread that has trained ends: what it has added up for the servers is sent."""
+    if trainer.is_connected():
+        trainer.current().send_rest()
 
 
 def leave() -> None:

@@ -23,10 +23,10 @@ from argosy.engine.ir.effects import changed_inputs, needed
 from argosy.engine.ir.program import Program
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.ops.serve import listen_and_serv
-from argosy.engine.ps import service
 from argosy.engine.ps.plan import Plan
 from argosy.engine.ps.rpc.settings import Settings
-from argosy.engine.ps.service import Service
+from argosy.engine.ps.server import service
+from argosy.engine.ps.server.service import Service
 from argosy.engine.runtime.compile import Compiled, compile_program
 from argosy.engine.runtime.scope import Scope
 
@@ -197,7 +197,7 @@ def serve(program: Program, scope: Scope) -> None:
         stays=env.flag("ARGOSY_SERVER_STAYS"),
         snapshot_s=env.seconds("ARGOSY_SNAPSHOT_S", 60.0),
     )
-    if not made.is_restored:
+    if not made.state.is_restored:
         _load(serving, updater, made)
     service.set_current(made)
     logger.log(
@@ -215,7 +215,7 @@ def serve(program: Program, scope: Scope) -> None:
             made.serve()
     finally:
         service.set_current(None)
-    logger.log(NOTICE, "server %d ends after %d steps", serving.number, made.step)
+    logger.log(NOTICE, "server %d ends after %d steps", serving.number, made.steps.done)
 
 
 def _load(serving: Serving, updater: ProgramUpdater, made: Service) -> None:
@@ -228,12 +228,12 @@ def _load(serving: Serving, updater: ProgramUpdater, made: Service) -> None:
                 value.copy_(
                     found if origin.first is None else found[origin.first : origin.first + len(value)]
                 )
-        made.kept = {name: serving.saved[name] for name in serving.on_trainers if name in serving.saved}
-        made.is_initialised = True
+        made.state.kept = {name: serving.saved[name] for name in serving.on_trainers if name in serving.saved}
+        made.state.is_initialised = True
     if serving.saved_tables is not None:
         servers = len(serving.plan.endpoints)
         for name in sorted(serving.only_tables):
-            table = made.tables[name]
+            table = made.state.tables[name]
             path = serving.saved_tables / f"{name}_txt"
             table.load_text(path, lambda ids: ids.remainder(servers) == serving.number)
             logger.log(

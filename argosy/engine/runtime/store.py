@@ -30,6 +30,7 @@ import safetensors
 import torch
 
 from argosy.engine.errors import ArgosyError, ConfigError, CorruptFileError
+from argosy.engine.files import sync
 from argosy.engine.ir.dtypes import dtype_name
 
 Writer = Callable[[Path], None]
@@ -117,15 +118,6 @@ def _remove_left_over(target: Path) -> None:
                 continue
             with _free(folder):
                 shutil.rmtree(folder)
-
-
-def sync(path: Path) -> None:
-    """Return when a file, or the list of names in a folder, is on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # --- JSON ---------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 import copy
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,10 @@ BATCH = np.linspace(-1, 1, 24, dtype="float32").reshape(6, 4)
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No launcher, and no world that an earlier test has left."""
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No launcher."""
     for name in ("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    collective.disconnect()
-    yield
-    collective.disconnect()
 
 
 def started(**options: Any) -> Fleet:

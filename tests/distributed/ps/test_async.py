@@ -19,8 +19,8 @@ from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ps.plan import Plan
 from argosy.engine.ps.rpc.settings import Settings
-from argosy.engine.ps.service import Service
-from argosy.engine.ps.trainer import Trainer
+from argosy.engine.ps.server.service import Service
+from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.scope import Scope, scope_guard
 from argosy.engine.runtime.serve import ProgramUpdater
 from tests.engine.ps.rpc.proxy import Mistreater
@@ -76,13 +76,13 @@ class Worker:
 
     def __init__(self, plan: Plan, number: int) -> None:
         self.trainer, self.w = Trainer(plan, number, SETTINGS), torch.zeros(FEATURES, 1)
-        self.trainer.pull({"w": self.w})
+        self.trainer.blocks.pull({"w": self.w})
 
     def step(self, gradient: Tensor, rate: float) -> None:
         """Push a gradient of w, fetch w."""
-        self.trainer.send(gradient, rate, ["w"], [FEATURES], [0])
-        self.trainer.end_step()
-        self.trainer.pull({"w": self.w})
+        self.trainer.blocks.send(gradient, rate, ["w"], [FEATURES], [0])
+        self.trainer.blocks.end_step()
+        self.trainer.blocks.pull({"w": self.w})
 
 
 @contextmanager
@@ -144,9 +144,9 @@ def train(worker: Worker, number: int, steps: int) -> None:
     for _ in range(steps):
         x = torch.from_numpy(rng.randn(6, FEATURES).astype("float32"))
         ids = torch.from_numpy(rng.randint(0, 100, 6))
-        (rows,) = worker.trainer.lookup("table", [ids])
+        (rows,) = worker.trainer.lookups.lookup("table", [ids])
         error = x @ worker.w + rows - x.sum(1, keepdim=True)
-        worker.trainer.push_rows("table", [ids], [error / 6], 0.05)
+        worker.trainer.lookups.push_rows("table", [ids], [error / 6], 0.05)
         worker.step(x.T @ error / 6, 0.05)
 
 
@@ -167,7 +167,7 @@ def learnt(share: float, seed: int = 0) -> tuple[Tensor, Tensor, int]:
         for thread in threads:
             thread.join()
         assert all(torch.equal(worker.w, team[0].w) for worker in team)
-        table = team[0].trainer.ask_rows("table", torch.arange(100), create=False)
+        table = team[0].trainer.rows.ask("table", torch.arange(100), create=False).wait()
         return team[0].w, table, 0 if proxy is None else min(proxy.dropped, proxy.repeated)
 
 

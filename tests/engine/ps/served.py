@@ -13,9 +13,10 @@ from torch import Tensor
 from argosy.engine.errors import ProgramError
 from argosy.engine.ps.plan import Compensation, Dense, Plan
 from argosy.engine.ps.rpc.settings import Settings
-from argosy.engine.ps.service import Service
+from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.slicing import Block
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
+from argosy.engine.ps.trainer.trainer import Trainer
 
 SETTINGS = Settings(deadline_s=20.0, heartbeat_s=0.2, silent_s=1.0)
 TABLE = TableSpec("table", 2, RowInit("constant", 1.0), RowOptimizer("sgd"))
@@ -103,3 +104,18 @@ def served(
         assert not thread.is_alive(), "the server does not end"
         if not may_fail:
             assert not failures, failures
+
+
+def step(trainer: Trainer, gradient: Tensor, rate: float = 1.0, rows: Tensor | None = None) -> Tensor:
+    """One step of a trainer: what it has after it."""
+    w = torch.empty_like(gradient)
+    ids = torch.tensor([[5], [7]])
+    if rows is not None:
+        trainer.lookups.lookup("table", [ids])
+    trainer.blocks.send(gradient, rate, ["w"], [len(gradient)], [0])
+    if rows is not None:
+        trainer.lookups.push_rows("table", [ids], [rows], rate)
+    trainer.blocks.end_step()
+    trainer.blocks.want(w, ["w"], [len(gradient)], [0])
+    trainer.blocks.fetch()
+    return w

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import re
+import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -295,7 +296,7 @@ def test_an_error_of_the_reader_ends_the_training_and_its_processes(tmp_path: Pa
 
 def test_an_error_ends_a_thread_that_waits_for_a_reader_that_hangs(tmp_path: Path) -> None:
     exe, _, _ = build_sum()
-    (tmp_path / "good").write_text("1 1\n" * 20)
+    (tmp_path / "good").write_text("1 1\n" * 30)  # three batches: one of two threads gets two of them
     (tmp_path / "bad").write_text("hang\n")
     dataset = distributed.QueueDataset()
     dataset.init(
@@ -306,7 +307,7 @@ def test_an_error_ends_a_thread_that_waits_for_a_reader_that_hangs(tmp_path: Pat
     dataset.set_filelist([str(tmp_path / "good"), str(tmp_path / "bad")])
 
     def fail(feed: Feed) -> None:
-        time.sleep(0.2)  # the other thread waits for the third batch by now
+        time.sleep(0.2)  # the other thread waits for the fourth batch by now
         raise DataError("no rows")
 
     static.default_main_program().prefetch = fail
@@ -315,6 +316,15 @@ def test_an_error_ends_a_thread_that_waits_for_a_reader_that_hangs(tmp_path: Pat
     assert not [t for t in threading.enumerate() if t.name.startswith("argosy-")]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts, also where the tests were started in the background, where it is ignored."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, old)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_training_that_is_interrupted_leaves_no_thread() -> None:
     exe, _, _ = build_sum()
 

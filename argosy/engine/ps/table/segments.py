@@ -10,7 +10,6 @@ a kill before that leaves files that nobody names, and the next snapshot removes
 
 # SPDX-License-Identifier: Apache-2.0
 import json
-import os
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator
@@ -22,6 +21,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError, CorruptFileError
+from argosy.engine.files import replacing, sync
 from argosy.engine.ps.table.spill import Rows
 
 _FORMAT = "argosy.table-segment.1"
@@ -51,7 +51,7 @@ class Segments:
             names.append(f"{self._table}-{number:08}.safetensors")
             _write(folder / names[-1], part, clock)
             rows += len(part[0])
-        _sync(folder)
+        sync(folder)
         self.folder, self.names, self.rows = folder, names, rows
 
     def read(self, folder: Path, names: Iterable[str]) -> Iterator[tuple[Rows, int]]:
@@ -92,12 +92,8 @@ def _write(path: Path, rows: Rows, clock: int) -> None:
     tensors = dict(zip(("ids", "records", "versions"), (t.contiguous() for t in rows), strict=True))
     sums = {name: _crc(value) for name, value in tensors.items()}
     head = {"format": _FORMAT, "clock": str(clock), "crc32": json.dumps(sums)}
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
+    with replacing(path) as file:
         file.write(save(tensors, head))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def _read(path: Path) -> tuple[Rows, int]:
@@ -121,11 +117,3 @@ def _read(path: Path) -> tuple[Rows, int]:
 
 def _crc(value: Tensor) -> int:
     return zlib.crc32(value.reshape(-1).view(torch.uint8).numpy().data)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,9 +12,7 @@ between the id and the floats (how often a row was seen, and the like), which ar
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import contextlib
 import glob
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
@@ -23,6 +21,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import CorruptFileError, DataError
+from argosy.engine.files import replacing
 from argosy.engine.log import logger
 from argosy.engine.ps.table.spill import Rows
 
@@ -36,7 +35,7 @@ def save_text(folder: Path, name: str, shard: int, fields: Fields, parts: Iterab
     path = folder / f"{name}.block{shard}.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
-    with _replacing(path) as file:
+    with replacing(path) as file:
         for ids, records, _ in parts:
             file.writelines(_lines(ids, records))
             count += len(ids)
@@ -47,8 +46,8 @@ def save_text(folder: Path, name: str, shard: int, fields: Fields, parts: Iterab
         "row_dims": ",".join(map(str, fields.values())),
         "count": count,
     }
-    with _replacing(path.with_suffix(".meta")) as file:
-        file.writelines(f"{key}={value}\n" for key, value in meta.items())
+    with replacing(path.with_suffix(".meta")) as file:
+        file.write("".join(f"{key}={value}\n" for key, value in meta.items()).encode())
     return path
 
 
@@ -141,20 +140,9 @@ def _parsed_line(line: str, width: int) -> tuple[int, list[float]]:
     return row_id if row_id < 1 << 63 else row_id - (1 << 64), floats  # Paddle's ids are unsigned
 
 
-def _lines(ids: Tensor, records: Tensor) -> Iterator[str]:
+def _lines(ids: Tensor, records: Tensor) -> Iterator[bytes]:
+    """The text, some thousand lines at a time."""
     template = "%d\t" + "%.9g," * records.shape[1] + "\n"
     for at in range(0, len(ids), _CHUNK_ROWS):
         rows = zip(ids[at : at + _CHUNK_ROWS].tolist(), records[at : at + _CHUNK_ROWS].tolist(), strict=True)
-        for row_id, floats in rows:
-            yield template % (row_id, *floats)
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
-    """A file that takes its place when it is written, and on disk."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+        yield "".join([template % (row_id, *floats) for row_id, floats in rows]).encode()

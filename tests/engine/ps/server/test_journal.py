@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import CorruptFileError
-from argosy.engine.ps.journal import Journal
-from argosy.engine.ps.trainer import Trainer
-from tests.engine.ps.served import SETTINGS, PlainSgd, served
-from tests.engine.ps.test_service import step
+from argosy.engine.ps.server.journal import Journal
+from argosy.engine.ps.trainer.trainer import Trainer
+from tests.engine.ps.served import SETTINGS, PlainSgd, served, step
 
 
 def read(directory: Path) -> list[tuple[str, int, list[Tensor]]]:
@@ -83,8 +82,8 @@ def test_a_server_goes_on_from_what_another_life_has_written(tmp_path: Path) -> 
         trainer.close()
     with served(trainers=1, directory=tmp_path, updater=PlainSgd(w=torch.zeros(3))) as (service, plan):
         trainer = Trainer(plan, 0, SETTINGS)
-        assert trainer.next_step == 4
-        assert service.step == 3
+        assert trainer.connection.next_step == 4
+        assert service.steps.done == 3
         assert (step(trainer, torch.ones(3), 0.5, rows) == -2.0).all()
-        assert trainer.ask_rows("table", torch.tensor([5])).tolist() == [[-1.0, -1.0]]
+        assert trainer.rows.ask("table", torch.tensor([5])).wait().tolist() == [[-1.0, -1.0]]
         trainer.close()

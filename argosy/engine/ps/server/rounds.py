@@ -50,6 +50,8 @@ class Update:
     """Of each block, as the first live trainer has it."""
     rows: dict[str, tuple[Tensor, Tensor]]
     row_rates: dict[str, float]
+    norms: list[Tensor] = field(default_factory=list)
+    """Of a step that was done before: the sums over the servers that it was done with."""
 
 
 class Round:

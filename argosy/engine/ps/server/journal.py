@@ -12,7 +12,6 @@ waits for it.
 
 # SPDX-License-Identifier: Apache-2.0
 import json
-import os
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from argosy.engine.errors import CorruptFileError
+from argosy.engine.files import replacing, sync
 from argosy.engine.log import logger
 from argosy.engine.ps.rpc.wire import decode_tensors, encode_tensors
 
@@ -35,7 +35,7 @@ class Record(msgspec.Struct):
     """One entry of the log; its tensors follow it."""
 
     kind: str
-    """step, left, met, initialised"""
+    """step, left"""
     meta: dict[str, Any]
     tensors: list[tuple[str, list[int]]]
     sizes: list[int]
@@ -105,15 +105,13 @@ class Journal:
         contiguous = {n: t.detach().contiguous().clone() for n, t in state.items()}
         path = self.directory / f"{name}.safetensors"
         save_file(contiguous or {"empty": torch.empty(0)}, path)
-        _sync(path)
+        sync(path)
         number = (self.manifest or {}).get("number", 0) + 1
         manifest = {"step": step, "number": number, "state": path.name, "log": f"log.{step}.{number}", **more}
         (self.directory / manifest["log"]).write_bytes(b"")
-        temporary = self.directory / f".{_MANIFEST}.tmp"
-        temporary.write_text(json.dumps(manifest, indent=1))
-        _sync(temporary)
-        temporary.replace(self.directory / _MANIFEST)
-        _sync(self.directory)
+        with replacing(self.directory / _MANIFEST) as file:
+            file.write(json.dumps(manifest, indent=1).encode())
+        sync(self.directory)
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -155,11 +153,3 @@ def _read(file: BinaryIO) -> tuple[Record, list[Tensor]] | None:
         found = zlib.crc32(frame, found)
         frames.append(frame)
     return (record, decode_tensors(record.tensors, frames)) if found == crc else None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,10 +15,9 @@ import pytest
 import torch
 
 from argosy.engine.ps.rpc.settings import Settings
-from argosy.engine.ps.service import Service
-from argosy.engine.ps.trainer import Trainer
-from tests.engine.ps.served import PlainSgd, plan_of
-from tests.engine.ps.test_service import step
+from argosy.engine.ps.server.service import Service
+from argosy.engine.ps.trainer.trainer import Trainer
+from tests.engine.ps.served import PlainSgd, plan_of, step
 from tests.ranks import Job, Nursery
 
 SIZE = 20_000
@@ -86,8 +85,8 @@ class Training:
         if self.errors:
             raise self.errors[0]
         value = torch.empty(SIZE)
-        self._trainers[0].pull({"w": value})
-        row = self._trainers[0].ask_rows("table", torch.tensor([5]))
+        self._trainers[0].blocks.pull({"w": value})
+        row = self._trainers[0].rows.ask("table", torch.tensor([5])).wait()
         for trainer in self._trainers:
             trainer.close()
         assert (value == value[0]).all()
@@ -123,7 +122,7 @@ def train_until_killed() -> None:
     trainer = Trainer(plan, number, Settings(deadline_s=60.0, heartbeat_s=0.2, token="secret"))
     until = int(os.environ["UNTIL"])
     print("trains", flush=True)
-    while trainer.next_step <= until:
+    while trainer.connection.next_step <= until:
         step(trainer, -torch.ones(SIZE), 1.0)
     trainer.leave()
 
@@ -147,7 +146,9 @@ def test_trainers_that_are_killed_are_dropped_and_come_back(ranks: Nursery, tmp_
         last = Trainer(plan, 0, Settings(deadline_s=60.0, heartbeat_s=0.2, token="secret"))
         after = step(last, -torch.ones(SIZE), 1.0)
         assert (after == after[0]).all()
-        assert after[0].item() == last.next_step - 1, "every step adds one, however many trainers took part"
+        assert after[0].item() == last.connection.next_step - 1, (
+            "every step adds one, however many trainers took part"
+        )
         last.close()
         assert job.said(0).count("Traceback") == 0
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from argosy.engine.errors import RefusedError
 from argosy.engine.ps.plan import Compensation, Plan
-from argosy.engine.ps.trainer import Trainer
-from tests.engine.ps.served import SETTINGS, PlainSgd, served
+from argosy.engine.ps.server.service import Service
+from argosy.engine.ps.trainer.trainer import Trainer
+from tests.engine.ps.served import SETTINGS, PlainSgd, served, step
 
 
 def trainers_of(plan: Plan) -> list[Trainer]:
@@ -43,21 +43,6 @@ def all_do(trainers: list[Trainer], what: Callable[[Trainer], Any]) -> list[Any]
     return found
 
 
-def step(trainer: Trainer, gradient: Tensor, rate: float = 1.0, rows: Tensor | None = None) -> Tensor:
-    """One step of a trainer: what it has after it."""
-    w = torch.empty_like(gradient)
-    ids = torch.tensor([[5], [7]])
-    if rows is not None:
-        trainer.lookup("table", [ids])
-    trainer.send(gradient, rate, ["w"], [len(gradient)], [0])
-    if rows is not None:
-        trainer.push_rows("table", [ids], [rows], rate)
-    trainer.end_step()
-    trainer.want(w, ["w"], [len(gradient)], [0])
-    trainer.fetch()
-    return w
-
-
 def close(trainers: list[Trainer]) -> None:
     for trainer in trainers:
         trainer.close()
@@ -68,7 +53,7 @@ def test_sync_applies_the_mean_once_all_have_sent_theirs() -> None:
         trainers = trainers_of(plan)
         found = all_do(trainers, lambda t: step(t, torch.full((3,), 1.0 + t.number)))
         assert all((w == -1.5).all() for w in found)
-        assert service.step == 1
+        assert service.steps.done == 1
         close(trainers)
 
 
@@ -78,8 +63,8 @@ def test_a_table_gets_the_mean_over_the_trainers() -> None:
         rows = torch.tensor([[[1.0, 0.0]], [[0.0, 2.0]]])
         all_do(trainers, lambda t: step(t, torch.zeros(3), 1.0, rows * (1 + t.number)))
         wanted = 1.0 - torch.tensor([[1.5, 0.0], [0.0, 3.0]])
-        assert (trainers[0].ask_rows("table", torch.tensor([5, 7])) == wanted).all()
-        assert len(service.tables["table"]) == 2
+        assert (trainers[0].rows.ask("table", torch.tensor([5, 7])).wait() == wanted).all()
+        assert len(service.state.tables["table"]) == 2
         close(trainers)
 
 
@@ -89,7 +74,7 @@ def test_async_applies_each_gradient_as_it_comes() -> None:
         for trainer in trainers:
             step(trainer, torch.ones(3))
         value = torch.empty(3)
-        trainers[0].pull({"w": value})
+        trainers[0].blocks.pull({"w": value})
         assert (value == -2.0).all()
         close(trainers)
 
@@ -121,12 +106,12 @@ def test_who_has_left_is_not_waited_for() -> None:
 def test_a_dead_trainer_is_dropped_from_the_barriers_if_the_user_chose_so() -> None:
     with served(drops_dead=True) as (service, plan):
         alive, dead = trainers_of(plan)
-        dead.send(torch.full((3,), 100.0), 1.0, ["w"], [3], [0])
-        dead._flush(0)
+        dead.blocks.send(torch.full((3,), 100.0), 1.0, ["w"], [3], [0])
+        dead.blocks.send_rest()
         time.sleep(0.2)
-        dead.client.close()  # without a word, like a killed process
+        dead.close()  # without a word, like a killed process
         assert (step(alive, torch.ones(3)) == -1.0).all(), "its half of a step must not count"
-        assert service.live == {0}
+        assert service.members.live == {0}
         again = Trainer(plan, 1, SETTINGS)
         found = all_do([alive, again], lambda t: step(t, torch.ones(3)))
         assert all((w == -2.0).all() for w in found), "back again, it counts again"
@@ -136,7 +121,7 @@ def test_a_dead_trainer_is_dropped_from_the_barriers_if_the_user_chose_so() -> N
 def test_a_dead_trainer_ends_the_job_otherwise() -> None:
     with served(stays=False, may_fail=True) as (_, plan):
         alive, dead = trainers_of(plan)
-        dead.client.close()
+        dead.close()
         with pytest.raises(RefusedError, match=r"trainer 1 has been silent for 1 s.*--dead_worker=drop"):
             step(alive, torch.ones(3))
         alive.close()
@@ -147,7 +132,7 @@ def test_compensation_gets_what_the_trainer_pulled_last() -> None:
     with served(mode="async", updater=updater, compensation=Compensation()) as (_, plan):
         first, second = trainers_of(plan)
         value = torch.empty(3)
-        first.pull({"w": value})
+        first.blocks.pull({"w": value})
         step(second, torch.ones(3))
         step(first, torch.ones(3))
         assert updater.backups[1] is not None
@@ -161,7 +146,7 @@ def test_gradients_are_added_up_over_steps_before_they_are_sent() -> None:
         found = [step(trainer, torch.full((3,), float(n))) for n in (1, 2, 4, 1, 1, 1)]
         assert [w[0].item() for w in found[:2]] == [0.0, 0.0]
         value = torch.empty(3)
-        trainer.pull({"w": value})
+        trainer.blocks.pull({"w": value})
         assert (value == -10.0).all()
         trainer.close()
 
@@ -171,10 +156,10 @@ def test_parameters_are_fetched_only_every_nth_step() -> None:
         (trainer,) = trainers_of(plan)
         w = torch.zeros(3)
         for wanted in (0.0, -2.0, -2.0, -4.0):
-            trainer.send(torch.ones(3), 1.0, ["w"], [3], [0])
-            trainer.end_step()
-            trainer.want(w, ["w"], [3], [0])
-            trainer.fetch()
+            trainer.blocks.send(torch.ones(3), 1.0, ["w"], [3], [0])
+            trainer.blocks.end_step()
+            trainer.blocks.want(w, ["w"], [3], [0])
+            trainer.blocks.fetch()
             if wanted:  # a pull may overtake the update of its own step
                 assert wanted <= w[0].item() <= wanted + 1
         trainer.close()
@@ -183,11 +168,15 @@ def test_parameters_are_fetched_only_every_nth_step() -> None:
 def test_trainers_meet_and_exchange_bytes() -> None:
     with served(trainers=3) as (_, plan):
         trainers = trainers_of(plan)
-        met = all_do(trainers, lambda t: t.meet("sum", [torch.tensor([t.number, 10])]))
-        assert all([part[0].tolist() for part in one] == [[0, 10], [1, 10], [2, 10]] for one in met)
-        swapped = all_do(trainers, lambda t: t.exchange([b"%d to %d" % (t.number, to) for to in range(3)]))
+        met = all_do(trainers, lambda t: t.group.all_gather_bytes(b"%d" % t.number, "names"))
+        assert met == [[b"0", b"1", b"2"]] * 3
+        sums = all_do(trainers, lambda t: t.group.all_reduce(torch.tensor([t.number, 10]), "sum", "sum"))
+        assert all(found.tolist() == [3, 30] for found in sums)
+        swapped = all_do(
+            trainers, lambda t: t.group.exchange([b"%d to %d" % (t.number, to) for to in range(3)])
+        )
         assert swapped[1] == [b"0 to 1", b"1 to 1", b"2 to 1"]
-        assert all_do(trainers, lambda t: t.exchange([b"", b"", b""]))[0] == [b""] * 3
+        assert all_do(trainers, lambda t: t.group.exchange([b"", b"", b""]))[0] == [b""] * 3
         close(trainers)
 
 
@@ -204,6 +193,12 @@ def test_trainers_and_servers_must_agree() -> None:
             Trainer(other, 0, SETTINGS)
 
 
+def add_changes(service: Service) -> None:
+    """What the program of a geo server does with a push."""
+    updater = service.state.updater
+    updater.apply_block = lambda block, delta, *_: updater.values()[block].add_(delta)  # type: ignore[method-assign]
+
+
 def test_geo_follows_its_definition() -> None:
     """delta = (w - old) / trainers goes to the server; what the server has more than old comes back."""
     with served(mode="geo", k_steps=2) as (service, plan):
@@ -211,41 +206,43 @@ def test_geo_follows_its_definition() -> None:
         mine = [torch.zeros(3), torch.zeros(3)]
         old, server = [torch.zeros(3), torch.zeros(3)], torch.zeros(3)
         for trainer, w in zip(trainers, mine, strict=True):
-            trainer.remember({"w": w})
+            trainer.geo.begin({"w": w})
         wanted = [torch.zeros(3), torch.zeros(3)]
-        service.updater.apply_block = lambda block, delta, *_: service.updater.values()[block].add_(delta)  # type: ignore[method-assign]
+        add_changes(service)
         for number, which in enumerate((0, 1, 0, 0, 1, 1, 0, 1)):
             change = torch.full((3,), float(number + 1))
             mine[which] += change
             wanted[which] += change
-            trainers[which].geo_step([mine[which]], ["w"])
-            if trainers[which]._geo_steps % 2 == 0:
+            trainers[which].geo.step([mine[which]], ["w"])
+            if trainers[which].geo._steps % 2 == 0:
                 delta = (wanted[which] - old[which]) / 2
                 old[which] += delta
                 server += delta
                 wanted[which] += server - old[which]
                 old[which] = server.clone()
             torch.testing.assert_close(mine[which], wanted[which])
-        torch.testing.assert_close(dict(service.updater.values())["w"], server)
+        torch.testing.assert_close(dict(service.state.updater.values())["w"], server)
         close(trainers)
 
 
 def test_geo_exchanges_only_the_rows_that_somebody_has_changed() -> None:
     with served(mode="geo", k_steps=1) as (service, plan):
-        service.updater.apply_block = lambda block, delta, *_: service.updater.values()[block].add_(delta)  # type: ignore[method-assign]
+        add_changes(service)
         first, second = trainers_of(plan)
         w = torch.zeros(3)
         for trainer in (first, second):
-            trainer.remember({"w": w.clone()})
-            trainer.lookup("table", [torch.tensor([1, 2, 3])])
-        first.lookup("table", [torch.tensor([1, 2])])
-        first.push_rows("table", [torch.tensor([1, 2])], [torch.tensor([[2.0, 0.0], [4.0, 0.0]])], 1.0)
-        first.geo_step([w.clone()], ["w"])
-        asked = second.changed_rows("table")
+            trainer.geo.begin({"w": w.clone()})
+            trainer.lookups.lookup("table", [torch.tensor([1, 2, 3])])
+        first.lookups.lookup("table", [torch.tensor([1, 2])])
+        first.lookups.push_rows(
+            "table", [torch.tensor([1, 2])], [torch.tensor([[2.0, 0.0], [4.0, 0.0]])], 1.0
+        )
+        first.geo.step([w.clone()], ["w"])
+        asked = second.rows.changed("table")
         assert asked[0].tolist() == [1, 2, 3], "all are new to it"
-        first.push_rows("table", [torch.tensor([2])], [torch.tensor([[4.0, 0.0]])], 1.0)
-        first.geo_step([w.clone()], ["w"])
-        ids, rows = second.changed_rows("table")
+        first.lookups.push_rows("table", [torch.tensor([2])], [torch.tensor([[4.0, 0.0]])], 1.0)
+        first.geo.step([w.clone()], ["w"])
+        ids, rows = second.rows.changed("table")
         assert ids.tolist() == [2], "only what has changed since"
         # It was 1; the trainer's -3 brings half of -4; its -7 then brings half of what it has more: -6.
         assert rows.tolist() == [[-4.0, 1.0]]
@@ -257,31 +254,42 @@ def test_a_server_without_its_state_says_so(tmp_path: Path) -> None:
         (trainer,) = trainers_of(plan)
         for _ in range(3):
             step(trainer, torch.ones(3))
-        trainer.next_step = 9
+        trainer.connection.next_step = 9
         with pytest.raises(RefusedError, match=r"sends step 9, and this server has done 3"):
             step(trainer, torch.ones(3))
         trainer.close()
 
 
+def test_half_async_goes_on_from_a_snapshot_that_is_older_than_the_trainers() -> None:
+    with served(mode="half_async") as (service, plan):
+        trainers = trainers_of(plan)
+        for trainer in trainers:
+            trainer.connection.next_step = 9
+        for number in (9, 10):
+            all_do(trainers, lambda trainer: step(trainer, torch.ones(3)))
+            assert service.steps.done == number
+        close(trainers)
+
+
 def test_a_new_life_of_a_trainer_replaces_what_its_former_life_has_sent() -> None:
     with served() as (service, plan):
         first, second = trainers_of(plan)
-        second.send(torch.full((3,), 9.0), 1.0, ["w"], [3], [0])
-        second.push_rows("table", [torch.tensor([5])], [torch.full((1, 2), 9.0)], 1.0)
-        second.end_step()
+        second.blocks.send(torch.full((3,), 9.0), 1.0, ["w"], [3], [0])
+        second.lookups.push_rows("table", [torch.tensor([5])], [torch.full((1, 2), 9.0)], 1.0)
+        second.blocks.end_step()
         time.sleep(0.3)
-        second.client.close()
+        second.close()
         again = Trainer(plan, 1, SETTINGS)
-        assert again.next_step == 2, "its former life has sent all of step 1"
-        again.next_step = 1  # another server has less of it
+        assert again.connection.next_step == 2, "its former life has sent all of step 1"
+        again.connection.next_step = 1  # another server has less of it
         rows = torch.ones(2, 1, 2)
         waiting = threading.Thread(target=step, args=(again, torch.ones(3), 1.0, rows))
         waiting.start()
         time.sleep(0.5)
         assert (step(first, torch.ones(3), 1.0, rows) == -1.0).all()
         waiting.join(20)
-        assert first.ask_rows("table", torch.tensor([5])).tolist() == [[0.0, 0.0]]
-        assert service.step == 1
+        assert first.rows.ask("table", torch.tensor([5])).wait().tolist() == [[0.0, 0.0]]
+        assert service.steps.done == 1
         close([first, again])
 
 
@@ -301,8 +309,22 @@ def test_sums_that_are_not_sent_yet_are_sent_when_a_trainer_leaves() -> None:
         for _ in range(5):
             step(trainer, torch.ones(3), 1.0, torch.ones(2, 1, 2))
         trainer.leave()
-        assert (dict(service.updater.values())["w"] == -5.0).all()
-        assert service.tables["table"].pull(torch.tensor([5])).tolist() == [[-4.0, -4.0]]
+        assert (dict(service.state.updater.values())["w"] == -5.0).all()
+        assert service.state.tables["table"].pull(torch.tensor([5])).tolist() == [[-4.0, -4.0]]
+
+
+def test_every_thread_adds_up_for_itself_and_sends_the_rest_when_it_ends() -> None:
+    with served(trainers=1, mode="async", merged_steps=4) as (service, plan):
+        (trainer,) = trainers_of(plan)
+
+        def train() -> None:
+            for _ in range(6):
+                step(trainer, torch.ones(3))
+            trainer.send_rest()
+
+        all_do([trainer, trainer], lambda _: train())
+        assert (dict(service.state.updater.values())["w"] == -12.0).all()
+        close([trainer])
 
 
 def test_rows_that_were_asked_for_ahead_are_not_asked_for_again() -> None:
@@ -311,8 +333,8 @@ def test_rows_that_were_asked_for_ahead_are_not_asked_for_again() -> None:
         batches = [torch.tensor([[n], [n + 1]]) for n in range(6)]
         for now, following in zip(batches, [*batches[1:], None], strict=True):
             if following is not None:
-                trainer.prefetch("table", [following])
-            trainer.lookup("table", [now])
+                trainer.lookups.prefetch("table", [following])
+            trainer.lookups.lookup("table", [now])
         asked = service.listener.counters()["requests"]["pull_rows"]
         assert asked == len(batches), "the first when it is looked up, the others ahead"
         trainer.close()
@@ -322,12 +344,26 @@ def test_who_waits_in_a_meeting_does_not_hold_up_the_steps_of_others() -> None:
     with served() as (_, plan):
         first, second = trainers_of(plan)
         all_do([first, second], lambda t: step(t, torch.ones(3)))
-        waiting = threading.Thread(target=first.meet, args=("end",))
+        waiting = threading.Thread(target=first.group.barrier, args=("end",))
         waiting.start()
         time.sleep(0.3)
         assert (step(second, torch.ones(3)) == -2.0).all(), "it has one batch more"
-        second.meet("end")
+        second.group.barrier("end")
         waiting.join(20)
         found = all_do([first, second], lambda t: step(t, torch.ones(3)))
         assert all((w == -3.0).all() for w in found), "then they go on together"
         close([first, second])
+
+
+def test_meetings_that_end_at_once_leave_nobody_away() -> None:
+    with served() as (service, plan):
+        trainers = trainers_of(plan)
+
+        def meet_often(trainer: Trainer) -> None:
+            for _ in range(100):
+                trainer.group.barrier("soon")
+
+        all_do(trainers, meet_often)
+        assert not service.members.away
+        assert all((w == -1.0).all() for w in all_do(trainers, lambda t: step(t, torch.ones(3))))
+        close(trainers)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 Found = Callable[[list[list[Tensor]]], None]
-Key = tuple[str, str, int]
+Key = tuple[str, int]
+"""Name and number."""
 _KEPT = 16
 
 
@@ -19,7 +20,7 @@ class _Meeting:
 
 
 class Meetings:
-    """All meetings of one server, by (group, name, number)."""
+    """Meetings by name and number."""
 
     def __init__(self, expected: Callable[[Key], Iterable[int]]) -> None:
         """`expected(key)`: the members that a meeting waits for now."""

@@ -1,0 +1,259 @@
+"""A parameter server: who does what with each kind of message, and how it begins and ends.
+
+    Listener ──▶ Gradients (push, push_rows) ──▶ Steps (rounds, barriers) ──▶ State (updates, tables, journal)
+             ──▶ Values (pull, pull_rows, …) ◀── Held until the step is done ◀──┘
+             ──▶ Gatherings (trainers meet)      Norms (servers add up)      Members (who is alive)
+
+It knows nothing of programs: `Updater` runs the optimizer, a table its own. Handlers run on the listener's pools,
+never on its I/O thread.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from argosy.engine.errors import ConfigError, ProgramError
+from argosy.engine.log import NOTICE, logger
+from argosy.engine.ps import messages
+from argosy.engine.ps.messages import read
+from argosy.engine.ps.plan import Plan
+from argosy.engine.ps.rpc.listener import Handler, Listener, Request
+from argosy.engine.ps.rpc.settings import Settings
+from argosy.engine.ps.server.gatherings import Gatherings
+from argosy.engine.ps.server.gradients import Gradients
+from argosy.engine.ps.server.held import Held
+from argosy.engine.ps.server.members import Members, named
+from argosy.engine.ps.server.norms import Norms
+from argosy.engine.ps.server.state import State, Updater
+from argosy.engine.ps.server.steps import Steps
+from argosy.engine.ps.server.values import Pulled, Values
+
+_TICK_S = 0.5
+_LINGER_S = 10.0
+_TELL_S = 5.0
+
+
+class Service:
+    """One server of a job."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        updater: Updater,
+        settings: Settings,
+        directory: Path | None = None,
+        drops_dead: bool = False,
+        stays: bool = False,
+        snapshot_s: float = 60.0,
+    ) -> None:
+        """`directory`: where to keep what must survive a kill. `drops_dead`: go on without a trainer that is silent.
+
+        `stays`: serve until `stop`, also when all trainers have left.
+        """
+        self.plan, self.number, self.settings = plan, number, settings
+        self._drops_dead, self._stays, self._snapshot_s = drops_dead, stays, snapshot_s
+        self._lock = threading.RLock()
+        self.members = Members(plan.trainers)
+        self.norms = Norms(plan, number, settings, lambda: self.listener.is_stopped)
+        self.state = State(plan, updater, self.members, self.norms, directory)
+        self._held = Held(self._lock, self._is_ready)
+        self.steps = Steps(plan.mode, self.members, self._held, self._lock, self.state, self._fail)
+        self._gatherings = Gatherings(self.members)
+        self._failure = ""
+        self._failed_at: float | None = None
+        self._empty_since: float | None = None
+        self._restored_at: float | None = None
+        self._told = self._saved = time.monotonic()
+        self._over = threading.Event()
+        self.listener = Listener(plan.endpoints[number], settings, self._handlers(), self.on_silent)
+
+    def _handlers(self) -> dict[str, Handler]:
+        pulled: Pulled = {}
+        checked = {
+            "hello": Handler("get", self._hello),
+            **Values(self.plan, self.number, self.state, self.steps, self._held, pulled).handlers(),
+            **Gradients(self.plan, self.state, self.steps, pulled).handlers(),
+            **self.steps.handlers(),
+            **self.norms.handlers(),
+            **self._gatherings.handlers(),
+        }
+        return {
+            "ping": Handler("io", lambda request: request.answer()),
+            "leave": Handler("get", self._leave),
+            **{kind: replace(handler, function=self._checked(handler)) for kind, handler in checked.items()},
+        }
+
+    def _checked(self, handler: Handler) -> Callable[[Request], None]:
+        """What a server refuses that has failed."""
+
+        def checked(request: Request) -> None:
+            if self._failure:
+                request.refuse(self._failure)
+            else:
+                handler.function(request)
+
+        return checked
+
+    def _is_ready(self, after: int) -> bool:
+        in_step = self.plan.mode in ("sync", "half_async")
+        return self.state.is_initialised and (not in_step or after <= self.steps.done)
+
+    # --- life -----------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Serve until all trainers have left, or `stop` is called."""
+        if (done := self.state.restore()) is not None:
+            self.steps.begin_at(done)
+            self._restored_at = time.monotonic()
+        watcher = threading.Thread(target=self._watch, name="ps-watch", daemon=True)
+        watcher.start()
+        try:
+            self.listener.serve()
+        finally:
+            self._over.set()
+            watcher.join()
+            self.norms.close()
+            if not self._failure:
+                self.state.snapshot(self.steps.done)
+            self.state.close()
+        if self._failure:
+            raise ProgramError(self._failure)
+
+    def stop(self) -> None:
+        self.listener.stop()
+
+    def _watch(self) -> None:
+        """Twice a second: who is silent, what is due, whether all is over."""
+        while not self._over.wait(_TICK_S):
+            now = time.monotonic()
+            self._look_for_silent(now)
+            if self._is_over(now):
+                self.stop()
+                return
+            if now - self._told >= _TELL_S:
+                self._told = now
+                self._tell()
+            if self.plan.mode != "sync" and now - self._saved >= self._snapshot_s:
+                self._saved = now
+                try:
+                    self.state.snapshot(self.steps.done)
+                except OSError as e:
+                    logger.error("the state could not be written: %s; again in %g s", e, self._snapshot_s)
+
+    def _tell(self) -> None:
+        """Say to those who wait for whom."""
+        with self._lock:
+            late = f"waits for {named(self.steps.missing())}"
+            for request in self.steps.waiting():
+                request.tell(late)
+            for request in self._held.requests():
+                request.tell(late if self.state.is_initialised else "waits for the first values")
+            for request in self.members.away.values():
+                request.tell("waits in a meeting")
+        self._gatherings.tell()
+
+    def _is_over(self, now: float) -> bool:
+        """True if all trainers have left, and have had time to get the answer: nobody is heard any more."""
+        if self._failed_at is not None:
+            return now - self._failed_at > _LINGER_S
+        if self.members.live or self._stays or self._empty_since is None:
+            return False
+        quiet = all(heard > 2 * self.settings.heartbeat_s for heard in self.listener.alive().values())
+        return quiet or now - self._empty_since > _LINGER_S
+
+    # --- trainers come and go -------------------------------------------------------------------------
+
+    def _hello(self, request: Request) -> None:
+        hello = read(messages.Hello, request.meta)
+        ours = messages.hello(self.plan)
+        for what in ("mode", "trainers", "blocks", "tables", "optimizers"):
+            theirs, own = getattr(hello, what), getattr(ours, what)
+            if theirs != own:
+                raise ConfigError(
+                    f"{request.who} and this server disagree on {_difference(what, theirs, own)}"
+                )
+        if not 0 <= request.trainer < self.plan.trainers:
+            raise ConfigError(f"{request.who}: there are trainers 0 to {self.plan.trainers - 1}")
+        with self._lock:
+            is_new = self.members.greet(request)
+            next_step = self.steps.next_of(request.trainer, is_new)
+        request.answer(messages.meta(messages.Welcome(next_step, self.state.is_initialised)))
+
+    def _leave(self, request: Request) -> None:
+        request.answer()
+        logger.log(NOTICE, "trainer %d has left after step %d", request.trainer, self.steps.done)
+        self.members.left.add(request.trainer)
+        self.state.record_left(request.trainer)
+        self._without(request.trainer)
+
+    def on_silent(self, trainer: int) -> None:
+        """A trainer has not been heard for long: go on without it, or end the job."""
+        if trainer not in self.members.live:
+            return
+        is_known = trainer in self.members.silent
+        text = f"trainer {trainer} has been silent for {(4 if is_known else 1) * self.settings.silent_s:g} s"
+        if self._drops_dead:
+            logger.warning("%s; going on without it", text)
+            self._without(trainer)
+        elif self._stays and not is_known:  # a launcher may start it anew, or end the job
+            logger.warning("%s", text)
+            self.members.silent[trainer] = time.monotonic()
+        else:
+            self._fail(
+                f"{text}, so the job cannot go on; see its workerlog, start it anew (fleetrun --max_restarts=N) or let "
+                "the others go on without it (fleetrun --dead_worker=drop)"
+            )
+
+    def _look_for_silent(self, now: float) -> None:
+        """Trainers that nobody has started anew, and those that died while this server was away."""
+        for trainer, since in list(self.members.silent.items()):
+            if now - since > 3 * self.settings.silent_s and self._failed_at is None:
+                self.on_silent(trainer)
+        if self._restored_at is not None and now - self._restored_at >= self.settings.silent_s:
+            self._restored_at = None
+            for trainer in self.members.live - self.listener.alive().keys():
+                self.on_silent(trainer)
+
+    def _without(self, trainer: int) -> None:
+        """Nobody waits for this trainer any more."""
+        self.steps.drop(trainer)
+        self._gatherings.check()
+        if not self.members.live:
+            self._empty_since = time.monotonic()
+
+    def _fail(self, text: str, waiting: Iterable[Request] = ()) -> None:
+        """The job cannot go on: tell everybody who waits, and end soon."""
+        self._failure, self._failed_at = f"server {self.number}: {text}", time.monotonic()
+        logger.error("%s", self._failure)
+        with self._lock:
+            everybody = [*waiting, *self.steps.waiting(), *self._held.requests(), *self.members.away.values()]
+        for request in [*everybody, *self._gatherings.requests()]:
+            if not request.is_answered:
+                request.refuse(self._failure)
+
+
+_current: Service | None = None
+
+
+def current() -> Service:
+    """The server that this process is."""
+    assert _current is not None, "only a server runs a server's program"
+    return _current
+
+
+def set_current(service: Service | None) -> None:
+    global _current  # noqa: PLW0603  (a process is one server)
+    _current = service
+
+
+def _difference(what: str, theirs: Any, own: Any) -> str:
+    if isinstance(own, list):
+        only = sorted(set(theirs) ^ set(own))
+        named = f"{only[0]!r} is on one side only" if only else "their order differs"
+        return f"{what}: {named}; build the same program with the same settings in every process"
+    return f"{what}: {theirs!r} and {own!r}; transpile both with the same arguments (or strategy)"

@@ -1,0 +1,111 @@
+"""What trainers get from a server: blocks and rows, once the step is done that they ask for; and all there is."""
+
+# SPDX-License-Identifier: Apache-2.0
+import threading
+from pathlib import Path
+
+from torch import Tensor
+
+from argosy.engine.ps import messages
+from argosy.engine.ps.messages import read
+from argosy.engine.ps.plan import Plan
+from argosy.engine.ps.rpc.listener import Handler, Request
+from argosy.engine.ps.server.held import Held
+from argosy.engine.ps.server.state import State
+from argosy.engine.ps.server.steps import Steps
+
+Pulled = dict[tuple[int, str], Tensor]
+"""What each trainer has pulled last of each block: DC-ASGD compensates for what has changed since."""
+
+
+class Values:
+    """Reads, and the first values."""
+
+    def __init__(
+        self, plan: Plan, number: int, state: State, steps: Steps, held: Held, pulled: Pulled
+    ) -> None:
+        self._plan, self._number = plan, number
+        self._state, self._steps, self._held, self._pulled = state, steps, held, pulled
+        self._marks: dict[tuple[int, str], int] = {}
+        """geo: up to where each trainer knows the changes of each table."""
+        self._lock = threading.Lock()
+
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            "initialise": Handler("send", self._initialise),
+            "pull": Handler("get", self._pull, repeatable=True),
+            "pull_rows": Handler("prefetch", self._pull_rows, repeatable=True),
+            "pull_changes": Handler("get", self._pull_changes),
+            "state": Handler("get", self._answer_state, repeatable=True),
+            "save": Handler("get", self._save),
+            "keep": Handler("get", self._keep),
+            "kept": Handler("get", self._answer_kept, repeatable=True),
+        }
+
+    def _initialise(self, request: Request) -> None:
+        message = read(messages.Initialise, request.meta)
+        with self._lock:
+            if not self._state.is_initialised:
+                self._state.initialise(dict(zip(message.blocks, request.tensors, strict=True)))
+        self._held.release()
+        request.answer()
+
+    def _keep(self, request: Request) -> None:
+        message = read(messages.Keep, request.meta)
+        with self._lock:
+            if not self._state.is_initialised:
+                copies = [tensor.clone() for tensor in request.tensors]
+                self._state.kept = dict(zip(message.names, copies, strict=True))
+        request.answer()
+
+    def _answer_kept(self, request: Request) -> None:
+        read(messages.Kept, request.meta)
+
+        def answer(held: Request) -> None:
+            kept = self._state.kept
+            held.answer({"names": list(kept)}, list(kept.values()))
+
+        self._held.when(0, request, answer)
+
+    def _pull(self, request: Request) -> None:
+        message = read(messages.Pull, request.meta)
+        self._state.blocks(message.blocks)  # wrong names are told now
+        self._steps.count(message.steps)
+        self._held.when(message.after, request, lambda held: self._answer_blocks(held, message.blocks))
+
+    def _answer_blocks(self, request: Request, blocks: list[str]) -> None:
+        found = [value.detach() for value in self._state.blocks(blocks).values()]
+        if self._plan.compensation is not None:
+            found = [value.clone() for value in found]
+            self._pulled.update(
+                {(request.trainer, name): copy for name, copy in zip(blocks, found, strict=True)}
+            )
+        request.answer({"steps": self._steps.done}, found)
+
+    def _pull_rows(self, request: Request) -> None:
+        message = read(messages.PullRows, request.meta)
+        table, (ids,) = self._state.table(message.table), request.tensors
+        self._held.when(
+            message.after, request, lambda held: held.answer({}, [table.pull(ids, message.create)])
+        )
+
+    def _pull_changes(self, request: Request) -> None:
+        message = read(messages.PullChanges, request.meta)
+        key = (request.trainer, message.table)
+        since = self._marks.get(key, 0)
+        ids, rows, self._marks[key] = self._state.table(message.table).changed_since(since)
+        request.answer({}, [ids, rows])
+
+    def _answer_state(self, request: Request) -> None:
+        read(messages.State, request.meta)
+        state = self._state.updater.state()
+        meta = {"names": list(state), "origins": self._state.updater.origins()}
+        request.answer(meta, [value.detach() for value in state.values()])
+
+    def _save(self, request: Request) -> None:
+        message = read(messages.Save, request.meta)
+        for name, table in self._state.tables.items():
+            directory = Path(message.directory) / f"{name}_txt"
+            directory.mkdir(parents=True, exist_ok=True)
+            table.save_text(directory, self._number)
+        request.answer()

@@ -1,0 +1,1 @@
+"""A trainer's side of a job with parameter servers."""
