@@ -8,7 +8,9 @@ only starts processes, must not wait two seconds for torch.
 
 # SPDX-License-Identifier: Apache-2.0
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from argosy.modules import lazily as _lazily
 
 if TYPE_CHECKING:
     from argosy.api import *  # noqa: F403  (for editors and type checkers)
@@ -16,13 +18,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("_") and name != "__all__":
-        raise AttributeError(name)  # Python's own questions
-    api = importlib.import_module("argosy.api")
-    found = getattr(api, name)
-    globals().update({n: v for n, v in vars(api).items() if not n.startswith("_")})
-    return found
+__getattr__ = _lazily(globals(), "argosy.api")
 
 
 def __dir__() -> list[str]:

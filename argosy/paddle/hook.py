@@ -11,7 +11,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
@@ -20,23 +20,10 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.nearest import nearest
 from argosy.engine.log import logger
 from argosy.framework.missing import missing
+from argosy.modules import Alias
 
 # Parts of argosy that are no part of Paddle's API.
-_NOT_PADDLES = ("argosy.api", "argosy.engine", "argosy.paddle")
-
-
-class _Alias(Loader):
-    """Gives a module that is there already another name."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self._module = module
-        self._spec = module.__spec__
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self._module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import machinery has put the alias's there
+_NOT_PADDLES = ("argosy.api", "argosy.engine", "argosy.modules", "argosy.paddle")
 
 
 class PaddleFinder(MetaPathFinder):
@@ -53,7 +40,7 @@ class PaddleFinder(MetaPathFinder):
         if module is argosy:
             _load_api()
         _explain_absent_names(module)
-        return ModuleSpec(fullname, _Alias(module), is_package=hasattr(module, "__path__"))
+        return ModuleSpec(fullname, Alias(module), is_package=hasattr(module, "__path__"))
 
 
 def install() -> None:

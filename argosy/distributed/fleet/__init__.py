@@ -15,6 +15,7 @@ from argosy.distributed.fleet.data_generator import MultiSlotDataGenerator as Mu
 from argosy.distributed.fleet.data_generator import (
     MultiSlotStringDataGenerator as MultiSlotStringDataGenerator,
 )
+from argosy.modules import lazily as _lazily
 
 if TYPE_CHECKING:
     from argosy.distributed.fleet.api import *  # noqa: F403  (for editors and type checkers)
@@ -31,13 +32,7 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("__") and name != "__all__":
-        raise AttributeError(name)  # Python's own questions
-    api = importlib.import_module("argosy.distributed.fleet.api")
-    found = getattr(api, name)
-    globals().update({n: v for n, v in vars(api).items() if not n.startswith("_")})
-    return found
+__getattr__ = _lazily(globals(), "argosy.distributed.fleet.api")
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,8 @@ optimizer.minimize(loss)                                   backward, updates, an
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,9 @@ from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, write_vars
 from argosy.static.io_divided import refuse_stale
 
+Updates = tuple[list[fx.Node], list[tuple[Parameter, Variable]]]
+"""What `minimize` gives: the nodes that update, and pairs of parameter and gradient."""
+
 
 class DistributedOptimizer:
     """An optimizer whose `minimize` also rewrites the program as the strategy says; else it is the one inside."""
@@ -51,7 +56,7 @@ class DistributedOptimizer:
         startup_program: Program | None = None,
         parameter_list: Names = None,
         no_grad_set: Names = None,
-    ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
+    ) -> Updates:
         """Add backward, communication and updates; returns update nodes and (parameter, gradient) pairs."""
         made = self._fleet._minimize(self, loss, startup_program, parameter_list, no_grad_set)
         self._program = loss.program
@@ -140,7 +145,7 @@ class Fleet:
         startup_program: Program | None = None,
         parameter_list: Names = None,
         no_grad_set: Names = None,
-    ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
+    ) -> Updates:
         """`minimize` of the optimizer that was given last to `distributed_optimizer`."""
         return self._wrapped("minimize").minimize(loss, startup_program, parameter_list, no_grad_set)
 
@@ -151,18 +156,27 @@ class Fleet:
         startup_program: Program | None,
         parameter_list: Names,
         no_grad_set: Names,
-    ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
-        if self._servers is not None:
-            return self._minimize_for_servers(optimizer, loss, startup_program, parameter_list, no_grad_set)
-        roles, world, strategy = self._roles("minimize"), collective.world(), optimizer.strategy
+    ) -> Updates:
+        program, startup = loss.program, startup_program or default_startup_program()
+        minimize = partial(optimizer.inner.minimize, loss, startup_program, parameter_list, no_grad_set)
+        rewritten = self._for_ranks if self._servers is None else self._for_servers
+        updates, params_grads = rewritten(loss, startup, optimizer.strategy, minimize)
+        optimizer.strategy.freeze()
+        self._programs = (program, startup)
+        here = set(program.graph.nodes)  # other ranks (in Reduce mode) or the servers have the rest
+        return [update for update in updates if update in here], params_grads
+
+    def _for_ranks(
+        self, loss: Variable, startup: Program, strategy: DistributedStrategy, minimize: Callable[[], Updates]
+    ) -> Updates:
+        """Minimize, and let the ranks exchange gradients."""
+        roles, world, program = self._roles("minimize"), collective.world(), loss.program
         strategy.check(world.size, roles.node_num())
-        program = loss.program
-        startup = startup_program or default_startup_program()
         if world.size > 1:
             _check_startup(program, startup)
         equal = set(startup.persistables())  # the optimizer's state, which comes next, begins with constants
         draw(program, strategy.build_strategy, "_original_graph")
-        updates, params_grads = optimizer.inner.minimize(loss, startup_program, parameter_list, no_grad_set)
+        updates, params_grads = minimize()
         configure(program, strategy.build_strategy)
         if strategy.is_assigned("cudnn_exhaustive_search"):
             set_flags({"FLAGS_cudnn_exhaustive_search": strategy.cudnn_exhaustive_search})
@@ -173,28 +187,17 @@ class Fleet:
             settle(program.graph)
             rewrite(startup, startup_passes(startup, equal))
         draw(program, strategy.build_strategy, "_multi_devices_graph")
-        strategy.freeze()
-        self._programs = (program, startup)
-        here = set(program.graph.nodes)  # in Reduce mode other ranks have the rest
-        return [update for update in updates if update in here], params_grads
+        return updates, params_grads
 
-    def _minimize_for_servers(
-        self,
-        optimizer: DistributedOptimizer,
-        loss: Variable,
-        startup_program: Program | None,
-        parameter_list: Names,
-        no_grad_set: Names,
-    ) -> tuple[list[fx.Node], list[tuple[Parameter, Variable]]]:
+    def _for_servers(
+        self, loss: Variable, startup: Program, strategy: DistributedStrategy, minimize: Callable[[], Updates]
+    ) -> Updates:
+        """Minimize, and leave the updates to the servers."""
         assert self._servers is not None, "there are servers"
-        program, startup = loss.program, startup_program or default_startup_program()
-        updates, params_grads = optimizer.inner.minimize(loss, startup_program, parameter_list, no_grad_set)
-        configure(program, optimizer.strategy.build_strategy)
-        self._servers.rewrite(program, startup, optimizer.strategy)
-        optimizer.strategy.freeze()
-        self._programs = (program, startup)
-        here = set(program.graph.nodes)  # the servers have the rest
-        return [update for update in updates if update in here], params_grads
+        minimized = minimize()
+        configure(loss.program, strategy.build_strategy)
+        self._servers.rewrite(loss.program, startup, strategy)
+        return minimized
 
     # --- who is who -----------------------------------------------------------------------------------
 

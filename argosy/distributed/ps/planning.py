@@ -10,7 +10,7 @@ from argosy.distributed.ps.rows import table_of
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Minimized, Program
-from argosy.engine.ir.variable import Parameter
+from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ps.plan import Compensation, Dense, Plan
 from argosy.engine.ps.slicing import MIN_BLOCK_SIZE, Block, cut, round_robin
 from argosy.engine.ps.table.spec import TableSpec
@@ -54,30 +54,7 @@ def make_plan(
         for m in program.minimized
         for p, g in zip(m.parameters, m.gradients, strict=True)
     ]
-    servers = len(endpoints)
-    cuts = [
-        (
-            p,
-            g,
-            m,
-            cut(
-                p.name,
-                p.shape,
-                servers if slicing.cuts and not _is_whole(m, mode) else 1,
-                slicing.min_block_size,
-            ),
-        )
-        for p, g, m in trained
-        if not is_table(p)
-    ]
-    if not slicing.cuts:  # as Paddle does, so that the large ones do not meet on one server by their order
-        order = np.random.RandomState(program.random_seed).permutation(len(cuts))
-        cuts = [cuts[i] for i in order]
-    placed = iter(slicing.dispatch([block for *_, blocks in cuts for block in blocks], servers))
-    dense = tuple(
-        Dense(p.name, g, tuple(p.shape), m.rate, tuple(next(placed) for _ in blocks))
-        for p, g, m, blocks in cuts
-    )
+    dense = _dense([one for one in trained if not is_table(one[0])], slicing, len(endpoints), mode, program)
     tables = tuple(_table(program, p, m) for p, _, m in trained if is_table(p))
     return Plan(
         tuple(endpoints),
@@ -92,6 +69,30 @@ def make_plan(
         tuple(_norm_servers(program, done, dense) for done in program.minimized),
         tuple(_in_words(done) for done in program.minimized),
         initialised_by_trainer,
+    )
+
+
+def _dense(
+    trained: list[tuple[Variable, str, Minimized]],
+    slicing: Slicing,
+    servers: int,
+    mode: str,
+    program: Program,
+) -> tuple[Dense, ...]:
+    """Cut the variables into blocks, and deal these out to the servers."""
+    if not slicing.cuts:  # as Paddle does, so that the large ones do not meet on one server by their order
+        order = np.random.RandomState(program.random_seed).permutation(len(trained))
+        trained = [trained[i] for i in order]
+    cuts = [
+        cut(
+            p.name, p.shape, servers if slicing.cuts and not _is_whole(m, mode) else 1, slicing.min_block_size
+        )
+        for p, _, m in trained
+    ]
+    placed = iter(slicing.dispatch([block for blocks in cuts for block in blocks], servers))
+    return tuple(
+        Dense(p.name, g, tuple(p.shape), m.rate, tuple(next(placed) for _ in blocks))
+        for (p, g, m), blocks in zip(trained, cuts, strict=True)
     )
 
 

@@ -25,45 +25,18 @@ from argosy.engine.ps.trainer.trainer import current
 
 def to_trainer(program: Program, startup: Program, plan: Plan, number: int) -> None:
     """Rewrite a minimized program, and its startup program, for trainer `number`."""
-    states = set(program.persistables()) - {p.name for p in program.all_parameters()}
-    placeholder = program.recorder.placeholder_of
-    table_names = {table.name for table in plan.tables}
-    remote = frozenset(placeholder[program.var(n).value] for n in table_names)
-    dense = {variable.name: variable for variable in plan.dense}
+    parameters = {p.name for p in program.all_parameters()}
     rates = {done.rate for done in program.minimized}
-    tables, sent = [], []
-    for done in program.minimized:
-        rate = program.var(done.rate).node
-        for name, gradient, clipped in zip(done.parameters, done.gradients, done.clipped, strict=True):
-            parameter = program.var(name)
-            node = program.var(gradient).node
-            if name in table_names:
-                assert isinstance(parameter, Parameter), "a table is a parameter"
-                factor = float(parameter.learning_rate)
-                tables.append(
-                    RemoteTable(name, parameter.shape[1], placeholder[parameter.value], node, rate, factor)
-                )
-            else:
-                node = node if plan.mode == "sync" else program.recorder.node(clipped)
-                sent.append(Sent(dense[name], node, rate, placeholder[parameter.value]))
-    passes: list[Pass] = []
-    if plan.mode == "geo":
-        passes = [LeaveUpdates(remote), RemoteTables(tuple(tables))] if tables else []
-        passes.append(ExchangeChanges(tuple((s.dense.name, s.parameter) for s in sent), plan.k_steps))
-    else:
-        trained = remote | {s.parameter for s in sent}
-        kept = frozenset(s.gradient for s in sent)
-        passes = [LeaveUpdates(trained, kept)]
-        passes += [RemoteTables(tuple(tables))] if tables else []
-        passes.append(SendGradients(tuple(sent)))
-    rewrite(program, passes)
-    gone = table_names | {n for n in states - rates if not _node(program, n).users}
+    states = set(program.persistables()) - parameters - rates
+    table_names = {table.name for table in plan.tables}
     gradients = {
-        g
-        for d in program.minimized
-        for p, g in zip(d.parameters, d.gradients, strict=True)
-        if p in table_names
+        gradient
+        for done in program.minimized
+        for name, gradient in zip(done.parameters, done.gradients, strict=True)
+        if name in table_names
     }
+    rewrite(program, _passes(plan, _tables(program, plan), _sent(program, plan)))
+    gone = table_names | {name for name in states if not _node(program, name).users}
     forget(program, gone | gradients)
     program.minimized = []
     program.prefetch = _prefetch(program)
@@ -73,6 +46,44 @@ def to_trainer(program: Program, startup: Program, plan: Plan, number: int) -> N
         startup.remote = (plan, number)
         values = tuple((variable, startup.var(variable.name).node) for variable in plan.dense)
         rewrite(startup, [FetchStartup(values)])
+
+
+def _tables(program: Program, plan: Plan) -> tuple[RemoteTable, ...]:
+    """What was a lookup in a parameter, and is one on the servers."""
+    names, found = {table.name for table in plan.tables}, []
+    for done in program.minimized:
+        rate = program.var(done.rate).node
+        for name, gradient in zip(done.parameters, done.gradients, strict=True):
+            if name in names:
+                parameter = program.var(name)
+                assert isinstance(parameter, Parameter), "a table is a parameter"
+                place, grad = _node(program, name), program.var(gradient).node
+                factor = float(parameter.learning_rate)
+                found.append(RemoteTable(name, parameter.shape[1], place, grad, rate, factor))
+    return tuple(found)
+
+
+def _sent(program: Program, plan: Plan) -> tuple[Sent, ...]:
+    """What is sent of the dense variables: under sync the servers clip, else the trainer does."""
+    dense, found = {variable.name: variable for variable in plan.dense}, []
+    for done in program.minimized:
+        rate = program.var(done.rate).node
+        for name, gradient, clipped in zip(done.parameters, done.gradients, done.clipped, strict=True):
+            if name in dense:
+                node = program.var(gradient).node if plan.mode == "sync" else program.recorder.node(clipped)
+                found.append(Sent(dense[name], node, rate, _node(program, name)))
+    return tuple(found)
+
+
+def _passes(plan: Plan, tables: tuple[RemoteTable, ...], sent: tuple[Sent, ...]) -> list[Pass]:
+    """geo: the dense updates stay, and changes are exchanged; else all updates go to the servers."""
+    remote = frozenset(one.table for one in tables)
+    lookups: list[Pass] = [RemoteTables(tables)] if tables else []
+    if plan.mode == "geo":
+        exchange = ExchangeChanges(tuple((one.dense.name, one.parameter) for one in sent), plan.k_steps)
+        return [*([LeaveUpdates(remote)] if tables else []), *lookups, exchange]
+    trained, kept = remote | {one.parameter for one in sent}, frozenset(one.gradient for one in sent)
+    return [LeaveUpdates(trained, kept), *lookups, SendGradients(sent)]
 
 
 def to_infer(program: Program, plan: Plan, number: int) -> None:

@@ -32,19 +32,7 @@ def transpile_collective(
     from argosy.distributed.fleet.plan import startup_passes, training_passes
 
     endpoints = _endpoints(config.mode, trainers)
-    if not isinstance(trainer_id, int) or not 0 <= trainer_id < len(endpoints):
-        raise ConfigError(f"transpile: trainer_id is {trainer_id!r}; use 0 to {len(endpoints) - 1}")
-    if config.mode == "collective" and len(endpoints) == 1:
-        raise ConfigError("transpile: mode 'collective' wants two trainers or more; run the program as it is")
-    if check_endpoint(current_endpoint) not in endpoints:
-        raise ConfigError(
-            f"transpile: current_endpoint {current_endpoint!r} is not among the trainers {endpoints}"
-        )
-    if check_endpoint(current_endpoint) != endpoints[trainer_id]:
-        raise ConfigError(
-            f"transpile: current_endpoint is {current_endpoint!r}, and trainer {trainer_id} is at "
-            f"{endpoints[trainer_id]!r}; give the number and the endpoint of the same trainer"
-        )
+    _check_place(config.mode, endpoints, trainer_id, current_endpoint)
     if not program.minimized:
         raise ConfigError(f"{program.name} has no updates; call optimizer.minimize(loss) before transpile")
     if len(endpoints) == 1:
@@ -71,6 +59,22 @@ def transpile_collective(
     settle(program.graph)
     rewrite(startup, startup_passes(startup, equal))
     program.minimized = []
+
+
+def _check_place(mode: str, endpoints: list[str], trainer_id: int, current_endpoint: str) -> None:
+    if not isinstance(trainer_id, int) or not 0 <= trainer_id < len(endpoints):
+        raise ConfigError(f"transpile: trainer_id is {trainer_id!r}; use 0 to {len(endpoints) - 1}")
+    if mode == "collective" and len(endpoints) == 1:
+        raise ConfigError("transpile: mode 'collective' wants two trainers or more; run the program as it is")
+    if check_endpoint(current_endpoint) not in endpoints:
+        raise ConfigError(
+            f"transpile: current_endpoint {current_endpoint!r} is not among the trainers {endpoints}"
+        )
+    if check_endpoint(current_endpoint) != endpoints[trainer_id]:
+        raise ConfigError(
+            f"transpile: current_endpoint is {current_endpoint!r}, and trainer {trainer_id} is at "
+            f"{endpoints[trainer_id]!r}; give the number and the endpoint of the same trainer"
+        )
 
 
 def _strategy(config: DistributeTranspilerConfig) -> "DistributedStrategy":

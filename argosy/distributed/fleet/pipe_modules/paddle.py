@@ -7,22 +7,11 @@ A light form of the import hook (argosy/paddle/hook.py), found through PYTHONPAT
 import importlib
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-
-class _Alias(Loader):
-    """Gives a module that is there already another name."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self._module, self._spec = module, module.__spec__
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self._module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import machinery has put the alias's there
+from argosy.modules import Alias
 
 
 class _Finder(MetaPathFinder):
@@ -34,7 +23,7 @@ class _Finder(MetaPathFinder):
         if not fullname.startswith("paddle."):
             return None
         module = importlib.import_module("argosy" + fullname.removeprefix("paddle"))
-        return ModuleSpec(fullname, _Alias(module), is_package=hasattr(module, "__path__"))
+        return ModuleSpec(fullname, Alias(module), is_package=hasattr(module, "__path__"))
 
 
 sys.meta_path.insert(0, _Finder())

@@ -9,21 +9,16 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from argosy.engine.data.feed import FeedVariable
 from argosy.engine.errors import ConfigError, DataError
 
 Array = np.ndarray[Any, Any]
 _DTYPES = {torch.float32: True, torch.int64: False}
 
 
-class SlotVariable(Protocol):
-    """The part of a program's Variable that a slot is made of; -1 in the shape is an unknown size."""
+class SlotVariable(FeedVariable, Protocol):
+    """The part of a program's Variable that a slot is made of."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def shape(self) -> Sequence[int | None]: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
     @property
     def lod_level(self) -> int: ...
 

@@ -2,6 +2,8 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from torch import Tensor
@@ -16,6 +18,9 @@ from argosy.engine.ps.server.steps import Steps
 
 Pulled = dict[tuple[int, str], Tensor]
 """What each trainer has pulled last of each block: DC-ASGD compensates for what has changed since."""
+
+
+_TELL_S = 1.0
 
 
 class Values:
@@ -107,5 +112,18 @@ class Values:
         for name, table in self._state.tables.items():
             directory = Path(message.directory) / f"{name}_txt"
             directory.mkdir(parents=True, exist_ok=True)
-            table.save_text(directory, self._number)
+            table.save_text(directory, self._number, _teller(request, name))
         request.answer()
+
+
+def _teller(request: Request, table: str) -> Callable[[int], None]:
+    """Says every second how far the saving of a table is, so that the trainer goes on waiting."""
+    told = time.monotonic()
+
+    def tell(rows: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > _TELL_S:
+            told = time.monotonic()
+            request.tell(f"has written {rows} rows of {table}")
+
+    return tell

@@ -1,17 +1,8 @@
-"""A sparse table: pull rows, push their gradients, save and restore them, from any thread.
-
-    ids ──▶ slots ──▶ records                      in memory
-             │ unknown? back from disk, else first values
-             └ too many? least recently used ones to disk
-
-Every change of a row gives it a new version, from one clock: so it is known what changed since the last snapshot, and
-since a trainer last asked.
-"""
+"""A sparse table: pull rows, push their gradients, save and restore them, from any thread."""
 
 # SPDX-License-Identifier: Apache-2.0
-import itertools
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,21 +11,17 @@ from torch import Tensor
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ps.table import text
-from argosy.engine.ps.table.init import first_values
-from argosy.engine.ps.table.memory import MemoryRows
 from argosy.engine.ps.table.merge import merge_rows
 from argosy.engine.ps.table.rows import RowRule
 from argosy.engine.ps.table.segments import Segments
 from argosy.engine.ps.table.spec import TableSpec
-from argosy.engine.ps.table.spill import Rows, Spill
+from argosy.engine.ps.table.spill import Rows
+from argosy.engine.ps.table.store import RowStore
 
 __all__ = ["Cut", "SparseTable", "merge_rows"]
 
 _RESTART = 1 << 32
 """The clock jumps by so much at a restore: beyond all versions that were given out after the snapshot and are lost."""
-
-_EVICT_MORE = 8192
-"""Rows that go to disk together: a search for the least used is worth it, and nobody waits long."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +40,11 @@ class SparseTable:
         """`directory`: where rows are kept that memory has no room for; wanted if the spec has memory_rows."""
         self.spec = spec
         self._rule = RowRule(spec.optimizer.kind, spec.optimizer.settings, spec.dim)
-        self._rows = MemoryRows(self._rule.width, spec.memory_rows)
-        self._spill = self._make_spill(directory) if spec.memory_rows else None
+        self._store = RowStore(spec, self._rule, directory)
         self._segments = Segments(spec.file_name)
-        self._clock = self._saved = 0  # the last version given out; and the last one that is in a snapshot
+        self._saved = 0  # the last version that is in a snapshot
         self._lock = threading.Lock()
         self._writing = threading.Lock()  # one snapshot at a time; rows go on changing
-
-    def _make_spill(self, directory: Path | None) -> Spill:
-        if directory is None:
-            raise ConfigError(
-                f"table {self.spec.name!r} has memory_rows={self.spec.memory_rows} and no directory for the other "
-                "rows; give one, or set memory_rows to 0"
-            )
-        return Spill(directory / f"{self.spec.file_name}.rows", self._rule.width, self.spec.memory_rows)
 
     # --- rows -----------------------------------------------------------------------------------------
 
@@ -84,9 +62,9 @@ class SparseTable:
         """One step of the optimizer for each of these rows, all different; unknown ids are created first."""
 
         def step(slots: Tensor, grads: Tensor) -> None:
-            records = self._rows.records.index_select(0, slots)
+            records = self._store.records.index_select(0, slots)
             self._rule.apply(records, grads, rate)
-            self._rows.records.index_copy_(0, slots, records)
+            self._store.records.index_copy_(0, slots, records)
 
         self._change(ids, grads, step)
 
@@ -94,19 +72,19 @@ class SparseTable:
         """Add to the values of these rows, all different; the optimizer's state stays."""
 
         def step(slots: Tensor, deltas: Tensor) -> None:
-            values = self._values()
+            values = self._store.values
             values.index_copy_(0, slots, values.index_select(0, slots).add_(deltas))
 
         self._change(ids, deltas, step)
 
     def assign(self, ids: Tensor, rows: Tensor) -> None:
         """Set the values of these rows, all different; the optimizer's state stays."""
-        self._change(ids, rows, lambda slots, rows: self._values().index_copy_(0, slots, rows))
+        self._change(ids, rows, lambda slots, rows: self._store.values.index_copy_(0, slots, rows))
 
     def changed_since(self, mark: int) -> tuple[Tensor, Tensor, int]:
         """Ids, sorted, and values of the rows that were created or changed since a mark (0: ever); the new mark."""
         with self._lock:
-            parts, clock = list(self._parts(mark)), self._clock
+            parts, clock = list(self._store.parts(mark)), self._store.clock
         ids, records = (torch.cat(tensors) for tensors in list(zip(*parts, strict=True))[:2])
         ids, order = torch.sort(ids)
         return ids, records[order, : self.spec.dim], clock
@@ -115,31 +93,27 @@ class SparseTable:
         """Which of these ids, which may repeat, have a row; the padding counts as having one. bool [n]"""
         ids = self._checked_ids(ids)
         with self._lock:
-            found = self._rows.find(ids) >= 0
-            if self._spill is not None and self._spill.count:
-                found |= self._spill.get(ids)[0]
+            found = self._store.contains(ids)
         return found if self.spec.padding_idx is None else found | (ids == self.spec.padding_idx)
 
     def ids(self) -> Tensor:
         """All ids, sorted."""
         with self._lock:
-            here = self._rows.ids[self._rows.changed(0)]
-            return torch.sort(here if self._spill is None else torch.cat([here, self._spill.ids()])).values
+            return torch.sort(self._store.ids()).values
 
     def __len__(self) -> int:
         with self._lock:
-            return self._count()
+            return len(self._store)
 
     def memory_bytes(self) -> int:
         """What the table takes of memory."""
         with self._lock:
-            return self._rows.memory_bytes() + (0 if self._spill is None else self._spill.memory_bytes())
+            return self._store.memory_bytes()
 
     def close(self) -> None:
         """Remove what is on disk besides snapshots; the table is not used again."""
         with self._lock:
-            if self._spill is not None:
-                self._spill.close()
+            self._store.close()
 
     # --- snapshots ------------------------------------------------------------------------------------
 
@@ -156,8 +130,8 @@ class SparseTable:
         """The rows as they are now: for `write` to this folder, or without one all of them."""
         with self._lock:
             segments = self._segments
-            is_whole = path is None or path != segments.folder or segments.rows > 2 * self._count()
-            return Cut(self._parts(0 if is_whole else self._saved), self._clock, is_whole)
+            is_whole = path is None or path != segments.folder or segments.rows > 2 * len(self._store)
+            return Cut(self._store.parts(0 if is_whole else self._saved), self._store.clock, is_whole)
 
     def write(self, path: Path, cut: Cut, named: Collection[str] | None = None) -> None:
         """Write a snapshot of a moment that has passed: `snapshot` in two halves, of which `cut` is quick."""
@@ -171,15 +145,14 @@ class SparseTable:
     def restore(self, path: Path, segments: Sequence[str]) -> None:
         """Become what a snapshot says: the files that a manifest names, in its order."""
         with self._writing, self._lock:
-            self._rows = MemoryRows(self._rule.width, self.spec.memory_rows)
-            if self._spill is not None:
-                self._spill.clear()
+            store = self._store
+            store.clear()
             for rows, clock in self._segments.read(path, segments):
                 self._check_width(rows[1], path)
-                self._put(rows)
-                self._clock = max(self._clock, clock)
-            self._clock += _RESTART
-            self._saved = self._clock
+                store.put(rows)
+                store.clock = max(store.clock, clock)
+            store.clock += _RESTART
+            self._saved = store.clock
 
     def _write(self, path: Path, cut: Cut, named: Collection[str] | None) -> None:
         assert cut.clock >= self._saved, (
@@ -192,9 +165,12 @@ class SparseTable:
         segments.write(path, cut.parts, cut.clock, cut.is_whole)
         self._saved = cut.clock
 
-    def save_text(self, path: Path, shard: int = 0) -> Path:
-        """Write all rows in Paddle's format: `<name>.block<shard>.txt` and `.meta` in the folder."""
-        return text.save_text(path, self.spec.name, shard, self._rule.fields, self.cut().parts)
+    def save_text(self, path: Path, shard: int = 0, told: text.Told | None = None) -> Path:
+        """Write all rows in Paddle's format: `<name>.block<shard>.txt` and `.meta` in the folder.
+
+        `told` is told from time to time how many are written.
+        """
+        return text.save_text(path, self.spec.name, shard, self._rule.fields, self.cut().parts, told)
 
     def load_text(self, path: Path, keeps: Callable[[Tensor], Tensor] | None = None) -> None:
         """Add the rows that any servers saved to the folder, or those of them whose ids `keeps` says True to."""
@@ -213,19 +189,17 @@ class SparseTable:
         for name, values in fields.items():
             parts[name].copy_(values)
         with self._lock:
-            self._put((ids, records, self._new_versions(len(ids))))
-
-    # --- within the lock ------------------------------------------------------------------------------
+            self._store.put((ids, records, self._store.new_versions(len(ids))))
 
     def _pull(self, ids: Tensor, create: bool) -> Tensor:
         with self._lock:
-            slots = self._slots(ids) if create else self._known(ids)
+            slots = self._store.slots(ids) if create else self._store.known(ids)
             is_known = slots >= 0
-            values = self._values().index_select(0, slots if create else slots[is_known])
-            self._evict()
+            values = self._store.values.index_select(0, slots if create else slots[is_known])
+            self._store.evict()
         if len(values) == len(ids):
             return values
-        found = self._first(ids)
+        found = self._store.first(ids)
         found[is_known] = values
         return found
 
@@ -236,95 +210,10 @@ class SparseTable:
         if real is not None:
             ids, rows = ids[real], rows[real]
         with self._lock:
-            slots = self._slots(ids)
-            self._stamp(slots, ids)
+            slots = self._store.slots(ids)
+            self._store.stamp(slots, ids)
             step(slots, rows)
-            self._evict()
-
-    def _slots(self, ids: Tensor) -> Tensor:
-        """Where these rows are in memory, now that they are there."""
-        slots, fresh = self._rows.insert(ids)
-        if len(fresh):
-            try:
-                self._fill(ids[fresh], slots[fresh])
-            except (
-                BaseException
-            ):  # of the disk, or of memory: an id must not find a record that nobody has written
-                self._rows.drop(slots[fresh], ids[fresh])
-                raise
-        return slots
-
-    def _known(self, ids: Tensor) -> Tensor:
-        """Where these rows are in memory; -1: there is no such row."""
-        slots = self._rows.find(ids)
-        if self._spill is not None and self._spill.count:
-            missing = torch.unique(ids[slots < 0])
-            is_there, _ = self._spill.get(missing)
-            self._slots(missing[is_there])
-            slots = self._rows.find(ids)
-        return slots
-
-    def _fill(self, ids: Tensor, slots: Tensor) -> None:
-        """Rows that were not in memory: they come back from disk, or are new."""
-        back = ids[:0]
-        if self._spill is not None and self._spill.count:
-            is_back, rows = self._spill.get(ids)
-            self._rows.fill(slots[is_back], *rows)
-            back, ids, slots = rows[0], ids[~is_back], slots[~is_back]
-        self._rows.fill(slots, ids, self._rule.start(self._first(ids)), self._new_versions(len(ids)))
-        if self._spill is not None and len(back):
-            self._spill.drop(back)
-
-    def _put(self, rows: Rows) -> None:
-        """Set whole records, a batch that memory has room for at a time."""
-        size = self.spec.memory_rows or max(len(rows[0]), 1)
-        for ids, records, versions in zip(*(tensor.split(size) for tensor in rows), strict=True):
-            slots, fresh = self._rows.insert(ids)
-            if self._spill is not None:
-                self._spill.drop(self._spill.get(ids[fresh])[1][0])
-            self._rows.fill(slots, ids, records, versions)
-            self._evict()
-
-    def _stamp(self, slots: Tensor, ids: Tensor) -> None:
-        """Give each of these rows a version of its own; which shows if one of them stands there twice."""
-        versions = self._new_versions(len(slots))
-        self._rows.versions.index_copy_(0, slots, versions)
-        is_other = self._rows.versions.index_select(0, slots) != versions
-        if is_other.any():
-            twice = int(ids[is_other][0])
-            raise ConfigError(
-                f"id {twice} of table {self.spec.name!r} is there twice; add its rows up with merge_rows"
-            )
-
-    def _evict(self) -> None:
-        """If memory holds more rows than it should: these and a few more, least recently used, go to disk."""
-        limit, count = self.spec.memory_rows, len(self._rows)
-        if self._spill is None or count <= limit:
-            return
-        slots = self._rows.least_used(count - limit + min(limit // 8, _EVICT_MORE))
-        rows = self._rows.at(slots)
-        self._spill.put(rows)
-        self._rows.drop(slots, rows[0])
-
-    def _parts(self, mark: int) -> Iterator[Rows]:
-        """The rows that changed since the mark, as they are now, whenever they are read."""
-        parts: list[Iterable[Rows]] = [[self._rows.at(self._rows.changed(mark))]]
-        if self._spill is not None and self._spill.count:
-            parts.append(self._spill.changed(mark))
-        return itertools.chain.from_iterable(parts)
-
-    def _count(self) -> int:
-        return len(self._rows) + (0 if self._spill is None else self._spill.count)
-
-    def _new_versions(self, count: int) -> Tensor:
-        self._clock += count
-        return torch.arange(self._clock - count + 1, self._clock + 1)
-
-    def _values(self) -> Tensor:
-        return self._rows.records[:, : self.spec.dim]
-
-    def _first(self, ids: Tensor) -> Tensor:
-        return first_values(self.spec.initializer, self.spec.name, ids, self.spec.dim)
+            self._store.evict()
 
     # --- arguments ------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ between the id and the floats (how often a row was seen, and the like), which ar
 
 # SPDX-License-Identifier: Apache-2.0
 import glob
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -26,19 +26,28 @@ from argosy.engine.log import logger
 from argosy.engine.ps.table.spill import Rows
 
 Fields = Mapping[str, int]
+Told = Callable[[int], None]
 _CHUNK_ROWS = 65536
 _COLUMNS = (2, 5)
 
 
-def save_text(folder: Path, name: str, shard: int, fields: Fields, parts: Iterable[Rows]) -> Path:
-    """Write `<name>.block<shard>.txt` and `.meta` into the folder; the path of the first."""
+def save_text(
+    folder: Path, name: str, shard: int, fields: Fields, parts: Iterable[Rows], told: Told | None = None
+) -> Path:
+    """Write `<name>.block<shard>.txt` and `.meta` into the folder; the path of the first.
+
+    `told` is told from time to time how many rows are written.
+    """
     path = folder / f"{name}.block{shard}.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
     with replacing(path) as file:
         for ids, records, _ in parts:
-            file.writelines(_lines(ids, records))
-            count += len(ids)
+            for lines, rows in _lines(ids, records):
+                file.write(lines)
+                count += rows
+                if told is not None:
+                    told(count)
     meta = {
         "param": name,
         "shard_id": shard,
@@ -140,9 +149,10 @@ def _parsed_line(line: str, width: int) -> tuple[int, list[float]]:
     return row_id if row_id < 1 << 63 else row_id - (1 << 64), floats  # Paddle's ids are unsigned
 
 
-def _lines(ids: Tensor, records: Tensor) -> Iterator[bytes]:
-    """The text, some thousand lines at a time."""
+def _lines(ids: Tensor, records: Tensor) -> Iterator[tuple[bytes, int]]:
+    """Lines of text, and how many they are."""
     template = "%d\t" + "%.9g," * records.shape[1] + "\n"
     for at in range(0, len(ids), _CHUNK_ROWS):
         rows = zip(ids[at : at + _CHUNK_ROWS].tolist(), records[at : at + _CHUNK_ROWS].tolist(), strict=True)
-        yield "".join([template % (row_id, *floats) for row_id, floats in rows]).encode()
+        lines = [template % (row_id, *floats) for row_id, floats in rows]
+        yield "".join(lines).encode(), len(lines)

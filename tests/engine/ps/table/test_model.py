@@ -145,7 +145,7 @@ class TableMachine(RuleBasedStateMachine):
             assert table.ids().tolist() == sorted(self.rows)
             assert len(table) == len(self.rows)
             limit = table.spec.memory_rows
-            assert not limit or len(table._rows) <= limit
+            assert not limit or len(table._store._rows) <= limit
 
     def teardown(self) -> None:
         for table in self.tables:

@@ -155,7 +155,7 @@ def test_a_table_with_rows_on_disk_is_saved_and_restored(tmp_path: Path) -> None
         table.snapshot(tmp_path)
     again = SparseTable(spec, tmp_path / "b")
     again.restore(tmp_path, table.state())
-    assert len(again._rows) <= 20
+    assert len(again._store._rows) <= 20
     assert_same(again, twin)
     for each in (table, again):
         each.close()

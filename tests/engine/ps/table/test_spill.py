@@ -117,8 +117,8 @@ def test_memory_holds_about_as_many_rows_as_it_should(tmp_path: Path) -> None:
         table.pull(batch)
         whole.pull(batch)
     assert len(table) == 50_000
-    assert len(table._rows) <= 1000
-    assert table._rows.memory_bytes() < whole.memory_bytes() / 20
+    assert len(table._store._rows) <= 1000
+    assert table._store._rows.memory_bytes() < whole.memory_bytes() / 20
     table.close()
 
 
@@ -127,7 +127,7 @@ def test_rows_that_are_used_stay_in_memory(tmp_path: Path) -> None:
     for batch in torch.arange(1000, 6000).split(100):
         table.pull(batch)
         table.pull(hot)
-    assert (table._rows.find(hot) >= 0).all()
+    assert (table._store._rows.find(hot) >= 0).all()
     table.close()
 
 
@@ -136,7 +136,7 @@ def test_a_batch_may_be_larger_than_the_memory(tmp_path: Path) -> None:
     first = table.pull(ids)
     table.push(ids, torch.ones(1000, 4), 0.0)
     torch.testing.assert_close(table.pull(ids), first + 1)
-    assert len(table._rows) <= 10
+    assert len(table._store._rows) <= 10
     table.close()
 
 
