@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from argosy.engine.errors import ConfigError
+
 Found = Callable[[list[list[Tensor]]], None]
 Key = tuple[str, int]
 """Name and number."""
-_KEPT = 16
+_KEPT = 1000
+_KEPT_BYTES = 64 << 20
+"""Results are kept up to so many, for a trainer that is started anew: its script comes to every meeting again."""
 
 
 @dataclass
@@ -27,17 +31,26 @@ class Meetings:
         self._expected = expected
         self._open: dict[Key, _Meeting] = {}
         self._done: dict[Key, list[list[Tensor]]] = {}
+        self._kept_bytes = 0
+        self._last: dict[str, int] = {}
+        """By name, the number of the last meeting that is over."""
         self._lock = threading.Lock()
 
     def join(self, key: Key, member: int, tensors: list[Tensor], found: Found) -> None:
         """`found` is called with the tensors of all, when all have come; at once, if that has been."""
         with self._lock:
             if key not in self._done:
+                if key[1] <= self._last.get(key[0], -1):
+                    raise ConfigError(
+                        f"{key[0]}: this meeting, number {key[1]}, is over, so long ago that its result is forgotten; end "
+                        "the job, and start it anew from what it has saved"
+                    )
                 meeting = self._open.setdefault(key, _Meeting())
                 meeting.brought[member] = tensors
                 meeting.waiting.append((member, found))
-        if key in self._done:
-            found(self._done[key])
+            over = self._done.get(key)
+        if over is not None:
+            found(over)
         self.check()
 
     def missing(self, key: Key) -> list[int]:
@@ -52,11 +65,20 @@ class Meetings:
             for key, meeting in list(self._open.items()):
                 if not set(self._expected(key)) - meeting.brought.keys():
                     result = [tensors for _, tensors in sorted(meeting.brought.items())]
-                    self._done[key] = result
                     del self._open[key]
+                    self._keep(key, result)
                     ended.append((meeting, result))
-            while len(self._done) > _KEPT:  # kept for a server that is started anew and asks again
-                del self._done[next(iter(self._done))]
         for meeting, result in ended:
             for _, found in meeting.waiting:
                 found(result)
+
+    def _keep(self, key: Key, result: list[list[Tensor]]) -> None:
+        self._done[key] = result
+        self._last[key[0]] = max(key[1], self._last.get(key[0], -1))
+        self._kept_bytes += _bytes(result)
+        while len(self._done) > _KEPT or (self._kept_bytes > _KEPT_BYTES and len(self._done) > 1):
+            self._kept_bytes -= _bytes(self._done.pop(next(iter(self._done))))
+
+
+def _bytes(result: list[list[Tensor]]) -> int:
+    return sum(tensor.nbytes for tensors in result for tensor in tensors)
