@@ -1,14 +1,22 @@
 """Shared by all tests: every test has its own programs, names and scope.
 
-`ranks` starts connected processes; a test that asks for `kernels` runs with and without those of our own.
+`ranks` starts connected processes; a test that asks for `kernels` runs with and without those of our own, and one
+that asks for `two_threads` computes with two.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import os
 from collections.abc import Iterator
+
+# Tests run beside each other, one a core: threads of each would wait for those of the others, and busily.
+os.environ["OMP_NUM_THREADS"] = "1"
+# The processes that tests start compile Argosy's files once, not each for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import hypothesis
 import pytest
 import torch
+from torch._dynamo import config as fake_tensors
 
 from argosy.engine import collective
 from argosy.engine.ir import names
@@ -17,17 +25,24 @@ from argosy.engine.kernels.library import _loaded, unavailable
 from argosy.engine.runtime.scope import Scope, scope_guard
 from tests.ranks import ranks
 
-__all__ = ["fresh", "kernels", "ranks"]
+__all__ = ["fresh", "kernels", "ranks", "two_threads"]
 
 # On a busy machine an example may take long for no reason of its own.
 hypothesis.settings.register_profile("argosy", deadline=None)
 hypothesis.settings.load_profile("argosy")
 
 
+FUNCTIONS = {"fluid", "metric", "nn", "optimizer", "tensor"}
+"""Folders whose tests build a small program for each function."""
+
+
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def fresh(request: pytest.FixtureRequest) -> Iterator[None]:
     """Default programs, name counters, scope and world are the test's own; torch draws from a fixed seed."""
     torch.manual_seed(0)
+    # Torch keeps the shapes of each op for the next time, which in these programs hardly comes: a third of the time.
+    folder = request.path.relative_to(request.config.rootpath / "tests").parts[0]
+    fake_tensors.fake_tensor_cache_enabled = folder not in FUNCTIONS
     with program_guard(Program("main"), Program("startup")), names.guard(), scope_guard(Scope()):
         yield
     collective.disconnect()
@@ -43,3 +58,11 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.skip(why)
     yield str(request.param)
     _loaded.cache_clear()
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Torch and our kernels share work among two threads."""
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)

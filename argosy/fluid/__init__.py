@@ -24,6 +24,7 @@ from argosy.fluid.backward import gradients
 from argosy.fluid.data_feeder import DataFeeder
 from argosy.fluid.dataset import DatasetFactory
 from argosy.fluid.io import load, save
+from argosy.fluid.parallel_executor import ParallelExecutor
 from argosy.fluid.param_attr import ParamAttr
 from argosy.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from argosy.framework.missing import missing
@@ -47,6 +48,7 @@ __all__ = [
     "DistributeTranspilerConfig",
     "ExecutionStrategy",
     "Executor",
+    "ParallelExecutor",
     "ParamAttr",
     "Program",
     "Scope",

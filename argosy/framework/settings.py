@@ -251,7 +251,10 @@ def _int(what: str, value: object, field: Field) -> int:
 
 
 def _float(what: str, value: object, field: Field) -> float:
-    return checks.number(what, value, above=field.above, least=field.least)
+    found = checks.number(what, value, above=field.above, least=field.least)
+    if isinstance(value, int) and found != value:
+        raise ConfigError(f"{what} is {value}, which has more digits than a float keeps; use {found!r}")
+    return found
 
 
 def _str(what: str, value: object, field: Field) -> str:

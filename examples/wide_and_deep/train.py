@@ -33,7 +33,7 @@ def strategy_of(mode: str, k_steps: int) -> fleet.DistributedStrategy:
     strategy.a_sync = mode != "sync"
     if mode == "geo":
         strategy.a_sync_configs = {"k_steps": k_steps}
-    if mode == "half-async":
+    if mode == "half_async":
         strategy.a_sync_configs = {"half_async": True}
     return strategy
 
@@ -171,7 +171,7 @@ def work(model: Model, args: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--mode", choices=("sync", "async", "half-async", "geo"), default="async")
+    p.add_argument("--mode", choices=("sync", "async", "half_async", "geo"), default="async")
     p.add_argument("--k_steps", type=int, default=100, help="geo: steps between two pushes")
     p.add_argument("--epochs", type=int, default=4)
     p.add_argument("--batch_size", type=int, default=64, help="examples per step and worker")

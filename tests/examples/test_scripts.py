@@ -1,6 +1,7 @@
 """The example scripts run as a user runs them, and networks really learn the drawn flowers."""
 
 # SPDX-License-Identifier: Apache-2.0
+import importlib
 import json
 import os
 import re
@@ -20,6 +21,8 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
 RESNET = ("--layers", "18")
+LEAST = 10
+"""Layers of a ResNet with one block of every shape, which `on_a_rank` knows: to build it takes half as long."""
 SMALL = (
     "--image_size",
     "32",
@@ -65,16 +68,18 @@ def test_the_quick_start_prints_the_lines_of_the_seeds_and_saves_a_model(tmp_pat
 
 
 def on_a_rank() -> None:
-    """Be the script, with the test's arguments: what fleetrun would start, without seconds of imports."""
+    """Be the script, with the test's arguments: what Python or fleetrun would start, without seconds of imports."""
     sys.argv = json.loads(os.environ["ARGUMENTS"])
     os.chdir(os.environ["FOLDER"])
     sys.path.insert(0, str(Path(sys.argv[0]).parent))
+    if "resnet" in sys.argv[0]:
+        importlib.import_module("resnet").BLOCKS[LEAST] = [1, 1, 1, 1]
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def run_on(ranks: Nursery, size: int, script: str, folder: Path, *arguments: str) -> str:
     """Run an example on so many ranks; what rank 0 printed."""
-    given = json.dumps([str(EXAMPLES / script), *SMALL, *arguments])
+    given = json.dumps([str(EXAMPLES / script), *arguments])
     cache = os.environ["ARGOSY_CACHE"]
     said = ranks.check(size, on_a_rank, 200.0, ARGUMENTS=given, FOLDER=str(folder), ARGOSY_CACHE=cache)
     return said[0]
@@ -83,13 +88,13 @@ def run_on(ranks: Nursery, size: int, script: str, folder: Path, *arguments: str
 @pytest.mark.parametrize(
     ("script", "size", "options"),
     [
-        ("resnet/train_fleet_static_overlap.py", 2, [*RESNET]),
+        ("resnet/train_fleet_static_overlap.py", 2, ["--layers", str(LEAST)]),
         (
             "resnet/train_fleet_static_communication_topology.py",
             4,
-            [*RESNET, "--inter_nranks", "2", "--algorithm", "leaders"],
+            ["--layers", str(LEAST), "--inter_nranks", "2", "--algorithm", "leaders"],
         ),
-        ("resnet/train_fleet_static_op_fusion.py", 2, [*RESNET]),
+        ("resnet/train_fleet_static_op_fusion.py", 2, ["--layers", str(LEAST)]),
         ("mobilenet/train_mobilenet.py", 2, ["--scale", "0.25"]),
         ("mobilenet/train_mobilenet.py", 1, ["--scale", "0.25", "--no_fuse", "--save", "model"]),
     ],
@@ -97,7 +102,7 @@ def run_on(ranks: Nursery, size: int, script: str, folder: Path, *arguments: str
 def test_the_examples_of_strategies_run(
     script: str, size: int, options: list[str], tmp_path: Path, ranks: Nursery
 ) -> None:
-    out = run_on(ranks, size, script, tmp_path, "--max_steps", "2", *options)
+    out = run_on(ranks, size, script, tmp_path, *SMALL, "--max_steps", "2", *options)
     assert re.search(rf"^2 steps on {size} ranks in .* images/s$", out, re.M)
     assert re.search(r"^test acc1: \d\.\d{5}$", out, re.M)
     fuses = "op_fusion" in script or ("mobilenet" in script and "--no_fuse" not in options)
@@ -110,7 +115,7 @@ def test_the_quick_start_on_two_ranks_goes_on_from_its_checkpoint(tmp_path: Path
     script, size = "resnet/train_fleet_static.py", [*RESNET, "--epochs", "1"]
     size += ["--checkpoint", "kept", "--checkpoint_every", "2", "--max_steps"]
     first = run(script, *SMALL, *size, "3", cwd=tmp_path, launch=LAUNCH)
-    second = run_on(ranks, 2, script, tmp_path, *size, "1")
+    second = run_on(ranks, 2, script, tmp_path, *SMALL, *size, "1")
     for out, steps, shown in (
         (first, 3, ["0", "1", "2"]),
         (second, 1, ["2"]),
@@ -120,16 +125,16 @@ def test_the_quick_start_on_two_ranks_goes_on_from_its_checkpoint(tmp_path: Path
     assert "resumed at step 2 (epoch 0, batch 2)" in second
 
 
-def test_the_mlp_module_learns_digits() -> None:
-    out = run("torch_modules/train_mlp.py", "--epochs", "1", "--max_steps", "80")
+def test_the_mlp_module_learns_digits(tmp_path: Path, ranks: Nursery) -> None:
+    out = run_on(ranks, 1, "torch_modules/train_mlp.py", tmp_path, "--epochs", "1", "--max_steps", "80")
     found = re.search(r"test accuracy: (\d\.\d+)", out)
     assert found is not None
     assert float(found[1]) > 0.5
     assert "the module itself, eager" in out
 
 
-def test_the_transformer_learns_to_sort() -> None:
-    out = run("torch_modules/train_transformer.py", "--steps", "150")
+def test_the_transformer_learns_to_sort(tmp_path: Path, ranks: Nursery) -> None:
+    out = run_on(ranks, 1, "torch_modules/train_transformer.py", tmp_path, "--steps", "150")
     found = re.search(r"digits in the right place: (\d\.\d+)", out)
     assert found is not None
     assert float(found[1]) > 0.4, "guessing gives about 0.1 to 0.2"

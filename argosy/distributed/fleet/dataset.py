@@ -21,7 +21,7 @@ from argosy.engine.data.slots.records import Records
 from argosy.engine.data.slots.slot import Slot, slots_of
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.engine.ir.nearest import nearest
-from argosy.engine.log import logger
+from argosy.engine.log import NOTICE, logger
 from argosy.framework import checks
 
 __all__ = ["DatasetBase", "InMemoryDataset", "QueueDataset"]
@@ -79,7 +79,7 @@ class DatasetBase:
     def __init__(self) -> None:
         self._settings: Settings | None = None
         self._slots: tuple[Slot, ...] = ()
-        self._files: list[str] = []
+        self._files: list[str] | None = None
 
     def init(self, **settings: Any) -> None:
         """batch_size=1, thread_num=1, use_var=[…], pipe_command="cat": see Settings."""
@@ -90,19 +90,21 @@ class DatasetBase:
         self._take(self._checked("update_settings"), settings)
 
     def set_filelist(self, filelist: Sequence[str]) -> None:
-        """The files of this worker: fleet.util.get_file_shard(all_files)."""
+        """The files of this worker: fleet.util.get_file_shard(all_files); there may be none for it."""
         if not isinstance(filelist, list | tuple) or not all(isinstance(f, str | Path) for f in filelist):
             raise ConfigError(f"set_filelist: {filelist!r} is no list of file names; give one")
         self._files = [str(file) for file in filelist]
+        if not filelist:
+            logger.log(NOTICE, "this worker's share of the files is empty")
 
     def get_filelist(self) -> list[str]:
         """The files."""
-        return list(self._files)
+        return list(self._files or ())
 
     @property
     def thread_num(self) -> int:
         """How many readers there are: as asked for, and no more than files."""
-        return max(1, min(self._checked("thread_num").thread_num, len(self._files)))
+        return max(1, min(self._checked("thread_num").thread_num, len(self.get_filelist())))
 
     @property
     def batch_size(self) -> int:
@@ -129,7 +131,7 @@ class DatasetBase:
 
     def _read(self, threads: int | None = None) -> Reading:
         command = self._checked("reading").pipe_command
-        if not self._files:
+        if self._files is None:
             raise ConfigError("the dataset has no files; call set_filelist([…]) first")
         is_paddle = sys.modules.get("paddle") is sys.modules["argosy"]
         modules = str(Path(__file__).parent / "pipe_modules") if is_paddle else None

@@ -275,7 +275,14 @@ class Fleet:
         """Rank 0 writes the program's variables, also those that other ranks update; all ranks call it together.
 
         With parameter servers the worker that calls it writes them, and each server its part of the tables.
+        `mode` is Paddle's, and 0: everything.
         """
+        if not isinstance(executor, Executor):
+            raise ConfigError(
+                f"fleet.save_persistables: executor is a {type(executor).__name__}; give a static.Executor"
+            )
+        if mode != 0:
+            raise ConfigError(f"fleet.save_persistables: mode is {mode!r}; use 0: everything is saved")
         program = default_main_program() if main_program is None else main_program
         if not isinstance(program, Program):
             raise ConfigError(

@@ -45,6 +45,7 @@ _IGNORED = (
     "lr_decay_steps",
     "use_ps_gpu",
 )
+_OF_ASYNC = ("max_merge_var_num", "min_send_grad_num_before_recv")
 
 
 class ServerMode:
@@ -58,6 +59,7 @@ class ServerMode:
         self._whole: tuple[Program, Program] | None = None
         """The programs of one process, as they were before they were rewritten."""
         self._served: tuple[Program, Program] | None = None
+        self._waits_for_servers = True
 
     # --- building -------------------------------------------------------------------------------------
 
@@ -81,7 +83,7 @@ class ServerMode:
             ),
             initialised_by_trainer=True,
         )
-        note_ignored(strategy)
+        note_ignored(strategy, mode)
         whole = program.clone()
         whole.minimized = list(program.minimized)
         for done in program.minimized:
@@ -90,14 +92,13 @@ class ServerMode:
         self._program, self._startup = program, startup
         if self.roles.is_worker():
             to_trainer(program, startup, self.plan, self.roles.worker_index())
-            self._launch_barrier = bool(configs["launch_barrier"])
+            self._waits_for_servers = bool(configs["launch_barrier"])
 
     # --- servers --------------------------------------------------------------------------------------
 
     def init_server(self, dirname: str | None, var_names: list[str] | None) -> None:
         """Make the server's programs and first values; with `dirname`, those that were saved there."""
-        if not self.roles.is_server():
-            raise ConfigError("fleet.init_server on a worker; call it where fleet.is_server() is True")
+        self._check_server("init_server")
         plan = self._planned("init_server")
         assert self._whole is not None, "a plan comes with its programs"
         main, startup = to_server(*self._whole, plan, self.roles.server_index())
@@ -122,9 +123,17 @@ class ServerMode:
 
     def run_server(self) -> None:
         """Serve until all workers have stopped."""
+        self._check_server("run_server")
         if self._served is None:
             raise ConfigError("fleet.run_server before fleet.init_server; call it first")
         Executor().run(self._served[0])
+
+    def _check_server(self, asking: str) -> None:
+        if not self.roles.is_server():
+            raise ConfigError(
+                f"fleet.{asking}: this process is worker {self.roles.worker_index()} (fleet.is_server() is False); "
+                "call it on servers only"
+            )
 
     # --- workers --------------------------------------------------------------------------------------
 
@@ -142,15 +151,15 @@ class ServerMode:
                 f"fleet.init_worker: {missing[0]!r} has no value yet; run the startup program first: "
                 "exe.run(static.default_startup_program())"
             )
-        if self._launch_barrier and env.flag("FLAGS_LAUNCH_BARRIER", True):
+        if self._waits_for_servers and env.flag("FLAGS_LAUNCH_BARRIER", True):
             wait_for_servers(plan.endpoints)
         trainer = connect(plan, self.roles.worker_index())
         values = {variable.name: scope.get(variable.name) for variable in plan.dense}
         if trainer.number == 0 and not trainer.connection.is_initialised:
             assert self._whole is not None, "a plan comes with its programs"
             own = on_trainers(self._whole[0], plan)
-            trainer.keep({n: scope.get(n) for n in own if scope.values_of().get(n) is not None})
-            trainer.blocks.initialise(values)
+            kept = {n: scope.get(n) for n in own if scope.values_of().get(n) is not None}
+            trainer.blocks.initialise(values, kept)
         for name, value in trainer.kept().items():
             scope.get(name).copy_(value)
         trainer.blocks.pull(values)
@@ -234,23 +243,28 @@ def mode_of(strategy: DistributedStrategy) -> str:
     """sync, async, half_async or geo."""
     configs = strategy.a_sync_configs
     k_steps = configs["k_steps"]
-    if not strategy.is_assigned("a_sync"):
-        logger.log(
-            NOTICE,
-            "strategy.a_sync was not set: training is asynchronous; a_sync = False is synchronous training, and "
-            "a_sync_configs = {'k_steps': 100} exchanges changes every 100 steps",
-        )
-        return "geo" if k_steps > 0 else "async"
-    if not strategy.a_sync:
+    is_assigned = strategy.is_assigned("a_sync")
+    if is_assigned and not strategy.a_sync:
         if k_steps > 0 or configs["half_async"]:
             which = "k_steps" if k_steps > 0 else "half_async"
             raise ConfigError(
                 f"a_sync_configs {which!r} belongs to a_sync=True; set it, or leave {which!r} out"
             )
         return "sync"
-    if k_steps > 0:
-        return "geo"
-    return "half_async" if configs["half_async"] else "async"
+    if k_steps > 0 and configs["half_async"]:
+        raise ConfigError(
+            f"a_sync_configs 'half_async' with k_steps={k_steps}: these are two modes; choose one"
+        )
+    mode = "geo" if k_steps > 0 else "half_async" if configs["half_async"] else "async"
+    if not is_assigned:
+        words = {"geo": f"geo, with changes exchanged every {k_steps} steps", "async": "asynchronous"}
+        logger.log(
+            NOTICE,
+            "strategy.a_sync was not set: training is %s; a_sync = False is synchronous training, and "
+            "a_sync_configs = {'k_steps': 100} exchanges changes every 100 steps",
+            words.get(mode, mode),
+        )
+    return mode
 
 
 def _compensation(strategy: DistributedStrategy, mode: str) -> Compensation | None:
@@ -273,11 +287,15 @@ def _communicator(name: str, configured: int) -> int:
     return env.number(f"FLAGS_communicator_{name}", default=configured) or configured
 
 
-def note_ignored(strategy: DistributedStrategy) -> None:
-    """Say which settings of Paddle's communicator were set and have no counterpart here."""
-    given = [name for name in _IGNORED if strategy.part("a_sync_configs").is_assigned(name)]
+def note_ignored(strategy: DistributedStrategy, mode: str) -> None:
+    """Say which settings of Paddle's communicator were set and have no counterpart here, or not in this mode."""
+    configs = strategy.part("a_sync_configs")
+    given = [name for name in _IGNORED if configs.is_assigned(name)]
     if given:
         logger.warning("a_sync_configs: %s: not used here; see docs/parameter-server.md", ", ".join(given))
+    given = [name for name in _OF_ASYNC if configs.is_changed(name)] if mode != "async" else []
+    if given:
+        logger.warning("a_sync_configs: %s: used under async only, and this is %s", ", ".join(given), mode)
 
 
 def no_servers(asking: str) -> None:

@@ -3,7 +3,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import io
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ class UtilBase:
     def all_reduce(self, input: Any, mode: str = "sum", comm_world: str = "worker") -> NDArray[Any]:
         """The sum, max or min over the workers of arrays of one shape; in the shape and dtype of `input`."""
         mode = checks.one_of("mode", mode, *_MODES)
-        group = _group(comm_world)
+        group = self._group(comm_world)
         array = np.asarray(input)
         wide = _widened(array, mode)
         _same_everywhere(group, f"{array.dtype} of shape {list(array.shape)}, mode {mode}")
@@ -52,24 +51,25 @@ class UtilBase:
     def all_gather(self, input: Any, comm_world: str = "worker") -> list[Any]:
         """The values of all workers by rank: numbers, strings, lists of them, or arrays of any shapes."""
         packed = _packed(input)
-        return [
-            _unpacked(part) for part in _group(comm_world).all_gather_bytes(packed, "fleet.util.all_gather")
-        ]
+        found = self._group(comm_world).all_gather_bytes(packed, "fleet.util.all_gather")
+        return [_unpacked(part) for part in found]
 
     def barrier(self, comm_world: str = "worker") -> None:
         """Return when every worker has come."""
-        _group(comm_world).barrier("fleet.util.barrier")
+        self._group(comm_world).barrier("fleet.util.barrier")
 
     def get_file_shard(self, files: list[str]) -> list[str]:
         """This worker's files: blocks in order, of which the first `len(files) % workers` have one more."""
+        if not isinstance(files, list):
+            raise ConfigError(f"files is {files!r}; use a list of file names")
         index, num = self._worker_of()
-        return _shard(files, index, num)
+        size, more = divmod(len(files), num)
+        begin = index * size + min(index, more)
+        return files[begin : begin + size + (index < more)]
 
     def get_heter_file_shard(self, files: list[str]) -> list[str]:
-        """The files of this heter worker: those of the worker with its number."""
-        if self.role_maker is None or not self.role_maker.is_heter_worker():
-            raise ConfigError("this process is no heter worker; use get_file_shard")
-        return _shard(files, self.role_maker.role_id(), self.role_maker.worker_num())
+        """Raises: there are no heter workers."""
+        raise ConfigError("this process is no heter worker; use get_file_shard")
 
     def print_on_rank(self, message: Any, rank_id: int) -> None:
         """Print the message on the worker of this number, and nowhere else."""
@@ -81,7 +81,7 @@ class UtilBase:
 
     def _exchange_records(self, parts: list[bytes]) -> list[bytes]:
         """Part i goes to worker i; gives what each worker had for this one. For global_shuffle of datasets."""
-        group = _group("worker")
+        group = self._group("worker")
         mine: list[bytes] = []
         if len(parts) != group.size:
             raise ConfigError(f"{len(parts)} parts for {group.size} workers; give one for each")
@@ -97,26 +97,30 @@ class UtilBase:
             return env.rank_and_size()
         return self.role_maker.worker_index(), self.role_maker.worker_num()
 
+    def _group(self, comm_world: str) -> collective.Group | TrainerGroup:
+        """The group of the workers; an error while there is none although there are several."""
+        if checks.one_of("comm_world", comm_world, *_WORLDS) != "worker":
+            raise ConfigError(
+                f"comm_world={comm_world!r}: servers serve, and take part in nothing else; use 'worker'"
+            )
+        if trainer.is_connected():
+            return trainer.current().group
+        rank, size = self._worker_of()
+        if size > 1 and self._has_servers():
+            raise ConfigError(
+                "the workers meet on the servers; call fleet.init_worker() first, and stop_worker() last"
+            )
+        if size > 1 and not collective.is_connected():
+            raise ConfigError(
+                f"this is rank {rank} of {size}, not connected to the others yet; "
+                "call fleet.init(is_collective=True) first"
+            )
+        return collective.world().group("util")
 
-def _group(comm_world: str) -> collective.Group | TrainerGroup:
-    """The group of the workers; an error while there is none although the launcher started several."""
-    if checks.one_of("comm_world", comm_world, *_WORLDS) != "worker":
-        raise ConfigError(
-            f"comm_world={comm_world!r}: servers serve, and take part in nothing else; use 'worker'"
-        )
-    if trainer.is_connected():
-        return trainer.current().group
-    rank, size = env.rank_and_size()
-    if size > 1 and env.variables().get("PADDLE_PSERVERS_IP_PORT_LIST"):
-        raise ConfigError(
-            "the workers meet on the servers; call fleet.init_worker() first, and stop_worker() last"
-        )
-    if size > 1 and not collective.is_connected():
-        raise ConfigError(
-            f"this is rank {rank} of {size}, not connected to the others yet; "
-            "call fleet.init(is_collective=True) first"
-        )
-    return collective.world().group("util")
+    def _has_servers(self) -> bool:
+        if self.role_maker is None:
+            return bool(env.variables().get("PADDLE_PSERVERS_IP_PORT_LIST"))
+        return self.role_maker.server_num() > 0
 
 
 def _widened(array: NDArray[Any], mode: str) -> NDArray[Any]:
@@ -175,11 +179,3 @@ def _plain(value: Any) -> Any:
     raise ConfigError(
         f"all_gather cannot send a {type(value).__name__}; give numbers, strings, lists of them, or an array"
     )
-
-
-def _shard(files: Sequence[str], index: int, num: int) -> list[str]:
-    if not isinstance(files, list):
-        raise ConfigError(f"files is {files!r}; use a list of file names")
-    size, more = divmod(len(files), num)
-    begin = index * size + min(index, more)
-    return files[begin : begin + size + (index < more)]

@@ -35,12 +35,13 @@ def rotate(log_dir: str, keep: str = "") -> None:
             set_aside(os.path.join(log_dir, name))
 
 
-def set_aside(path: str) -> None:
-    """Give a file the number 1, and those before it the next number."""
+def set_aside(path: str) -> str:
+    """Give a file the number 1, and those before it the next number; gives its new name."""
     for number in range(KEPT - 1, 0, -1):
         if os.path.exists(f"{path}.{number}"):
             os.replace(f"{path}.{number}", f"{path}.{number + 1}")
     os.replace(path, f"{path}.1")
+    return f"{path}.1"
 
 
 def process_log(log_dir: str, role: str, local_rank: int) -> str:

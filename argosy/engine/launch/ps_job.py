@@ -17,7 +17,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch import logs, report, say
@@ -50,7 +50,10 @@ def run(job: "PsJob") -> int:
         logger.info("Local processes completed.")
         return 0
     failed = report.names([d.rank for d in job.failures])
-    logger.error("ABORT!!! %s failed. Please check the log.", failed)
+    if job.went_on:
+        logger.error("%s failed, so the exit code is 1; the others went on (--dead_worker=drop)", failed)
+    else:
+        logger.error("ABORT!!! %s failed. Please check the log.", failed)
     return 1
 
 
@@ -130,6 +133,12 @@ class PsJob(Processes):
         return {self.log_of(r): f"[{r.name}] " for r in ranks}
 
     @property
+    def went_on(self) -> bool:
+        """True: who failed was dropped, and other workers have gone on."""
+        others = self.layout.several_hosts or any(rank.role == "worker" for rank in self.completed)
+        return others and not self._must_end
+
+    @property
     def _must_end(self) -> bool:
         return self._give_up_at < float("inf")
 
@@ -189,9 +198,8 @@ class PsJob(Processes):
 
     def _start_anew(self, death: Death) -> None:
         name, role = death.rank.name, death.rank.role
-        self.say_report([death], [])
+        self.say_report([replace(death, log=logs.set_aside(death.log))], [])
         self.restarts[name] += 1
-        logs.set_aside(death.log)
         again = self.layout.process(role, death.rank.rank, self.restarts[name])
         logger.warning(
             "restart %d of %d: %s ended with %s and is started anew at %s:%s; its log is now %s.1",

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 
 from argosy.engine import env
@@ -85,11 +86,13 @@ def _run_with_restarts(layout: Layout, placed: Placed, prepare: Callable[[Placed
     quick = 0
     for restart in range(config.max_restarts + 1):
         if restart:
-            logs.rotate(config.log_dir, keep=logs.OWN_LOG)
             placed = place(layout, restart)
         _say_start(config, placed)
         attempt = prepare(placed)
         attempt.run()
+        if attempt.failures and attempt.signal is None and restart < config.max_restarts:
+            logs.rotate(config.log_dir, keep=logs.OWN_LOG)
+            attempt.failures = [replace(death, log=f"{death.log}.1") for death in attempt.failures]
         if attempt.failures:
             said = report.text(attempt.failures, layout.size, attempt.ended_by_us)
             say.block(said, logs.own_log(config.log_dir))
@@ -128,7 +131,7 @@ def _say_restart(config: Configuration, attempt: Attempt, number: int, quick: in
     logger.warning(
         "restart %d of %d: rank %d failed%s; its log is now %s; the script goes on from its newest checkpoint, "
         "if it writes any",
-        *(number, config.max_restarts, cause.rank.rank, again, f"{cause.log}.1"),
+        *(number, config.max_restarts, cause.rank.rank, again, cause.log),
     )
 
 

@@ -87,20 +87,16 @@ class Initialise(Message):
     """First values of blocks; ignored by a server that has values already."""
 
     blocks: list[str]
+    kept: list[str]
+    """Variables that every trainer has for itself, so that all begin with the same; their tensors come last."""
 
 
 class Pause(Message):
     """This trainer waits for the others elsewhere: steps go on without it until its next Hello."""
 
 
-class Keep(Message):
-    """Values of variables that every trainer has for itself, so that all begin with the same."""
-
-    names: list[str]
-
-
 class Kept(Message):
-    """Answered with what was kept: names, and a tensor for each, once the servers have their first values."""
+    """Answered with what trainers begin with: names, and a tensor for each, once there are first values."""
 
 
 class Total(Message):
@@ -125,16 +121,16 @@ class Meet(Message):
 
 
 class Post(Message):
-    """Bytes (one tensor) for another trainer."""
+    """Bytes (one tensor) for another trainer. Not answered: who posts takes it back when all have what is theirs."""
 
-    box: str
+    number: int
     to: int
 
 
 class Take(Message):
     """What was posted for this trainer: one tensor for each sender, in order, once all have posted."""
 
-    box: str
+    number: int
 
 
 class Save(Message):

@@ -25,6 +25,7 @@ from argosy.engine.ops.all_reduce import wait
 from argosy.engine.ops.reduce import reduce
 from argosy.engine.passes import default_passes
 from argosy.engine.passes.base import run_passes
+from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.codegen import Span, Step, generate
 from argosy.engine.runtime.inductor import with_regions
 from argosy.engine.runtime.peak import Memory, memory_of
@@ -331,13 +332,23 @@ def feed_of(program: Program, name: str, is_changed: bool = False) -> Feed:
     return Feed(name, variable.dtype, sizes, is_changed)
 
 
+def _why_absent(name: str) -> str:
+    tables = trainer.current().plan.tables if trainer.is_connected() else ()
+    if name in [table.name for table in tables]:
+        return (
+            f"{name!r} is a table on the servers, and this program looks it up in the scope; clone the program after "
+            "minimize, or take DistributedInfer(program).get_dist_infer_program()"
+        )
+    return (
+        f"variable {name!r} has no value in the scope; run the startup program first: "
+        "exe.run(static.default_startup_program())"
+    )
+
+
 def _state(scope: Scope, name: str, memory_format: torch.memory_format) -> torch.Tensor:
     value = scope.values_of().get(name)
     if value is None:
-        raise ScopeError(
-            f"variable {name!r} has no value in the scope; run the startup program first: "
-            "exe.run(static.default_startup_program())"
-        )
+        raise ScopeError(_why_absent(name))
     if memory_format is not torch.preserve_format and not value.is_contiguous(memory_format=memory_format):
         value = value.contiguous(memory_format=memory_format)
         scope.put(name, value)

@@ -17,6 +17,7 @@ def begin(program: Program, scope: Scope) -> Trainer:
             "fleet.init_worker() and fleet.stop_worker()"
         )
     connected = trainer.connect(plan, number)
+    connected.begin_step()
     if plan.mode == "geo" and not connected.geo.has_begun:
         values = {v.name: scope.get(v.name) for v in plan.dense if v.name in scope}
         if len(values) == len(plan.dense):

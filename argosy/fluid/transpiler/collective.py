@@ -61,9 +61,19 @@ def transpile_collective(
     program.minimized = []
 
 
+def check_number(trainer_id: object, trainers: int) -> None:
+    """Raise, unless it is the number of one of so many trainers."""
+    if isinstance(trainer_id, str):
+        raise ConfigError(
+            f"transpile: trainer_id is the text {trainer_id!r}, as the environment has it; use an int: "
+            f"int({trainer_id!r})"
+        )
+    if not isinstance(trainer_id, int) or not 0 <= trainer_id < trainers:
+        raise ConfigError(f"transpile: trainer_id is {trainer_id!r}; use 0 to {trainers - 1}")
+
+
 def _check_place(mode: str, endpoints: list[str], trainer_id: int, current_endpoint: str) -> None:
-    if not isinstance(trainer_id, int) or not 0 <= trainer_id < len(endpoints):
-        raise ConfigError(f"transpile: trainer_id is {trainer_id!r}; use 0 to {len(endpoints) - 1}")
+    check_number(trainer_id, len(endpoints))
     if mode == "collective" and len(endpoints) == 1:
         raise ConfigError("transpile: mode 'collective' wants two trainers or more; run the program as it is")
     if check_endpoint(current_endpoint) not in endpoints:

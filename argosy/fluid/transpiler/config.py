@@ -6,7 +6,7 @@ from typing import Any
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.engine.ir.nearest import nearest
 from argosy.fluid.transpiler.dispatchers import dispatcher
-from argosy.framework.checks import number
+from argosy.framework.checks import integer, number
 
 _FIELDS: dict[str, Any] = {
     "slice_var_up": True,
@@ -29,6 +29,12 @@ _FIELDS: dict[str, Any] = {
     "use_hierarchical_allreduce": False,
     "hierarchical_allreduce_inter_nranks": 0,
     "collective_mode": None,
+}
+_LEAST = {
+    "min_block_size": 8192,
+    "geo_sgd_need_push_nums": 1,
+    "nccl_comm_num": 1,
+    "hierarchical_allreduce_inter_nranks": 0,
 }
 _MODES = ("pserver", "nccl2", "collective")
 _COLLECTIVE_MODES = (None, "grad_allreduce", "local_sgd")
@@ -66,7 +72,7 @@ class DistributeTranspilerConfig:
     def __getattr__(self, name: str) -> Any:
         raise UnknownNameError(f"DistributeTranspilerConfig has no field {name!r}{nearest(name, _FIELDS)}")
 
-    def is_assigned(self, name: str) -> bool:
+    def _is_assigned(self, name: str) -> bool:
         """True if the user has set the field."""
         return name in self._assigned
 
@@ -83,11 +89,9 @@ def _checked(name: str, value: Any) -> Any:
         _one_of(what, value, _MODES)
     elif name == "collective_mode":
         _one_of(what, value, _COLLECTIVE_MODES)
-    elif name == "min_block_size":
-        number(what, value, least=8192)
-    elif name in ("geo_sgd_need_push_nums", "nccl_comm_num"):
-        number(what, value, least=1)
-    elif name in ("dc_asgd_lambda", "dc_asgd_decay", "hierarchical_allreduce_inter_nranks"):
+    elif name in _LEAST:
+        return integer(what, value, least=_LEAST[name])
+    elif name in ("dc_asgd_lambda", "dc_asgd_decay"):
         number(what, value, least=0)
     elif not isinstance(value, bool):
         raise ConfigError(f"{what} is {value!r}; use True or False")

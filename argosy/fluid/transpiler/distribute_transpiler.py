@@ -20,9 +20,16 @@ from argosy.engine.log import logger
 from argosy.engine.ps.plan import Compensation, Plan
 from argosy.engine.ps.slicing import check_endpoint
 from argosy.engine.ps.wait_port import wait_for_servers
-from argosy.fluid.transpiler.collective import transpile_collective
+from argosy.fluid.transpiler.collective import check_number, transpile_collective
 from argosy.fluid.transpiler.config import DistributeTranspilerConfig
 from argosy.fluid.transpiler.dispatchers import dispatcher
+
+_WITHOUT_SERVERS = (
+    "nccl_comm_num",
+    "use_hierarchical_allreduce",
+    "hierarchical_allreduce_inter_nranks",
+    "collective_mode",
+)
 
 
 class DistributeTranspiler:
@@ -42,7 +49,7 @@ class DistributeTranspiler:
         self,
         trainer_id: int,
         program: Program | None = None,
-        pservers: str = "127.0.0.1:6174",
+        pservers: str | Sequence[str] = "127.0.0.1:6174",
         trainers: int | str | Sequence[str] = 1,
         sync_mode: bool = True,
         startup_program: Program | None = None,
@@ -50,6 +57,7 @@ class DistributeTranspiler:
     ) -> None:
         """Decide what lies where. Every process of the job calls it with the same arguments, but for its own number.
 
+        `pservers`: all endpoints, as a string with commas or as a list.
         `trainers`: how many (mode "pserver"), or all endpoints as a string (modes "nccl2", "collective").
         `sync_mode` counts for trainers and servers alike.
         """
@@ -60,13 +68,11 @@ class DistributeTranspiler:
             return
         if not isinstance(trainers, int) or isinstance(trainers, bool) or trainers < 1:
             raise ConfigError(
-                f"transpile: trainers is {trainers!r}; in mode 'pserver' use how many there are, such as 2"
+                f"transpile: trainers is {trainers!r}; in mode 'pserver' use how many there are, an int such as 2"
             )
-        if not isinstance(trainer_id, int) or not 0 <= trainer_id < max(trainers, 1):
-            raise ConfigError(f"transpile: trainer_id is {trainer_id!r}; use 0 to {trainers - 1}")
-        endpoints = [check_endpoint(one) for one in pservers.split(",") if one.strip()]
-        if len(set(endpoints)) != len(endpoints) or not endpoints:
-            raise ConfigError(f"transpile: pservers is {pservers!r}; list each server's host:port once")
+        check_number(trainer_id, trainers)
+        endpoints = _endpoints(pservers)
+        _note_unused(self.config)
         self._plan = self._planned(program, endpoints, trainers, bool(sync_mode))
         self._number = trainer_id
         # What servers are built from; get_trainer_program changes the programs themselves.
@@ -92,7 +98,7 @@ class DistributeTranspiler:
                     "sync_mode=False)"
                 )
             strength = config.dc_asgd_lambda
-            if config.dc_asgd_adaptive and not config.is_assigned("dc_asgd_lambda"):
+            if config.dc_asgd_adaptive and not config._is_assigned("dc_asgd_lambda"):
                 strength = 2.0
             compensation = Compensation(strength, config.dc_asgd_decay if config.dc_asgd_adaptive else None)
         chosen = dispatcher(config.split_method, endpoints)
@@ -155,11 +161,31 @@ class DistributeTranspiler:
 def _mode(config: DistributeTranspilerConfig, sync_mode: bool) -> str:
     """transpile(sync_mode=) and config.sync_mode: whichever says "not synchronous" counts, on both sides."""
     if config.geo_sgd_mode:
-        return "geo"
-    if sync_mode and config.sync_mode and not config.runtime_split_send_recv:
         if config.half_async:
-            raise ConfigError(
-                "half_async=True with sync_mode=True; set sync_mode=False, or leave half_async out"
-            )
+            raise ConfigError("half_async=True with geo_sgd_mode=True: these are two modes; choose one")
+        return "geo"
+    if sync_mode and config.sync_mode:
+        for name in ("half_async", "runtime_split_send_recv"):
+            if getattr(config, name):
+                raise ConfigError(
+                    f"{name}=True with sync_mode=True; set sync_mode=False, or leave {name} out"
+                )
         return "sync"
     return "half_async" if config.half_async else "async"
+
+
+def _endpoints(pservers: str | Sequence[str]) -> list[str]:
+    listed = pservers.split(",") if isinstance(pservers, str) else pservers
+    if isinstance(listed, list | tuple) and all(isinstance(one, str) for one in listed):
+        endpoints = [check_endpoint(one) for one in listed if one.strip()]
+        if endpoints and len(set(endpoints)) == len(endpoints):
+            return endpoints
+    raise ConfigError(f"transpile: pservers is {pservers!r}; list each server's host:port once")
+
+
+def _note_unused(config: DistributeTranspilerConfig) -> None:
+    """Say which fields were set that only count in modes without servers."""
+    usual = DistributeTranspilerConfig()
+    given = [name for name in _WITHOUT_SERVERS if getattr(config, name) != getattr(usual, name)]
+    if given:
+        logger.warning("DistributeTranspilerConfig: %s: not used in mode 'pserver'", ", ".join(given))

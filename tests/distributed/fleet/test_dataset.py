@@ -106,6 +106,23 @@ def test_an_unknown_setting_is_refused() -> None:
         distributed.QueueDataset().init(use_var=variables(), batchsize=3)
 
 
+@pytest.mark.parametrize("kind", ["InMemoryDataset", "QueueDataset"])
+def test_a_worker_may_have_no_files(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    dataset = getattr(distributed, kind)()
+    dataset.init(use_var=variables(), batch_size=4, thread_num=2)
+    dataset.set_filelist([])
+    assert caplog.text.count("this worker's share of the files is empty") == 1
+    if kind == "InMemoryDataset":
+        dataset.load_into_memory()
+        dataset.global_shuffle()
+        dataset.slots_shuffle(["x"])
+        dataset.preload_into_memory()
+        dataset.wait_preload_done()
+        assert dataset.get_memory_data_size() == 0
+    assert (list(dataset.batches()), dataset.get_filelist(), dataset.thread_num) == ([], [], 1)
+    static.Executor().train_from_dataset(dataset=dataset)
+
+
 def test_what_comes_too_early_is_said() -> None:
     dataset = distributed.InMemoryDataset()
     with pytest.raises(ConfigError, match="update_settings before init"):

@@ -113,6 +113,18 @@ def test_a_strategy_that_contradicts_the_job_is_refused_by_minimize() -> None:
         started(strategy=strategy).distributed_optimizer(momentum()).minimize(net())
 
 
+def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
+    job, exe = started(), paddle.static.Executor()
+    with pytest.raises(ConfigError, match="executor is a NoneType; give a static.Executor"):
+        job.save_persistables(None, str(tmp_path))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="mode is 3; use 0: everything is saved"):
+        job.save_persistables(exe, str(tmp_path), mode=3)
+    compiled = paddle.static.CompiledProgram(paddle.static.Program())
+    with pytest.raises(ConfigError, match="main_program is a CompiledProgram; give a static.Program"):
+        job.save_persistables(exe, str(tmp_path), compiled)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
 def test_eager_mode_is_refused() -> None:
     with pytest.raises(ConfigError, match="distributed_model is for eager mode"):
         module.distributed_model(None)

@@ -146,7 +146,7 @@ def goes_wrong() -> None:
         fleet.run_server()
         return
     exe = paddle.static.Executor()
-    refused(fleet.init_server, "on a worker")
+    refused(fleet.init_server, f"this process is worker {rank} (fleet.is_server() is False)")
     refused(fleet.init_worker, "run the startup program first")
     refused(fleet.barrier_worker, "call fleet.init_worker() first")
     exe.run(default_startup_program())
@@ -166,6 +166,52 @@ def test_calls_at_the_wrong_time_or_place_are_refused(ranks: Nursery, tmp_path: 
     for one in said:
         assert "a_sync_configs: send_queue_size: not used here" in one
     assert "fleet.stop_worker: this worker is not connected" in said[0]
+
+
+def minimized(**chosen: Any) -> fleet.Fleet:
+    """Worker 0 of two, which has not met the others yet."""
+    roles = fleet.UserDefinedRoleMaker(current_id=0, worker_num=2, server_endpoints=["127.0.0.1:6174"])
+    job = fleet.Fleet().init(roles)
+    optimizer = job.distributed_optimizer(jobs.OPTIMIZERS["sgd"](), jobs.strategy_of(chosen))
+    optimizer.minimize(jobs.build(False).loss)
+    return job
+
+
+def test_a_worker_does_not_serve() -> None:
+    job = minimized()
+    for call, name in ((job.init_server, "init_server"), (job.run_server, "run_server")):
+        refused(
+            call, f"fleet.{name}: this process is worker 0 (fleet.is_server() is False); call it on servers"
+        )
+
+
+@pytest.mark.parametrize(
+    ("configs", "said"),
+    [
+        ({"k_steps": 4}, "training is geo, with changes exchanged every 4 steps;"),
+        ({"half_async": True}, "training is half_async;"),
+        ({}, "training is asynchronous;"),
+    ],
+)
+def test_the_mode_of_a_strategy_without_a_sync_is_told(
+    configs: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    minimized(configs=configs)
+    assert f"strategy.a_sync was not set: {said}" in caplog.text
+
+
+def test_settings_of_async_are_told_under_other_modes(caplog: pytest.LogCaptureFixture) -> None:
+    minimized(a_sync=False, configs={"max_merge_var_num": 2, "min_send_grad_num_before_recv": 1})
+    assert (
+        caplog.text.count("a_sync_configs: max_merge_var_num: used under async only, and this is sync") == 1
+    )
+
+
+def test_half_async_and_geo_exclude_each_other() -> None:
+    refused(
+        lambda: minimized(a_sync=True, configs={"k_steps": 2, "half_async": True}),
+        "'half_async' with k_steps=2: these are two modes; choose one",
+    )
 
 
 def meets() -> None:

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import argosy as paddle
 from argosy import fluid
 from argosy.distributed import fleet
 from argosy.distributed.fleet.utils.ps_util import DistributedInfer
+from argosy.engine.errors import ScopeError
 from argosy.engine.ir.program import default_main_program, default_startup_program
 from tests import fleet_jobs as jobs
 from tests.ranks import Nursery
@@ -36,9 +38,12 @@ def train(exe: Any, net: jobs.Net, steps: range) -> None:
 
 
 def predictions(exe: Any, plain: Any, net: jobs.Net) -> np.ndarray[Any, Any]:
-    """With the tables on the servers."""
+    """With the tables on the servers, of which a program that was cloned before `minimize` knows nothing."""
+    feed = jobs.fed(net, jobs.batch(UNSEEN))
+    with pytest.raises(ScopeError, match="is a table on the servers.*clone .* after minimize, or take Distr"):
+        exe.run(plain, feed=feed, fetch_list=[net.out.name])
     program = DistributedInfer(plain).get_dist_infer_program()
-    return exe.run(program, feed=jobs.fed(net, jobs.batch(UNSEEN)), fetch_list=[net.out.name])[0]
+    return exe.run(program, feed=feed, fetch_list=[net.out.name])[0]
 
 
 def trains() -> None:

@@ -19,6 +19,12 @@ def worker(index: int, num: int) -> UtilBase:
     return UtilBase(UserDefinedRoleMaker(is_collective=True, current_id=index, worker_endpoints=endpoints))
 
 
+def test_workers_that_the_user_defined_meet_after_init_worker() -> None:
+    roles = UserDefinedRoleMaker(current_id=0, worker_num=2, server_endpoints=["127.0.0.1:6174"])
+    with pytest.raises(ConfigError, match="the workers meet on the servers; call fleet.init_worker"):
+        UtilBase(roles).barrier()
+
+
 def reduces_and_gathers() -> None:
     rank, util = collective.connect().rank, UtilBase()
     for dtype in ("float16", "float32", "float64", "int8", "int32", "int64", "uint8"):

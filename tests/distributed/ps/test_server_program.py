@@ -142,8 +142,9 @@ def test_wrong_settings_are_told() -> None:
     config = fluid.DistributeTranspilerConfig()
     with pytest.raises(UnknownNameError, match="slice_var_up"):
         config.slice_var = True
-    with pytest.raises(ConfigError, match="8192"):
-        config.min_block_size = 100
+    for size in (100, 8192.5):
+        with pytest.raises(ConfigError, match=f"{size}; use a whole number of at least 8192"):
+            config.min_block_size = size
     with pytest.raises(ConfigError, match="RoundRobin or HashName"):
         config.split_method = "Random"
     with pytest.raises(ConfigError, match="'pserver', 'nccl2', 'collective'"):
@@ -153,10 +154,23 @@ def test_wrong_settings_are_told() -> None:
         config.runtime_split_send_recv = True
     with pytest.raises(ConfigError, match="sync_mode=False"):
         transpiled({"enable_dc_asgd": True})
-    with pytest.raises(ConfigError, match="how many there are"):
+    with pytest.raises(
+        ConfigError, match="runtime_split_send_recv=True with sync_mode=True; set sync_mode=F"
+    ):
+        transpiled({"runtime_split_send_recv": True})
+    with pytest.raises(ConfigError, match="half_async=True with sync_mode=True; set sync_mode=False"):
+        transpiled({"half_async": True})
+    with pytest.raises(ConfigError, match="half_async=True with geo_sgd_mode=True.*; choose one"):
+        transpiled({"half_async": True, "geo_sgd_mode": True}, sync_mode=False)
+    with pytest.raises(ConfigError, match="how many there are, an int"):
         transpiled(trainers="127.0.0.1:1,127.0.0.1:2")
+    with pytest.raises(ConfigError, match="is the text '0', as the environment has it; use an int: int"):
+        fluid.DistributeTranspiler().transpile("0", built()[0])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="is no endpoint"):
         transpiled(pservers="127.0.0.1")
+    for servers in ([6174], 6174, [], "", "127.0.0.1:6174,127.0.0.1:6174"):
+        with pytest.raises(ConfigError, match="list each server's host:port once"):
+            transpiled(pservers=servers)
     t, _, _ = transpiled()
     with pytest.raises(ConfigError, match="is no server of this job"):
         t.get_pserver_program("127.0.0.1:1")
@@ -164,6 +178,16 @@ def test_wrong_settings_are_told() -> None:
         fluid.DistributeTranspiler().get_trainer_program()
     with pytest.raises(ConfigError, match="call optimizer.minimize"):
         fluid.DistributeTranspiler().transpile(0, Program("empty"), SERVERS, 2, startup_program=Program("s"))
+
+
+def test_servers_may_be_a_list() -> None:
+    assert transpiled(pservers=SERVERS.split(","))[0]._plan == transpiled()[0]._plan
+
+
+def test_settings_of_modes_without_servers_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    transpiled({"use_hierarchical_allreduce": True, "nccl_comm_num": 2, "collective_mode": None})
+    said = "DistributeTranspilerConfig: nccl_comm_num, use_hierarchical_allreduce: not used in mode 'pserver'"
+    assert caplog.text.count(said) == 1
 
 
 def test_servers_without_blocks_are_told_of(caplog: pytest.LogCaptureFixture) -> None:

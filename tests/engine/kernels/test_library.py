@@ -6,57 +6,53 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from argosy.engine import kernels
-
-TRAIN = """
 import argosy as paddle
-from argosy.engine.ops.bn_act import bn_act
-paddle.enable_static()
-x = paddle.static.data("x", [4, 3, 6, 6], "float32")
-h = paddle.static.nn.batch_norm(paddle.static.nn.conv2d(x, 8, 3), act="relu")
-loss = paddle.mean(h)
-build = paddle.static.BuildStrategy()
-build.fuse_bn_act_ops = True
-paddle.optimizer.SGD(0.1).minimize(loss)
-main = paddle.static.CompiledProgram(paddle.static.default_main_program(), build_strategy=build)
-exe = paddle.static.Executor()
-exe.run(paddle.static.default_startup_program())
-import numpy as np
-out = exe.run(main, feed={"x": np.ones([4, 3, 6, 6], "float32")}, fetch_list=[loss])
-print("fused" if "bn_act(" in str(main) else "plain", out[0].shape)
-"""
+from argosy.engine import kernels
+from tests.ranks import Nursery
 
 
-def run(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    wanted = {**os.environ, "OMP_NUM_THREADS": "1", **environ}
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=wanted, timeout=240, check=False
-    )
+def train() -> None:
+    """On a rank: print whether a small net is fused, and run it."""
+    x = paddle.static.data("x", [4, 3, 6, 6], "float32")
+    h = paddle.static.nn.batch_norm(paddle.static.nn.conv2d(x, 8, 3), act="relu")
+    loss = paddle.mean(h)
+    build = paddle.static.BuildStrategy()
+    build.fuse_bn_act_ops = True
+    paddle.optimizer.SGD(0.1).minimize(loss)
+    main = paddle.static.CompiledProgram(paddle.static.default_main_program(), build_strategy=build)
+    exe = paddle.static.Executor()
+    exe.run(paddle.static.default_startup_program())
+    out = exe.run(main, feed={"x": np.ones([4, 3, 6, 6], "float32")}, fetch_list=[loss])
+    print("fused" if "bn_act(" in str(main) else "plain", out[0].shape)
 
 
-def test_without_a_compiler_the_program_runs_unfused_and_says_so_once(tmp_path: Path) -> None:
-    done = run(TRAIN, ARGOSY_CACHE=str(tmp_path), CXX="/nowhere/g++")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("plain")
-    assert done.stderr.count("there is no C++ compiler (CXX=/nowhere/g++ not found); install g++") == 1
+def test_with_a_compiler_the_program_is_fused(ranks: Nursery) -> None:
+    if why := kernels.unavailable():
+        pytest.skip(why)
+    assert ranks.check(1, train)[0].splitlines()[-1].startswith("fused")
 
 
-def test_switched_off_the_program_runs_unfused() -> None:
-    done = run(TRAIN, ARGOSY_KERNELS="0")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("plain")
+def test_without_a_compiler_the_program_runs_unfused_and_says_so_once(tmp_path: Path, ranks: Nursery) -> None:
+    (said,) = ranks.check(1, train, ARGOSY_CACHE=str(tmp_path), CXX="/nowhere/g++")
+    assert said.splitlines()[-1].startswith("plain")
+    assert said.count("there is no C++ compiler (CXX=/nowhere/g++ not found); install g++") == 1
 
 
-def test_a_compiler_that_fails_is_told_of_and_done_without(tmp_path: Path) -> None:
+def test_switched_off_the_program_runs_unfused(ranks: Nursery) -> None:
+    (said,) = ranks.check(1, train, ARGOSY_KERNELS="0")
+    assert said.startswith("plain")
+
+
+def test_a_compiler_that_fails_is_told_of_and_done_without(tmp_path: Path, ranks: Nursery) -> None:
     broken = tmp_path / "broken-g++"
     broken.write_text("#!/bin/sh\necho 'no room on the shelf' >&2\nexit 1\n")
     broken.chmod(0o755)
-    done = run(TRAIN, ARGOSY_CACHE=str(tmp_path), CXX=str(broken))
-    assert done.returncode == 0, done.stderr
-    assert "could not compile Argosy's kernels" in done.stderr
-    assert "no room on the shelf" in done.stderr
+    (said,) = ranks.check(1, train, ARGOSY_CACHE=str(tmp_path), CXX=str(broken))
+    assert "could not compile Argosy's kernels" in said
+    assert "no room on the shelf" in said
     assert not list((tmp_path / "kernels").glob("*.so"))
 
 
@@ -83,5 +79,5 @@ def test_the_kernels_use_the_threads_of_torch() -> None:
         "import torch; from argosy.engine import kernels; kernels.library(); "
         "print({line.split()[-1] for line in open('/proc/self/maps') if 'libgomp' in line})"
     )
-    done = run(code)
-    assert done.stdout.count("libgomp") == 1, done.stdout
+    said = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=240)
+    assert said.count("libgomp") == 1, said

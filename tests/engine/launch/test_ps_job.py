@@ -173,7 +173,8 @@ def test_a_killed_server_comes_back_at_its_endpoint_and_nobody_else_is_started_a
     line = f"restart 1 of 1: server 1 ended with SIGKILL and is started anew at {endpoint}; its log is now "
     assert done.stderr.count("restart") == 1
     assert f"{line}log/serverlog.1.1\n" in done.stderr
-    assert done.stderr.count("ServerFailed: server 1 of 2") == 1
+    failed = r"ServerFailed: server 1 of 2 on \S+ ended with SIGKILL \(pid \d+\); log: log/serverlog.1.1\n"
+    assert len(re.findall(failed, done.stderr)) == done.stderr.count("ServerFailed") == 1
     assert not (fleetrun.directory / "log/serverlog.0.1").exists()
 
 
@@ -207,6 +208,10 @@ def test_a_dropped_worker_does_not_end_the_others_but_the_exit_code_is_1(fleetru
     report = done.stderr[done.stderr.index("WorkerFailed: worker 1 of 2") :]
     assert "raised: ValueError: bad batch" in report
     assert "ended by fleetrun" not in report
+    assert report.endswith(
+        "worker 1 failed, so the exit code is 1; the others went on (--dead_worker=drop)\n"
+    )
+    assert "ABORT" not in done.stderr
 
 
 def test_when_all_workers_are_dropped_the_job_ends(fleetrun: Fleetrun) -> None:

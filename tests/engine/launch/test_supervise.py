@@ -269,7 +269,8 @@ def test_a_failed_job_is_started_anew(fleetrun: Fleetrun) -> None:
     )
     done = fleetrun.run("--nproc_per_node=2", "--max_restarts=3", script)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("RankFailed: rank 1 of 2") == 2
+    failed = r"RankFailed: rank 1 of 2 on \S+ ended with exit code 1 \(pid \d+\); log: log/workerlog.1.1\n"
+    assert len(re.findall(failed, done.stderr)) == 2
     line = "rank 1 failed; its log is now log/workerlog.1.1; the script goes on from its newest checkpoint"
     assert f"restart 1 of 3: {line}" in done.stderr
     assert (

@@ -121,11 +121,12 @@ def test_several_threads_share_the_parameters_and_learn() -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith("argosy-train")]
 
 
-def test_no_thread_means_as_many_as_the_dataset_has_readers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_thread_means_as_many_as_the_dataset_has_readers(
+    capsys: pytest.CaptureFixture[str], two_threads: None
+) -> None:
     exe, _, _ = build_sum()
-    cores = torch.get_num_threads()
     exe.train_from_dataset(dataset=Given(numbers(8), thread_num=2), debug=True)
-    assert torch.get_num_threads() == cores
+    assert torch.get_num_threads() == 2
     said = capsys.readouterr().out.splitlines()
     counts = [[int(n) for n in re.findall(r"(\d+) batches, (\d+) examples", line)[0]] for line in said[:2]]
     assert np.sum(counts, axis=0).tolist() == [8, 32]

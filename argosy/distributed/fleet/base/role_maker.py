@@ -31,7 +31,7 @@ class Role:
     ALL = 4
 
 
-_ROLES = {Role.WORKER: "WORKER", Role.SERVER: "SERVER", Role.HETER_WORKER: "HETER_WORKER"}
+_ROLES = {Role.WORKER: "WORKER", Role.SERVER: "SERVER"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,6 @@ class Place:
     worker_num: int
     workers: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
-    heter_workers: tuple[str, ...] = ()
     distributed: bool = True
     """False for a process that no launcher started."""
 
@@ -81,11 +80,12 @@ class RoleMakerBase:
         return self._place.role == Role.WORKER
 
     def is_server(self) -> bool:
-        """Whether this process serves parameters; as in Paddle, a heter worker counts as one that does."""
-        return self._place.role in (Role.SERVER, Role.HETER_WORKER)
+        """Whether this process serves parameters."""
+        return self._place.role == Role.SERVER
 
     def is_heter_worker(self) -> bool:
-        return self._place.role == Role.HETER_WORKER
+        """False: there are none."""
+        return False
 
     def is_first_worker(self) -> bool:
         return self.is_worker() and self._place.index == 0
@@ -111,7 +111,8 @@ class RoleMakerBase:
         return len(self._place.servers)
 
     def heter_worker_num(self) -> int:
-        return len(self._place.heter_workers)
+        """0: there are none."""
+        return 0
 
     def node_num(self) -> int:
         """Hosts of the workers (of the servers, if the workers have no endpoints)."""
@@ -129,7 +130,8 @@ class RoleMakerBase:
         return list(self._place.servers)
 
     def get_heter_worker_endpoints(self) -> list[str]:
-        return list(self._place.heter_workers)
+        """Empty: there are none."""
+        return []
 
     def to_string(self) -> str:
         found = self._place
@@ -232,7 +234,7 @@ class UserDefinedRoleMaker(RoleMakerBase):
         found = identities.read()
         if (found.rank, found.size) == (self._current_id, num):
             return found
-        if num == 1:
+        if num == 1 or not self._is_collective:  # else they meet on the servers
             return Identity()
         raise ConfigError(
             f"worker {self._current_id} of {num} without worker_endpoints, and the launcher "
@@ -295,7 +297,6 @@ def _server_place(source: Mapping[str, str]) -> Place:
         worker_num=int(num),
         workers=_endpoints_of(source, "PADDLE_TRAINER_ENDPOINTS"),
         servers=servers,
-        heter_workers=_endpoints_of(source, "PADDLE_HETER_TRAINER_IP_PORT_LIST"),
     )
 
 
@@ -316,23 +317,20 @@ def _role_and_index(source: Mapping[str, str], servers: tuple[str, ...]) -> tupl
         _required(source, "PADDLE_TRAINER_ID")
         return Role.WORKER, env.number("PADDLE_TRAINER_ID", source)
     if role == "PSERVER":
-        return Role.SERVER, _index_in(source, servers, "PADDLE_PSERVERS_IP_PORT_LIST")
+        return Role.SERVER, _own_index(source, servers)
     if role == "HETER_TRAINER":
-        name = "PADDLE_HETER_TRAINER_IP_PORT_LIST"
-        return Role.HETER_WORKER, _index_in(source, _endpoints_of(source, name), name)
-    raise ConfigError(
-        f"TRAINING_ROLE={role!r}; use TRAINER, PSERVER or HETER_TRAINER, or start with fleetrun"
-    )
+        raise ConfigError(f"TRAINING_ROLE={role!r}: heter workers are not supported; use TRAINER or PSERVER")
+    raise ConfigError(f"TRAINING_ROLE={role!r}; use TRAINER or PSERVER, or start with fleetrun")
 
 
-def _index_in(source: Mapping[str, str], endpoints: tuple[str, ...], name: str) -> int:
+def _own_index(source: Mapping[str, str], servers: tuple[str, ...]) -> int:
     own = f"{_required(source, 'POD_IP')}:{_required(source, 'PADDLE_PORT')}"
-    if own not in endpoints:
+    if own not in servers:
         raise ConfigError(
-            f"POD_IP and PADDLE_PORT say {own}, which is not in {name}={','.join(endpoints)!r}; "
-            "add it to the list, or start with fleetrun"
+            f"POD_IP and PADDLE_PORT say {own}, which is not in "
+            f"PADDLE_PSERVERS_IP_PORT_LIST={','.join(servers)!r}; add it to the list, or start with fleetrun"
         )
-    return endpoints.index(own)
+    return servers.index(own)
 
 
 def _required(source: Mapping[str, str], name: str) -> str:

@@ -168,6 +168,13 @@ class Client:
         with self._lock:
             self._spread(self._links[reply.server].take(time.monotonic()))
 
+    def forget(self, reply: Reply) -> None:
+        """End a request without its answer."""
+        with self._lock:
+            if not reply.is_over and not self._is_closed:
+                self._links[reply.server].forget(reply)
+                self._spread(True)
+
     def _sleep(self, timeout_s: float) -> None:
         """Wait for news: by polling if nobody does, else for who does. The lock is free meanwhile."""
         if self._is_polled:

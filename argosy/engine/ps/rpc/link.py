@@ -128,6 +128,10 @@ class Link:
             self._ask_about_all()
         self.life = life
 
+    def forget(self, reply: Reply) -> None:
+        """Nobody wants this answer any more."""
+        self._end(reply, RpcError(f"{reply.kind} {reply.id} was given up; wait for what is still wanted"))
+
     def end_all(self, error: RpcError) -> None:
         """No request gets an answer any more."""
         for reply in list(self.pending.values()):

@@ -94,7 +94,10 @@ class Listener:
 
     def serve(self) -> None:
         """Serve in this thread until `stop`; then finish what has been received, and close."""
-        self._thread = threading.get_ident()
+        with self._lock:
+            if self._is_closed:  # stopped before it began
+                return
+            self._thread = threading.get_ident()
         socket, *doors = map(tcp.descriptor, (self._socket, self._gate, self._events))
         descriptors = select.poll()
         for descriptor in (socket, *doors, self._wake):
@@ -120,13 +123,12 @@ class Listener:
 
     def stop(self) -> None:
         """Let `serve` return; callable from any thread."""
-        self.is_stopped = True
-        if self._thread:
-            with self._lock:
-                if not self._is_closed:
-                    os.eventfd_write(self._wake, 1)
-        else:
-            self._close()
+        with self._lock:
+            self.is_stopped = True
+            if not self._thread:
+                self._close()
+            elif not self._is_closed:
+                os.eventfd_write(self._wake, 1)
 
     def alive(self) -> dict[int, float]:
         """Seconds since each trainer was heard."""
@@ -180,9 +182,10 @@ class Listener:
             if header.kind == "again":
                 self._send(route, encode(self._header("unknown", header, {})))
                 return
+            is_repeated = entry is not None
             entry = peer.entries[header.id] = Entry(header.id, route)
             self._kinds[header.kind if handler else "unknown"] += 1
-        request = Request(self, message, entry, handler is not None and handler.repeatable)
+        request = Request(self, message, entry, handler is not None and handler.repeatable, is_repeated)
         if handler is None:
             request.refuse(
                 f"there is no kind of request {header.kind!r}; there are {', '.join(self._handlers)}"
@@ -308,6 +311,11 @@ class Listener:
                         )
                         self._send(entry.route, encode(header))
             self._close()
+            refused, bad = self._counts["refused_connections"], self._counts["bad_frames"]
+        if refused > 1 or bad > 1:  # of which the first was logged, and every hundredth
+            logger.warning(
+                "%s: refused %d connections and %d messages that make no sense", self.endpoint, refused, bad
+            )
 
     def _close(self) -> None:
         if not self._is_closed:

@@ -28,6 +28,9 @@ class Waiter(Protocol):
     def look_for(self, reply: "Reply") -> None:
         """Take what has arrived."""
 
+    def forget(self, reply: "Reply") -> None:
+        """Send it to nobody any more."""
+
 
 class Reply:
     """The answer to one request, or what became of it."""
@@ -60,6 +63,11 @@ class Reply:
             raise self.error
         assert self.answer is not None, f"{self.kind} {self.id} is over without an answer"
         return self.answer
+
+    def forget(self) -> None:
+        """The answer is not wanted any more; a server that is started anew is not asked again."""
+        if not self.is_over:
+            self.client.forget(self)
 
     @property
     def is_over(self) -> bool:

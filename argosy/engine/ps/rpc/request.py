@@ -36,6 +36,7 @@ class Request:
         "_repeatable",
         "client",
         "id",
+        "is_repeated",
         "kind",
         "meta",
         "tensors",
@@ -43,10 +44,14 @@ class Request:
         "who",
     )
 
-    def __init__(self, listener: Mouth, message: Message, entry: Entry, repeatable: bool) -> None:
+    def __init__(
+        self, listener: Mouth, message: Message, entry: Entry, repeatable: bool, is_repeated: bool = False
+    ) -> None:
+        """`is_repeated`: it was answered before, and the answer got lost."""
         header = message.header
         self.client, self.who, self.trainer = header.client, header.who, header.trainer
         self.id, self.kind, self.meta, self.tensors = header.id, header.kind, header.meta, message.tensors
+        self.is_repeated = is_repeated
         self._listener, self._entry, self._repeatable = listener, entry, repeatable
 
     def answer(self, meta: Mapping[str, Any] | None = None, tensors: Sequence[Tensor] = ()) -> None:

@@ -6,6 +6,14 @@ from dataclasses import dataclass, fields
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
 
+_VARIABLES = {
+    "send_threads": "FLAGS_rpc_send_thread_num",
+    "get_threads": "FLAGS_rpc_get_thread_num",
+    "prefetch_threads": "FLAGS_rpc_prefetch_thread_num",
+    "deadline_s": "FLAGS_rpc_deadline, in ms",
+    "max_message_mb": "ARGOSY_PS_MAX_MESSAGE_MB",
+}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -39,7 +47,8 @@ class Settings:
             value = getattr(self, field.name)
             least = 0 if field.name == "retry_times" else 1 if isinstance(value, int) else 1e-3
             if not isinstance(value, bool | str) and not value >= least:
-                raise ConfigError(f"{field.name} = {value!r} is too small; use {least} or more")
+                where = f" ({_VARIABLES[field.name]})" if field.name in _VARIABLES else ""
+                raise ConfigError(f"{field.name} = {value!r}{where} is too small; use {least} or more")
         if self.encrypt and not self.token:
             raise ConfigError("encryption without a job token: the keys are made of it; set ARGOSY_JOB_TOKEN")
 

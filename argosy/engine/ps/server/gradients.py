@@ -49,6 +49,7 @@ class Gradients:
         if self._plan.mode == "sync":
             self._steps.contribute(message.step, request, add)
             return
+        self._steps.check(request)
         for name, gradient in gradients.items():
             self._apply(request.trainer, name, gradient, rates[name])
         self._steps.applied(message.step, request)
@@ -78,6 +79,7 @@ class Gradients:
         if self._plan.mode == "sync":
             self._steps.contribute(message.step, request, add)
             return
+        self._steps.check(request)
         if self._plan.mode == "geo":
             table.add(ids, rows)
         else:

@@ -12,6 +12,7 @@ waits for it.
 
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from argosy.engine.errors import CorruptFileError
+from argosy.engine.errors import CorruptFileError, ProgramError
 from argosy.engine.files import replacing, sync
 from argosy.engine.log import logger
 from argosy.engine.ps.rpc.wire import decode_tensors, encode_tensors
@@ -35,7 +36,7 @@ class Record(msgspec.Struct):
     """One entry of the log; its tensors follow it."""
 
     kind: str
-    """step, left"""
+    """step, left, back, met"""
     meta: dict[str, Any]
     tensors: list[tuple[str, list[int]]]
     sizes: list[int]
@@ -49,7 +50,8 @@ class Journal:
         directory.mkdir(parents=True, exist_ok=True)
         self.tables = directory / "tables"
         self._log: BinaryIO | None = None
-        self.log_bytes = 0
+        self.log_bytes = self.state_bytes = 0
+        self._is_closed = False
         self.manifest: dict[str, Any] | None = self._read_manifest()
 
     def _read_manifest(self) -> dict[str, Any] | None:
@@ -87,6 +89,8 @@ class Journal:
     def append(self, kind: str, meta: dict[str, Any], tensors: list[Tensor]) -> None:
         """Write a record; it survives this process once this returns."""
         assert self.manifest is not None, "the log begins with a snapshot"
+        if self._is_closed:
+            raise ProgramError(f"{self.directory}: the server has ended before this could be written: {kind}")
         if self._log is None:
             self._log = (self.directory / self.manifest["log"]).open("ab", buffering=0)
         described, frames = encode_tensors(tensors)
@@ -95,18 +99,22 @@ class Journal:
         for frame in frames:
             crc = zlib.crc32(frame, crc)
         head = len(header).to_bytes(8, "little") + crc.to_bytes(8, "little")
-        for part in (head + header, *frames):
-            _write_all(self._log, part)
-            self.log_bytes += len(part)
+        good = self._log.seek(0, os.SEEK_END)
+        try:
+            for part in (head + header, *frames):
+                _write_all(self._log, part)
+                self.log_bytes += len(part)
+        except OSError:
+            self._log.truncate(good)  # what follows a half of a record would never be read
+            raise
 
     def snapshot(self, step: int, state: Mapping[str, Tensor], more: dict[str, Any]) -> None:
         """Write everything anew, and begin an empty log; `more` goes into the manifest."""
-        name = f"state.{step}.{(self.manifest or {}).get('number', 0) + 1}"
+        number = (self.manifest or {}).get("number", 0) + 1
         contiguous = {n: t.detach().contiguous().clone() for n, t in state.items()}
-        path = self.directory / f"{name}.safetensors"
+        path = self.directory / f"state.{step}.{number}.safetensors"
         save_file(contiguous or {"empty": torch.empty(0)}, path)
         sync(path)
-        number = (self.manifest or {}).get("number", 0) + 1
         manifest = {"step": step, "number": number, "state": path.name, "log": f"log.{step}.{number}", **more}
         (self.directory / manifest["log"]).write_bytes(b"")
         with replacing(self.directory / _MANIFEST) as file:
@@ -116,11 +124,13 @@ class Journal:
             self._log.close()
             self._log = None
         self.manifest, self.log_bytes = manifest, 0
+        self.state_bytes = sum(value.nbytes for value in contiguous.values())
         for old in self.directory.iterdir():
             if old.is_file() and old.name not in (_MANIFEST, manifest["state"], manifest["log"]):
                 old.unlink()
 
     def close(self) -> None:
+        self._is_closed = True
         if self._log is not None:
             self._log.close()
 

@@ -7,7 +7,7 @@ from argosy.engine.ps.rpc.listener import Request
 
 
 class Members:
-    """Who is alive, has left, or waits elsewhere; guarded by the lock of the steps."""
+    """Who is alive, has left, or waits elsewhere; the service's lock guards what changes together."""
 
     def __init__(self, trainers: int) -> None:
         self.live = set(range(trainers))
@@ -25,35 +25,44 @@ class Members:
         return self.live - self.away.keys()
 
     def greet(self, request: Request) -> bool:
-        """A trainer begins, or is back from a meeting; True if this is a new life of it."""
+        """A trainer begins, begins a step anew, or is back from a meeting; True if it had left."""
         trainer, life = request.trainer, request.client
-        self._greeted[trainer] = request.id
         self.silent.pop(trainer, None)
         if (away := self.away.pop(trainer, None)) is not None and not away.is_answered:
             away.answer()
+        had_left = trainer in self.left
         if trainer not in self.live:
             logger.warning("trainer %d is back", trainer)
             self.live.add(trainer)
             self.left.discard(trainer)
-        is_new = self._lives.get(trainer) != life
-        if is_new and trainer in self._lives:
+        if self._lives.get(trainer, life) != life:
             logger.log(NOTICE, "trainer %d has begun anew (or two processes have this number)", trainer)
-        self._lives[trainer] = life
-        return is_new
+        self._lives[trainer], self._greeted[trainer] = life, request.id
+        return had_left
+
+    def knows(self, request: Request) -> bool:
+        """True if it is not the first word of this life."""
+        return self._lives.get(request.trainer) == request.client
+
+    def is_of_this_life(self, request: Request) -> bool:
+        return self._lives.get(request.trainer, request.client) == request.client
+
+    def is_outdated(self, request: Request) -> bool:
+        """True if it was sent before the last greeting: handlers run beside each other, and it is late."""
+        return request.id < self._greeted.get(request.trainer, 0)
 
     def pause(self, request: Request) -> None:
-        """A trainer waits elsewhere; handlers run beside each other, and it may have been back already."""
-        trainer = request.trainer
+        """A trainer waits elsewhere; or has been back already."""
         self.check(request)
-        if request.id < self._greeted.get(trainer, 0):
+        if self.is_outdated(request):
             request.answer()
         else:
-            self.away[trainer] = request
+            self.away[request.trainer] = request
 
     def check(self, request: Request) -> None:
         """Raise if a message is of a former life of its trainer, or of one that was dropped."""
         trainer = request.trainer
-        if self._lives.get(trainer, request.client) != request.client:
+        if not self.is_of_this_life(request):
             raise ConfigError(f"trainer {trainer} has begun anew; this is a message of its former life")
         if trainer not in self.live:
             raise ConfigError(

@@ -11,7 +11,6 @@ for what the others have already.
 import threading
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
 from argosy.engine.errors import ProgramError
@@ -21,7 +20,8 @@ from argosy.engine.ps.plan import Plan
 from argosy.engine.ps.rpc.client import Client
 from argosy.engine.ps.rpc.listener import Handler, Request
 from argosy.engine.ps.rpc.settings import Settings
-from argosy.engine.ps.server.meetings import Meetings
+from argosy.engine.ps.server.meetings import Found, Meetings, Result
+from argosy.engine.ps.server.members import named
 
 _GROUPS = 1000
 """Norms of one step: more than a program has optimizers."""
@@ -38,7 +38,8 @@ class Norms:
         self._plan, self._number, self._settings, self._is_stopped = plan, number, settings, is_stopped
         self._step = 0
         self._given: list[Tensor] = []
-        self._known: dict[int, Tensor] = {}
+        self.known: dict[int, Tensor] = {}
+        """The last ones, by number."""
         self._meetings = Meetings(lambda key: plan.norms[int(key[0])])
         self._client: Client | None = None
 
@@ -54,8 +55,8 @@ class Norms:
         number = self._step * _GROUPS + group
         if self._given:
             found = self._given.pop(0)
-        elif number in self._known:
-            found = self._known[number]
+        elif number in self.known:
+            found = self.known[number]
         else:
             found = (
                 self._gathered(number, group, part) if self._number == 0 else self._asked(number, group, part)
@@ -64,21 +65,19 @@ class Norms:
         self._remember(number, found)
         return found.clone()
 
-    def state(self) -> dict[str, float]:
-        """What is remembered, for a manifest."""
-        return {str(number): total.item() for number, total in self._known.items()}
-
-    def restore(self, state: dict[str, float]) -> None:
-        self._known = {int(number): torch.tensor(total) for number, total in state.items()}
+    def tell(self) -> None:
+        """Say to servers that wait for which."""
+        for key, request in self._meetings.waiting():
+            request.tell(f"a norm waits for {named(self._meetings.missing(key), 'servers')}")
 
     def close(self) -> None:
         if self._client is not None:
             self._client.close()
 
     def _remember(self, number: int, total: Tensor) -> None:
-        self._known[number] = total
-        while len(self._known) > _REMEMBERED:
-            del self._known[next(iter(self._known))]
+        self.known[number] = total
+        while len(self.known) > _REMEMBERED:
+            del self.known[next(iter(self.known))]
 
     def _asked(self, number: int, group: int, part: Tensor) -> Tensor:
         """On the other servers: from server 0."""
@@ -91,7 +90,7 @@ class Norms:
         arrived = threading.Event()
         found: list[Tensor] = []
 
-        def note(result: list[list[Tensor]]) -> None:
+        def note(result: Result) -> None:
             found.append(_sum(result))
             arrived.set()
 
@@ -100,7 +99,7 @@ class Norms:
             if self._is_stopped():
                 raise ProgramError("the server ends while it waits for the other servers")
             if (known := self._of_others(number)) is not None:
-                return known
+                self._meetings.end((str(group), number), [[known]])
         return found[0]
 
     def _of_others(self, number: int) -> Tensor | None:
@@ -118,19 +117,19 @@ class Norms:
 
     def _total_for(self, request: Request) -> None:
         message = read(messages.Total, request.meta)
-        if message.number in self._known:
-            request.answer({}, [self._known[message.number]])
+        if message.number in self.known:
+            request.answer({}, [self.known[message.number]])
             return
         key = (str(message.group), message.number)
-        answer: Callable[[list[list[Tensor]]], None] = lambda result: request.answer({}, [_sum(result)])  # noqa: E731
-        self._meetings.join(key, message.member, request.tensors, answer)
+        answer: Found = lambda result: request.answer({}, [_sum(result)])  # noqa: E731
+        self._meetings.join(key, message.member, request.tensors, answer, request)
 
     def _known_total(self, request: Request) -> None:
         number = read(messages.KnownTotal, request.meta).number
-        request.answer({}, [self._known[number]] if number in self._known else [])
+        request.answer({}, [self.known[number]] if number in self.known else [])
 
 
-def _sum(brought: list[list[Tensor]]) -> Tensor:
+def _sum(brought: Result) -> Tensor:
     total = brought[0][0].clone()
     for (part,) in brought[1:]:
         total += part

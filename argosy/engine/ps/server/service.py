@@ -4,14 +4,14 @@
              ──▶ Values (pull, pull_rows, …) ◀── Held until the step is done ◀──┘
              ──▶ Gatherings (trainers meet)      Norms (servers add up)      Members (who is alive)
 
-It knows nothing of programs: `Updater` runs the optimizer, a table its own. Handlers run on the listener's pools,
-never on its I/O thread.
+It knows nothing of programs: `Updater` runs the optimizer, a table its own. Handlers run on the listener's pools, all
+but the short ones of servers among themselves, which the I/O thread runs.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from argosy.engine.ps.rpc.settings import Settings
 from argosy.engine.ps.server.gatherings import Gatherings
 from argosy.engine.ps.server.gradients import Gradients
 from argosy.engine.ps.server.held import Held
-from argosy.engine.ps.server.members import Members, named
+from argosy.engine.ps.server.members import Members
 from argosy.engine.ps.server.norms import Norms
 from argosy.engine.ps.server.state import State, Updater
 from argosy.engine.ps.server.steps import Steps
@@ -63,7 +63,10 @@ class Service:
         self.state = State(plan, updater, self.members, self.norms, directory)
         self._held = Held(self._lock, self._is_ready)
         self.steps = Steps(plan.mode, self.members, self._held, self._lock, self.state, self._fail)
-        self._gatherings = Gatherings(self.members)
+        self._gatherings = Gatherings(self.members, self.state)
+        pulled: Pulled = {}
+        self._values = Values(plan, number, self.state, self.steps, self._held, pulled)
+        self._gradients = Gradients(plan, self.state, self.steps, pulled)
         self._failure = ""
         self._failed_at: float | None = None
         self._empty_since: float | None = None
@@ -73,14 +76,10 @@ class Service:
         self.listener = Listener(plan.endpoints[number], settings, self._handlers(), self.on_silent)
 
     def _handlers(self) -> dict[str, Handler]:
-        pulled: Pulled = {}
+        parts = (self._values, self._gradients, self.steps, self.norms, self._gatherings)
         checked = {
             "hello": Handler("get", self._hello),
-            **Values(self.plan, self.number, self.state, self.steps, self._held, pulled).handlers(),
-            **Gradients(self.plan, self.state, self.steps, pulled).handlers(),
-            **self.steps.handlers(),
-            **self.norms.handlers(),
-            **self._gatherings.handlers(),
+            **{kind: handler for part in parts for kind, handler in part.handlers().items()},
         }
         return {
             "ping": Handler("io", lambda request: request.answer()),
@@ -109,7 +108,9 @@ class Service:
         """Serve until all trainers have left, or `stop` is called."""
         if (done := self.state.restore()) is not None:
             self.steps.begin_at(done)
+            self._gatherings.restore()
             self._restored_at = time.monotonic()
+            self._note_empty()
         watcher = threading.Thread(target=self._watch, name="ps-watch", daemon=True)
         watcher.start()
         try:
@@ -118,7 +119,7 @@ class Service:
             self._over.set()
             watcher.join()
             self.norms.close()
-            if not self._failure:
+            if not self._failure and not self.steps.is_applying:
                 self.state.snapshot(self.steps.done)
             self.state.close()
         if self._failure:
@@ -130,32 +131,34 @@ class Service:
     def _watch(self) -> None:
         """Twice a second: who is silent, what is due, whether all is over."""
         while not self._over.wait(_TICK_S):
-            now = time.monotonic()
-            self._look_for_silent(now)
-            if self._is_over(now):
-                self.stop()
-                return
-            if now - self._told >= _TELL_S:
-                self._told = now
-                self._tell()
-            if self.plan.mode != "sync" and now - self._saved >= self._snapshot_s:
-                self._saved = now
-                try:
-                    self.state.snapshot(self.steps.done)
-                except OSError as e:
-                    logger.error("the state could not be written: %s; again in %g s", e, self._snapshot_s)
+            try:
+                self._look_round(time.monotonic())
+            except Exception:  # whoever watches must not die
+                logger.exception("looking after trainers failed")
+
+    def _look_round(self, now: float) -> None:
+        self._look_for_silent(now)
+        if self._is_over(now):
+            self.stop()
+            return
+        if now - self._told >= _TELL_S:
+            self._told = now
+            self._tell()
+        if self.plan.mode != "sync" and now - self._saved >= self._snapshot_s:
+            self._saved = now
+            try:
+                self.state.snapshot(self.steps.done)
+            except Exception as e:  # also safetensors' own, of a full disk
+                logger.error("the state could not be written: %s; again in %g s", e, self._snapshot_s)
 
     def _tell(self) -> None:
         """Say to those who wait for whom."""
         with self._lock:
-            late = f"waits for {named(self.steps.missing())}"
-            for request in self.steps.waiting():
-                request.tell(late)
-            for request in self._held.requests():
-                request.tell(late if self.state.is_initialised else "waits for the first values")
+            self.steps.tell()
             for request in self.members.away.values():
                 request.tell("waits in a meeting")
         self._gatherings.tell()
+        self.norms.tell()
 
     def _is_over(self, now: float) -> bool:
         """True if all trainers have left, and have had time to get the answer: nobody is heard any more."""
@@ -180,16 +183,27 @@ class Service:
         if not 0 <= request.trainer < self.plan.trainers:
             raise ConfigError(f"{request.who}: there are trainers 0 to {self.plan.trainers - 1}")
         with self._lock:
-            is_new = self.members.greet(request)
-            next_step = self.steps.next_of(request.trainer, is_new)
+            is_new = not self.members.knows(request)
+            had_left = self.members.greet(request)
+            next_step = self.steps.next_of(request.trainer)
+        if is_new:
+            self._values.begin(request.trainer)
+        if had_left:
+            self.state.record_back(request.trainer)
         request.answer(messages.meta(messages.Welcome(next_step, self.state.is_initialised)))
 
     def _leave(self, request: Request) -> None:
+        """Written down before it is answered, and the trainer is not waited for before it hears so."""
+        trainer = request.trainer
+        if self.members.is_of_this_life(request):
+            self.members.left.add(trainer)
+            try:
+                self.state.record_left(trainer)
+            except OSError as e:
+                logger.error("that trainer %d has left could not be written down: %s", trainer, e)
+            logger.log(NOTICE, "trainer %d has left after step %d", trainer, self.steps.done)
+            self._without(trainer)
         request.answer()
-        logger.log(NOTICE, "trainer %d has left after step %d", request.trainer, self.steps.done)
-        self.members.left.add(request.trainer)
-        self.state.record_left(request.trainer)
-        self._without(request.trainer)
 
     def on_silent(self, trainer: int) -> None:
         """A trainer has not been heard for long: go on without it, or end the job."""
@@ -211,27 +225,33 @@ class Service:
 
     def _look_for_silent(self, now: float) -> None:
         """Trainers that nobody has started anew, and those that died while this server was away."""
+        heard = self.listener.alive()
         for trainer, since in list(self.members.silent.items()):
-            if now - since > 3 * self.settings.silent_s and self._failed_at is None:
+            if heard.get(trainer, float("inf")) < self.settings.silent_s:
+                self.members.silent.pop(trainer, None)  # it was only stopped for a while
+            elif now - since > 3 * self.settings.silent_s and self._failed_at is None:
                 self.on_silent(trainer)
         if self._restored_at is not None and now - self._restored_at >= self.settings.silent_s:
             self._restored_at = None
-            for trainer in self.members.live - self.listener.alive().keys():
+            for trainer in self.members.live - heard.keys():
                 self.on_silent(trainer)
 
     def _without(self, trainer: int) -> None:
         """Nobody waits for this trainer any more."""
         self.steps.drop(trainer)
         self._gatherings.check()
+        self._note_empty()
+
+    def _note_empty(self) -> None:
         if not self.members.live:
             self._empty_since = time.monotonic()
 
-    def _fail(self, text: str, waiting: Iterable[Request] = ()) -> None:
+    def _fail(self, text: str) -> None:
         """The job cannot go on: tell everybody who waits, and end soon."""
         self._failure, self._failed_at = f"server {self.number}: {text}", time.monotonic()
         logger.error("%s", self._failure)
         with self._lock:
-            everybody = [*waiting, *self.steps.waiting(), *self._held.requests(), *self.members.away.values()]
+            everybody = [*self.steps.requests(), *self.members.away.values()]
         for request in [*everybody, *self._gatherings.requests()]:
             if not request.is_answered:
                 request.refuse(self._failure)

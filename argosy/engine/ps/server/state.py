@@ -14,13 +14,15 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
 from argosy.engine.ps.plan import Plan
 from argosy.engine.ps.server.journal import Journal, Record
+from argosy.engine.ps.server.meetings import Key, Result
 from argosy.engine.ps.server.members import Members
 from argosy.engine.ps.server.norms import Norms
 from argosy.engine.ps.server.rounds import Update
 from argosy.engine.ps.table.table import SparseTable
 
 _LOG_BYTES = 64 << 20
-_KEPT = "@kept@"
+_KEPT, _NORM, _MET = "@kept@", "@norm@", "@met@"
+"""What begins the names of values in a snapshot that are no variables of the program."""
 
 
 class Updater(Protocol):
@@ -58,6 +60,8 @@ class State:
         self.is_initialised = not plan.initialised_by_trainer
         self.kept: dict[str, Tensor] = {}
         """Values that every trainer has for itself, for all to begin with."""
+        self.met: tuple[Key, Result] | None = None
+        """The last meeting that is over."""
         self._members, self._norms = members, norms
         self._journal = Journal(directory) if directory else None
         self._lock = threading.Lock()
@@ -89,8 +93,9 @@ class State:
             raise ConfigError(f"this server has no table {name!r}; it has {sorted(self.tables) or 'none'}")
         return self.tables[name]
 
-    def initialise(self, values: Mapping[str, Tensor]) -> None:
-        """The blocks get their first values."""
+    def initialise(self, values: Mapping[str, Tensor], kept: dict[str, Tensor]) -> None:
+        """The blocks get their first values; `kept`: what trainers begin with."""
+        self.kept = kept
         for name, block in self.blocks(values).items():
             block.copy_(values[name].view_as(block))
         self.updater.initialised()
@@ -118,16 +123,27 @@ class State:
         rows = [tensor for pair in update.rows.values() for tensor in pair]
         with self._lock:
             self._journal.append("step", meta, [*update.gradients.values(), *rows, *self._norms.of_step])
-            size = sum(t.nbytes for t in self.updater.state().values())
-            is_long = self._journal.log_bytes > max(_LOG_BYTES, 4 * size)
+            is_long = self._journal.log_bytes > max(_LOG_BYTES, 4 * self._journal.state_bytes)
         if is_long:
             self.snapshot(update.step)
 
     def record_left(self, trainer: int) -> None:
         """Write down that a trainer is done."""
+        self._append("left", {"trainer": trainer}, [])
+
+    def record_back(self, trainer: int) -> None:
+        """Write down that a trainer that was done is there again."""
+        self._append("back", {"trainer": trainer}, [])
+
+    def record_met(self, key: Key, result: Result) -> None:
+        """Write down what a meeting gives before anybody gets it: all must get the same, or all nothing."""
+        self.met = (key, result)
+        self._append("met", _described(key, result), [tensor for tensors in result for tensor in tensors])
+
+    def _append(self, kind: str, meta: dict[str, Any], tensors: list[Tensor]) -> None:
         with self._lock:
             if self._journal is not None and self._journal.manifest is not None:
-                self._journal.append("left", {"trainer": trainer}, [])
+                self._journal.append(kind, meta, tensors)
 
     def snapshot(self, step: int) -> None:
         """Write everything, if there is a place for it. Under async what comes meanwhile may be in it or not."""
@@ -140,8 +156,15 @@ class State:
                 path.mkdir(parents=True, exist_ok=True)
                 table.snapshot(path)
                 tables[name] = table.state()
-            state = {**self.updater.state(), **{f"{_KEPT}{n}": t for n, t in self.kept.items()}}
-            more = {"tables": tables, "left": sorted(self._members.left), "totals": self._norms.state()}
+            met = [tensor for tensors in self.met[1] for tensor in tensors] if self.met else []
+            state = {
+                **self.updater.state(),
+                **{f"{_KEPT}{name}": value for name, value in self.kept.items()},
+                **{f"{_NORM}{number}": norm for number, norm in self._norms.known.items()},
+                **{f"{_MET}{place}": tensor for place, tensor in enumerate(met)},
+            }
+            met_key = _described(*self.met) if self.met else None
+            more = {"tables": tables, "left": sorted(self._members.left), "met": met_key}
             self._journal.snapshot(step, state, more)
 
     def restore(self) -> int | None:
@@ -150,21 +173,29 @@ class State:
             self.snapshot(0)
             return None
         manifest, state = self._journal.manifest, self._journal.state()
-        self.kept = {n.removeprefix(_KEPT): t for n, t in state.items() if n.startswith(_KEPT)}
-        self.updater.load({n: t for n, t in state.items() if not n.startswith(_KEPT)})
+        self.kept = _taken(state, _KEPT)
+        self._norms.known = {int(number): norm for number, norm in _taken(state, _NORM).items()}
+        met = _taken(state, _MET)
+        if manifest["met"]:
+            self.met = _met(manifest["met"], [met[str(place)] for place in range(len(met))])
+        self.updater.load(state)
         for name, table in self.tables.items():
             table.restore(self._journal.tables / table.spec.file_name, manifest["tables"].get(name, []))
-        self._norms.restore(manifest["totals"])
         self._members.left = set(manifest["left"])
         self.is_initialised = True
         step, records = int(manifest["step"]), 0
         for record, tensors in self._journal.records():
             records += 1
-            if record.kind == "left":
-                self._members.left.add(record.meta["trainer"])
-            else:
-                self.apply(_update(record, tensors))
-                step = record.meta["step"]
+            match record.kind:
+                case "left":
+                    self._members.left.add(record.meta["trainer"])
+                case "back":
+                    self._members.left.discard(record.meta["trainer"])
+                case "met":
+                    self.met = _met(record.meta, tensors)
+                case _:
+                    self.apply(_update(record, tensors))
+                    step = record.meta["step"]
         self._members.live -= self._members.left
         logger.warning(
             "going on after step %d: snapshot of step %d and %d records", step, manifest["step"], records
@@ -189,3 +220,20 @@ def _update(record: Record, tensors: list[Tensor]) -> Update:
     norms = rest[2 * len(tables) :]
     by_block = dict(zip(blocks, gradients, strict=True))
     return Update(meta["step"], by_block, meta["rates"], rows, meta["row_rates"], norms)
+
+
+def _described(key: Key, result: Result) -> dict[str, Any]:
+    return {"name": key[0], "number": key[1], "counts": [len(tensors) for tensors in result]}
+
+
+def _met(described: dict[str, Any], tensors: list[Tensor]) -> tuple[Key, Result]:
+    """What `_described` tells, and its tensors, as they were."""
+    rest = iter(tensors)
+    result = [[next(rest) for _ in range(count)] for count in described["counts"]]
+    return (described["name"], described["number"]), result
+
+
+def _taken(state: dict[str, Tensor], beginning: str) -> dict[str, Tensor]:
+    """Take the values out whose names begin so; gives them without it."""
+    names = [name for name in state if name.startswith(beginning)]
+    return {name.removeprefix(beginning): state.pop(name) for name in names}

@@ -18,11 +18,11 @@ from argosy.engine.ps import messages
 from argosy.engine.ps.messages import read
 from argosy.engine.ps.rpc.listener import Handler, Request
 from argosy.engine.ps.server.held import Handle, Held
-from argosy.engine.ps.server.members import Members
+from argosy.engine.ps.server.members import Members, named
 from argosy.engine.ps.server.rounds import Contribution, Round
 from argosy.engine.ps.server.state import State
 
-Failed = Callable[[str, list[Request]], None]
+Failed = Callable[[str], None]
 
 
 class Steps:
@@ -37,13 +37,14 @@ class Steps:
         state: State,
         failed: Failed,
     ) -> None:
-        """`failed` is told why a step cannot be done, and who waits for it."""
+        """`failed` is told why a step cannot be done."""
         self.done = 0
         """sync and half_async: steps of all trainers together; async: the sum over the trainers."""
         self._mode, self._members, self._held, self._lock = mode, members, held, lock
         self._state, self._failed = state, failed
         self._round = Round(1)
-        self._is_applying = False
+        self._applied: Round | None = None
+        """The one whose update runs."""
 
     def handlers(self) -> dict[str, Handler]:
         return {"barrier": Handler("send", self._barrier), "pause": Handler("send", self._pause)}
@@ -52,24 +53,39 @@ class Steps:
         """So many steps have been done, in a former life of this server."""
         self.done, self._round = done, Round(done + 1)
 
-    def next_of(self, trainer: int, is_new_life: bool) -> int:
-        """The step that a trainer is to send next; a new life of it does anew what the former has not completed."""
+    def next_of(self, trainer: int) -> int:
+        """The step that a trainer is to send next: anew what it has not completed, maybe in a former life."""
         if self._mode not in ("sync", "half_async"):
             return 1
-        if is_new_life:
-            self._round.forget(trainer)
+        self._round.forget(trainer)
         return self._round.step + (1 if self._round.has_all_of(trainer) else 0)
 
     def contribute(self, step: int, request: Request, add: Callable[[Contribution], None]) -> None:
         """Add to what a trainer has sent of a step; the request is answered when the step is done."""
         with self._lock:
             self._members.check(request)
+            if self._members.is_outdated(request):  # the trainer has begun the step anew
+                request.answer()
+                return
             if self._is_elsewhere(step, request, lambda held: self.contribute(step, held, add)):
                 return
+            overtaken = self._skip_to(step)
             mine = self._round.of(request.trainer, request.client)
             add(mine)
             mine.waiting.append(request)
+        for one in overtaken:
+            one.answer({"steps": self.done})
+        if overtaken:
+            self._held.release()
         self.advance()
+
+    def _skip_to(self, step: int) -> list[Request]:
+        """half_async: a snapshot may be older than what trainers have done; gives the requests of the round before."""
+        if step == self._round.step:
+            return []
+        overtaken = [*self._round.waiting(), *self._held.requests()]
+        self.begin_at(step - 1)
+        return [request for request in overtaken if not request.is_answered]
 
     def _is_elsewhere(self, step: int, request: Request, handle: Handle) -> bool:
         """True: the step is not the one under way, and the message has been dealt with."""
@@ -82,10 +98,9 @@ class Steps:
             return False
         elif step == current + 1 and self._round.has_all_of(
             request.trainer
-        ):  # started anew after it had sent all
+        ):  # begun anew after it had sent all
             self._held.when(current, request, handle)
-        elif self._mode == "half_async":  # a snapshot is older than what trainers have done
-            self.begin_at(step - 1)
+        elif self._mode == "half_async":
             return False
         else:
             raise ConfigError(
@@ -101,6 +116,11 @@ class Steps:
             mine.wanted = message.pushes
 
         self.contribute(message.step, request, note)
+
+    def check(self, request: Request) -> None:
+        """Raise if a gradient must not be applied."""
+        if self._mode == "half_async":
+            self._members.check(request)
 
     def applied(self, step: int, request: Request) -> None:
         """A push was applied at once: answer it; under half_async when the step of all trainers is done."""
@@ -137,10 +157,10 @@ class Steps:
         """Do the step if everybody has sent all of it; to be called without the lock."""
         while True:
             with self._lock:
-                if self._is_applying or not self._round.is_ready(self._members.waited_for()):
+                if self._applied is not None or not self._round.is_ready(self._members.waited_for()):
                     return
                 finished, self._round = self._round, Round(self._round.step + 1)
-                self._is_applying = True
+                self._applied = finished
             try:
                 if self._mode == "sync":
                     update = finished.update()
@@ -148,17 +168,29 @@ class Steps:
                     self._state.record(update)
             except Exception as e:
                 logger.exception("step %d failed", finished.step)
-                self._failed(f"step {finished.step} failed: {type(e).__name__}: {e}", finished.waiting())
+                self._failed(f"step {finished.step} failed: {type(e).__name__}: {e}")
                 return
             with self._lock:
-                self._is_applying, self.done = False, finished.step
+                self._applied, self.done = None, max(self.done, finished.step)
             for request in finished.waiting():
                 request.answer({"steps": self.done})
             self._held.release()
 
-    def missing(self) -> list[int]:
-        """Whom the step under way waits for."""
-        return self._round.missing(self._members.waited_for())
+    @property
+    def is_applying(self) -> bool:
+        """True while an update runs."""
+        return self._applied is not None
 
-    def waiting(self) -> list[Request]:
-        return self._round.waiting()
+    def tell(self) -> None:
+        """Say to those who wait for whom, or for what."""
+        late = f"waits for {named(self._round.missing(self._members.waited_for()))}"
+        for request in [*self._round.waiting(), *self._held.requests()]:
+            request.tell(late if self._state.is_initialised else "waits for the first values")
+        if self._applied is not None:
+            for request in self._applied.waiting():
+                request.tell(f"step {self._applied.step} is being done")
+
+    def requests(self) -> list[Request]:
+        """Of all who wait."""
+        under_way = self._applied.waiting() if self._applied is not None else []
+        return [*under_way, *self._round.waiting(), *self._held.requests()]

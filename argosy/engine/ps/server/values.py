@@ -12,7 +12,7 @@ from argosy.engine.ps import messages
 from argosy.engine.ps.messages import read
 from argosy.engine.ps.plan import Plan
 from argosy.engine.ps.rpc.listener import Handler, Request
-from argosy.engine.ps.server.held import Held
+from argosy.engine.ps.server.held import Handle, Held
 from argosy.engine.ps.server.state import State
 from argosy.engine.ps.server.steps import Steps
 
@@ -43,24 +43,22 @@ class Values:
             "pull_changes": Handler("get", self._pull_changes),
             "state": Handler("get", self._answer_state, repeatable=True),
             "save": Handler("get", self._save),
-            "keep": Handler("get", self._keep),
             "kept": Handler("get", self._answer_kept, repeatable=True),
         }
+
+    def begin(self, trainer: int) -> None:
+        """geo: a trainer begins, without rows; what changes from now on is news to it."""
+        for name, table in self._state.tables.items():
+            self._marks[trainer, name] = table.clock()
 
     def _initialise(self, request: Request) -> None:
         message = read(messages.Initialise, request.meta)
         with self._lock:
             if not self._state.is_initialised:
-                self._state.initialise(dict(zip(message.blocks, request.tensors, strict=True)))
+                values = dict(zip([*message.blocks, *message.kept], request.tensors, strict=True))
+                kept = {name: values.pop(name).clone() for name in message.kept}
+                self._state.initialise(values, kept)
         self._held.release()
-        request.answer()
-
-    def _keep(self, request: Request) -> None:
-        message = read(messages.Keep, request.meta)
-        with self._lock:
-            if not self._state.is_initialised:
-                copies = [tensor.clone() for tensor in request.tensors]
-                self._state.kept = dict(zip(message.names, copies, strict=True))
         request.answer()
 
     def _answer_kept(self, request: Request) -> None:
@@ -75,8 +73,13 @@ class Values:
     def _pull(self, request: Request) -> None:
         message = read(messages.Pull, request.meta)
         self._state.blocks(message.blocks)  # wrong names are told now
-        self._steps.count(message.steps)
-        self._held.when(message.after, request, lambda held: self._answer_blocks(held, message.blocks))
+        if not request.is_repeated:
+            self._steps.count(message.steps)
+        self._when(message.after, request, lambda held: self._answer_blocks(held, message.blocks))
+
+    def _when(self, after: int, request: Request, answer: Handle) -> None:
+        """Answer once a step is done; only under sync does it matter which, else it is enough that there are values."""
+        self._held.when(after if self._plan.mode == "sync" else 0, request, answer)
 
     def _answer_blocks(self, request: Request, blocks: list[str]) -> None:
         found = [value.detach() for value in self._state.blocks(blocks).values()]
@@ -90,9 +93,7 @@ class Values:
     def _pull_rows(self, request: Request) -> None:
         message = read(messages.PullRows, request.meta)
         table, (ids,) = self._state.table(message.table), request.tensors
-        self._held.when(
-            message.after, request, lambda held: held.answer({}, [table.pull(ids, message.create)])
-        )
+        self._when(message.after, request, lambda held: held.answer({}, [table.pull(ids, message.create)]))
 
     def _pull_changes(self, request: Request) -> None:
         message = read(messages.PullChanges, request.meta)

@@ -89,6 +89,11 @@ class SparseTable:
         ids, order = torch.sort(ids)
         return ids, records[order, : self.spec.dim], clock
 
+    def clock(self) -> int:
+        """The mark of now, for `changed_since`."""
+        with self._lock:
+            return self._store.clock
+
     def contains(self, ids: Tensor) -> Tensor:
         """Which of these ids, which may repeat, have a row; the padding counts as having one. bool [n]"""
         ids = self._checked_ids(ids)

@@ -52,13 +52,18 @@ class Blocks:
         self._connection, self._plan = connection, connection.plan
         self._under_way = PerThread(_UnderWay)
 
-    def initialise(self, values: Mapping[str, Tensor]) -> None:
-        """Give the servers the first values of the dense variables; those that have values keep them."""
+    def initialise(self, values: Mapping[str, Tensor], kept: Mapping[str, Tensor] | None = None) -> None:
+        """Give the servers the first values of the dense variables; those that have values keep them.
+
+        `kept`: what all trainers begin with and no server trains; server 0 keeps it.
+        """
+        own = {name: value.detach().contiguous() for name, value in (kept or {}).items()}
         for server in self._connection.servers:
             blocks = list(self._plan.blocks_of(server))
             parts = [_part(values[v.name].detach(), b).contiguous() for v, b in blocks]
-            message = messages.Initialise([b.name for _, b in blocks])
-            self._connection.start(server, message, parts).wait("first values")
+            message = messages.Initialise([b.name for _, b in blocks], [] if server else list(own))
+            tensors = [*parts, *([] if server else own.values())]
+            self._connection.start(server, message, tensors).wait("first values")
         self._connection.is_initialised = True
 
     def send(
@@ -134,8 +139,26 @@ class Blocks:
         wants = self._under_way.mine.wants
         wants += [_Want(*one) for one in zip(parts, blocks, servers, strict=True)]
 
+    @property
+    def is_amid_step(self) -> bool:
+        """True if a step was begun and not ended: an error has broken it off."""
+        mine, sent = self._under_way.mine, self._connection.sent
+        return bool(mine.wants or sent.replies or sent.pushes or any(mine.packed.values()))
+
+    def forget_step(self) -> None:
+        """The step that was broken off counts for nothing."""
+        mine = self._under_way.mine
+        mine.wants, mine.packed = [], defaultdict(list)
+        mine.bytes.clear()
+        self._connection.forget_sent()
+
     def fetch(self) -> None:
-        """Return when the step is done and all that is wanted has come."""
+        """Return when the step is done and all that is wanted has come; async: in every n-th step."""
+        if self._plan.mode == "async" and self._connection.sent.steps % self._plan.pull_every:
+            self._under_way.mine.wants = []
+        self._fetch()
+
+    def _fetch(self) -> None:
         connection, mine = self._connection, self._under_way.mine
         wants, mine.wants = mine.wants, []
         done = (
@@ -143,10 +166,8 @@ class Blocks:
             if connection.sent.replies and connection.is_in_step
             else connection.next_step - 1
         )
-        if self._plan.mode == "async":
+        if self._plan.mode != "sync":
             connection.settle()  # servers handle pulls beside pushes: a pull would overtake one's own push
-            if connection.sent.steps % self._plan.pull_every:
-                wants = []
         pulls = self._pull(wants, max(done, 0))
         connection.settle()
         for group, reply in pulls:
@@ -160,7 +181,7 @@ class Blocks:
         for variable in self._plan.dense:
             names = [block.name for block in variable.blocks]
             self.want(values[variable.name], names, variable.rows, [b.server for b in variable.blocks])
-        self.fetch()
+        self._fetch()
 
     def _pull(self, wants: list[_Want], after: int) -> list[tuple[list[_Want], Reply]]:
         groups: dict[int, list[_Want]] = defaultdict(list)

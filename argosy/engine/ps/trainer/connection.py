@@ -94,6 +94,12 @@ class Connection:
         self.sent.pushes[server] += 1
         self.sent.replies.append((what, self.start(server, message, tensors)))
 
+    def forget_sent(self) -> None:
+        """What this thread has sent of a step that it has broken off counts for nothing."""
+        for _, reply in self.sent.replies:
+            reply.forget()
+        self.sent.replies, self.sent.pushes = [], Counter()
+
     def settle(self) -> None:
         """Return when all that this thread has sent is answered."""
         replies, self.sent.replies = self.sent.replies, []

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine.ps import messages
+from argosy.engine.ps.rpc.reply import Answer
 from argosy.engine.ps.trainer.connection import Connection, Tensors
 
 _REDUCERS: dict[str, Callable[[Tensor, int], Tensor]] = {
@@ -47,25 +48,29 @@ class TrainerGroup:
 
     def exchange(self, parts: Sequence[bytes]) -> list[bytes]:
         """Part i goes to trainer i; gives what each had for this one. All trainers call it together."""
-        box = f"exchange {self._number('exchange')}"
-        servers = len(self._connection.servers)
-        replies = [
-            self._connection.start(to % servers, messages.Post(box, to), [_tensor(part)])
+        number, servers = self._number("exchange"), len(self._connection.servers)
+        posts = [
+            self._connection.start(to % servers, messages.Post(number, to), [_tensor(part)])
             for to, part in enumerate(parts)
         ]
-        for reply in replies:
-            reply.wait(box)
         with self._away():
-            found = self._connection.start(self.rank % servers, messages.Take(box)).wait(box)
+            take = self._connection.start(self.rank % servers, messages.Take(number))
+            found = take.wait(f"exchange {number}")
+            self._join("exchanged")
+        for post in posts:  # all have what is theirs
+            post.forget()
         return [tensor.numpy().tobytes() for tensor in found.tensors]
 
     def _meet(self, name: str, tensors: Tensors = ()) -> list[list[Tensor]]:
         """Give tensors, get those of every trainer, in order. All trainers must call it, in the same order."""
-        message = messages.Meet(name, self._number(name))
         with self._away():
-            answer = self._connection.start(0, message, [t.contiguous() for t in tensors]).wait(name)
+            answer = self._join(name, tensors)
         parts = iter(answer.tensors)
         return [[next(parts).clone() for _ in range(count)] for count in answer.meta["counts"]]
+
+    def _join(self, name: str, tensors: Tensors = ()) -> Answer:
+        message = messages.Meet(name, self._number(name))
+        return self._connection.start(0, message, [t.contiguous() for t in tensors]).wait(name)
 
     def _number(self, name: str) -> int:
         self._met[name] += 1
@@ -82,6 +87,7 @@ class TrainerGroup:
         self._connection.greet()
         for reply in replies:
             reply.wait("the end of a meeting")
+        self._join("back")  # who is back early must not do a step while the others are still away
 
 
 def _tensor(data: bytes) -> Tensor:

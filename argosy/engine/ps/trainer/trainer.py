@@ -7,8 +7,6 @@ Group     trainers that meet                                 ─┘
 """
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Mapping
-
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError, ProgramError
@@ -35,13 +33,15 @@ class Trainer:
         self.lookups = Lookups(self.connection, self.rows, self.geo)
         self.group = TrainerGroup(self.connection)
 
-    def keep(self, values: Mapping[str, Tensor]) -> None:
-        """Leave values on server 0 that all trainers begin with."""
-        tensors = [value.detach().contiguous() for value in values.values()]
-        self.connection.start(0, messages.Keep(list(values)), tensors).wait("first values")
+    def begin_step(self) -> None:
+        """Before each run: if an error has broken the last one off, its step is begun anew."""
+        if self.blocks.is_amid_step:
+            self.blocks.forget_step()
+            if self.connection.is_in_step:
+                self.connection.greet()
 
     def kept(self) -> dict[str, Tensor]:
-        """What was kept."""
+        """What all trainers begin with, besides what the servers train."""
         answer = self.connection.start(0, messages.Kept()).wait("the first values")
         return {name: t.clone() for name, t in zip(answer.meta["names"], answer.tensors, strict=True)}
 
@@ -57,9 +57,14 @@ class Trainer:
 
     def leave(self) -> None:
         """Tell the servers that this trainer is done, and close."""
-        self.send_rest()
-        self.connection.all(messages.Leave(), "leaving")
-        self.close()
+        try:
+            if self.connection.is_in_step:
+                self.blocks.forget_step()  # nobody will complete it
+            else:
+                self.send_rest()
+            self.connection.all(messages.Leave(), "leaving")
+        finally:
+            self.close()
 
     def close(self) -> None:
         self.connection.client.close()

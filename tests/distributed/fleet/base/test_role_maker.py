@@ -124,12 +124,11 @@ def test_a_server_is_found_by_its_address(environ: pytest.MonkeyPatch) -> None:
     assert role.identity() == Identity()
 
 
-def test_a_heter_worker_counts_as_a_server_too(environ: pytest.MonkeyPatch) -> None:
-    put(environ, SERVER | {"TRAINING_ROLE": "HETER_TRAINER"})
-    put(environ, {"PADDLE_HETER_TRAINER_IP_PORT_LIST": "10.0.0.2:7000"})
+def test_there_are_no_heter_workers(environ: pytest.MonkeyPatch) -> None:
+    put(environ, SERVER)
     role = PaddleCloudRoleMaker()
-    assert (role._is_heter_worker(), role._is_server(), role._role_id()) == (True, True, 0)
-    assert role._heter_worker_num() == 1
+    assert (role._is_heter_worker(), role._heter_worker_num()) == (False, 0)
+    assert role._get_heter_worker_endpoints() == []
 
 
 @pytest.mark.parametrize(
@@ -140,7 +139,8 @@ def test_a_heter_worker_counts_as_a_server_too(environ: pytest.MonkeyPatch) -> N
         (TRAINER, "PADDLE_TRAINER_ID", "PADDLE_TRAINER_ID is not set"),
         (SERVER, "POD_IP", "POD_IP is not set"),
         (SERVER, "PADDLE_PORT", "PADDLE_PORT is not set"),
-        (TRAINER | {"TRAINING_ROLE": "BOSS"}, "", "TRAINING_ROLE='BOSS'; use TRAINER, PSERVER"),
+        (TRAINER | {"TRAINING_ROLE": "WORKER"}, "", "TRAINING_ROLE='WORKER'; use TRAINER or PSERVER, or"),
+        (SERVER | {"TRAINING_ROLE": "HETER_TRAINER"}, "", "heter workers are not supported; use TRAINER or"),
         (TRAINER | {"PADDLE_TRAINER_ID": "3"}, "", "PADDLE_TRAINER_ID=3 of PADDLE_TRAINERS_NUM=3"),
         (TRAINER | {"PADDLE_TRAINERS_NUM": "many"}, "", "PADDLE_TRAINERS_NUM='many'"),
         (SERVER | {"PADDLE_PORT": "7001"}, "", "10.0.0.2:7001, which is not in PADDLE_PSERVERS_IP_PORT_LIST"),
@@ -173,6 +173,14 @@ def test_a_user_defined_server(environ: pytest.MonkeyPatch) -> None:
         2,
         2,
     )
+
+
+def test_a_user_defined_worker_with_servers_needs_no_endpoints_of_workers(
+    environ: pytest.MonkeyPatch,
+) -> None:
+    role = UserDefinedRoleMaker(current_id=1, role=Role.WORKER, worker_num=2, server_endpoints=SERVERS)
+    assert (role._is_worker(), role._worker_index(), role._worker_num()) == (True, 1, 2)
+    assert (role.identity(), role._get_trainer_endpoints()) == (Identity(), [])
 
 
 @pytest.mark.parametrize(

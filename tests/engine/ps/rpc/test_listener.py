@@ -157,6 +157,7 @@ def test_random_frames_with_the_token_are_counted_and_logged_now_and_then(
         refusal = wire.decode(strange.recv_multipart(), wire.Limits()).header
         assert (refusal.kind, refusal.id) == ("refuse", 1)
     assert caplog.text.count("that makes no sense") == 2
+    assert caplog.text.count(f"{listener.endpoint}: refused 0 connections and 151 messages") == 1
 
 
 def test_a_message_over_the_limit_ends_its_connection_only() -> None:

@@ -35,11 +35,20 @@ def test_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
-def test_no_threads_and_no_time_are_refused() -> None:
-    with pytest.raises(ConfigError, match="send_threads = 0 is too small; use 1 or more"):
-        Settings(send_threads=0)
-    with pytest.raises(ConfigError, match="deadline_s = 0.0 is too small"):
+@pytest.mark.parametrize(
+    "flag", ["FLAGS_rpc_send_thread_num", "FLAGS_rpc_get_thread_num", "FLAGS_rpc_prefetch_thread_num"]
+)
+def test_no_threads_are_refused(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(flag, "0")
+    with pytest.raises(ConfigError, match=rf"_threads = 0 \({flag}\) is too small; use 1 or more"):
+        Settings.from_env()
+
+
+def test_no_time_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"deadline_s = 0.0 \(FLAGS_rpc_deadline, in ms\) is too small"):
         Settings(deadline_s=0.0)
+    with pytest.raises(ConfigError, match=r"retry_s = 0.0 is too small"):
+        Settings(retry_s=0.0)
 
 
 def test_encryption_needs_a_token() -> None:

@@ -73,8 +73,17 @@ class Training:
                 assert (w == self.acknowledged[number]).all(), (
                     f"{w[0]} after {self.acknowledged[number]} steps"
                 )
+                self._meet(trainer, self.acknowledged[number])
         except Exception as e:
             self.errors.append(e)
+
+    def _meet(self, trainer: Trainer, steps: int) -> None:
+        """Kills hit meetings and exchanges, too."""
+        if steps % 3 == 0:
+            assert trainer.group.all_gather_bytes(b"%d" % steps, "steps") == [b"%d" % steps] * 2
+        if steps % 5 == 0:
+            found = trainer.group.exchange([b"%d to %d" % (trainer.number, to) for to in (0, 1)])
+            assert found == [b"%d to %d" % (sender, trainer.number) for sender in (0, 1)]
 
     def end(self) -> tuple[int, float, float]:
         """Steps, an element and a row, when all trainers have done as many steps."""

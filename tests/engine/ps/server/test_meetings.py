@@ -3,13 +3,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 import torch
-from torch import Tensor
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ps.server import meetings
-from argosy.engine.ps.server.meetings import Meetings
-
-Result = list[list[Tensor]]
+from argosy.engine.ps.server.meetings import Meetings, Result
 
 
 def met(members: Meetings, name: str, number: int, who: int, found: list[Result], size: int = 1) -> None:
@@ -58,3 +55,19 @@ def test_what_is_kept_of_results_is_bounded_and_who_asks_for_more_is_told(
     assert len(group._done) == 2
     with pytest.raises(ConfigError, match=r"large: this meeting, number 3, is over.*start it anew"):
         met(group, "large", 3, 0, found)
+
+
+def test_a_result_is_written_down_before_anybody_gets_it() -> None:
+    happened: list[str] = []
+    group = Meetings(lambda _: {0, 1}, lambda key, result: happened.append(f"{key[0]} {len(result)}"))
+    for who in (0, 1):
+        group.join(("sum", 0), who, [torch.zeros(1)], lambda _: happened.append("got"))
+    assert happened == ["sum 2", "got", "got"]
+
+
+def test_a_meeting_can_be_ended_with_a_result_from_elsewhere() -> None:
+    group, found = Meetings(lambda _: {0, 1}), list[Result]()
+    met(group, "norm", 7, 0, found)
+    group.end(("norm", 7), [[torch.tensor(5.0)]])
+    met(group, "norm", 7, 1, found)
+    assert [one[0][0].item() for one in found] == [5.0, 5.0]
