@@ -134,16 +134,22 @@ def _be_part(case: dict[str, Any], path: str) -> None:
     if rank >= trainers:
         server, first = t.get_pserver_programs(endpoints[rank - trainers])
         exe.run(first)
+        if "load" in case:
+            fluid.io.load_persistables(exe, case["load"], server)
         exe.run(server)
         while not all(Path(f"{path}.{trainer}.gone").exists() for trainer in range(trainers)):
             time.sleep(0.05)
         return
     main = t.get_trainer_program()
     exe.run(startup)
-    for step in range(case["steps"]):
+    if "load" in case:
+        fluid.io.load_persistables(exe, case["load"], main)
+    for step in range(case.get("first", 0), case["steps"]):
         exe.run(main, feed=batch(step, case, rank, trainers), fetch_list=[loss])
         if schedule is not None:
             schedule.step()
+    if "save" in case and rank == 0:
+        fluid.io.save_persistables(exe, case["save"], main)
     found = {p.name: global_scope().get(p.name).numpy().copy() for p in main.all_parameters()}
     if case.get("table"):
         found["table"] = current().rows.ask("table", torch.arange(50), create=False).wait().numpy()

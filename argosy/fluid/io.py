@@ -103,6 +103,12 @@ def save_params(
     executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
 ) -> None:
     """Write the parameters alone; a batch_norm's statistics, parameters in Paddle, are persistables here."""
+    program = default_main_program() if main_program is None else main_program
+    if program.remote is not None and program.remote[0].tables:
+        raise ConfigError(
+            f"the table {program.remote[0].tables[0].name!r} lies on the servers, and would be missing; use "
+            "save_persistables, which lets each server write its part"
+        )
     save_vars(executor, dirname, main_program, predicate=_is_parameter, filename=filename)
 
 
@@ -132,7 +138,21 @@ def save_persistables(
 def load_persistables(
     executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
 ) -> None:
-    """Read all that the program needs in the scope."""
+    """Read all that the program needs in the scope.
+
+    Of a transpiled job each server reads its part, of a file that any number of servers wrote, before it serves
+    (`main_program` is its own program); a trainer reads what it has for itself.
+    """
+    program = default_main_program() if main_program is None else main_program
+    path = Path(dirname, filename or VARS_FILE)
+    if program.serving is not None or program.remote is not None:
+        from argosy.distributed.ps import saving  # it imports fluid
+
+        if program.serving is not None:
+            saving.load_on_server(program, path)
+        else:
+            saving.load_on_trainer(trainer.current(), program, path)
+        return
     load_vars(executor, dirname, main_program, filename=filename)
 
 

@@ -43,9 +43,9 @@ def losses(log_dir: Path, *words: str, workers: int = 2) -> list[list[float]]:
 
 @pytest.mark.parametrize("words", [["--mode", "sync"], ["--mode", "async", "--dc_asgd"]])
 def test_two_trainers_learn_digits(tmp_path: Path, words: list[str]) -> None:
-    for one in losses(tmp_path, *words, "--max_steps=60", "--lr=0.01"):
+    for one in losses(tmp_path, *words, "--max_steps=60", "--lr=0.005"):
         assert len(one) == 60
-        assert sum(one[-5:]) / 5 < 2.1  # of ten classes: an untrained net has 2.3 and more
+        assert sum(one[-20:]) / 20 < 2.1  # of ten classes: an untrained net has 2.3 and more
 
 
 def test_a_resnet_trains_on_a_server(tmp_path: Path) -> None:

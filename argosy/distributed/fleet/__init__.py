@@ -19,6 +19,7 @@ from argosy.modules import lazily as _lazily
 
 if TYPE_CHECKING:
     from argosy.distributed.fleet.api import *  # noqa: F403  (for editors and type checkers)
+    from argosy.engine.ir.program import Program
 
 
 class _Package(ModuleType):
@@ -27,6 +28,16 @@ class _Package(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in ("fleet", "util") and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
+
+    @property
+    def main_program(self) -> "Program":
+        """Of the process's Fleet, at this moment."""
+        return self.fleet.main_program  # type: ignore[no-any-return]
+
+    @property
+    def startup_program(self) -> "Program":
+        """Of the process's Fleet, at this moment."""
+        return self.fleet.startup_program  # type: ignore[no-any-return]
 
 
 sys.modules[__name__].__class__ = _Package

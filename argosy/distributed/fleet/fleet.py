@@ -248,8 +248,10 @@ class Fleet:
         return _joined(self._roles("server_endpoints").get_pserver_endpoints(), to_string)
 
     def barrier_worker(self) -> None:
-        """Return when every rank has come."""
+        """Return when every rank has come; under geo, with what it has changed."""
         self._roles("barrier_worker")
+        if self._servers is not None:
+            self._servers.exchange_changes()
         self._util.barrier("worker")
 
     @property
@@ -259,12 +261,16 @@ class Fleet:
 
     @property
     def main_program(self) -> Program:
-        """The program of the last `minimize` (1.x scripts run it)."""
+        """The program of the last `minimize` (1.x scripts run it); after `init_server` what this server runs."""
+        if self._servers is not None and self._servers.served is not None:
+            return self._servers.served[0]
         return self._minimized("main_program")[0]
 
     @property
     def startup_program(self) -> Program:
-        """The startup program of the last `minimize`."""
+        """The startup program of the last `minimize`; after `init_server` that of this server."""
+        if self._servers is not None and self._servers.served is not None:
+            return self._servers.served[1]
         return self._minimized("startup_program")[1]
 
     # --- saving ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch import Tensor
 from argosy.distributed.fleet.base.role_maker import RoleMakerBase
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.ps.planning import Slicing, make_plan
-from argosy.distributed.ps.saving import save_persistables
+from argosy.distributed.ps.saving import exchange_changes, load_on_server, save_persistables
 from argosy.distributed.ps.server_program import on_trainers, to_server
 from argosy.distributed.ps.trainer_program import to_infer, to_trainer
 from argosy.engine import env
@@ -27,7 +27,6 @@ from argosy.engine.ps.plan import Compensation, Plan
 from argosy.engine.ps.slicing import MIN_BLOCK_SIZE
 from argosy.engine.ps.trainer.trainer import Trainer, connect, current, disconnect, is_connected
 from argosy.engine.ps.wait_port import wait_for_servers
-from argosy.engine.runtime import store
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.remote import begin
 from argosy.engine.runtime.scope import global_scope
@@ -58,7 +57,8 @@ class ServerMode:
         self._startup: Program | None = None
         self._whole: tuple[Program, Program] | None = None
         """The programs of one process, as they were before they were rewritten."""
-        self._served: tuple[Program, Program] | None = None
+        self.served: tuple[Program, Program] | None = None
+        """What this server runs, and how its values begin."""
         self._waits_for_servers = True
 
     # --- building -------------------------------------------------------------------------------------
@@ -110,23 +110,15 @@ class ServerMode:
                     raise ConfigError(
                         f"init_server: {name!r} is no table on the servers; the tables are {sorted(known) or 'none'}"
                     )
-            path = Path(dirname, VARS_FILE)
-            if path.exists() and not var_names:
-                main.serving.saved = store.read_tensors(path)[0]
-            if not Path(dirname).is_dir():
-                raise ConfigError(
-                    f"init_server: there is no directory {dirname!r}; name one of save_persistables"
-                )
-            main.serving.saved_tables = Path(dirname).absolute()
-            main.serving.only_tables = frozenset(var_names or known)
-        self._served = (main, startup)
+            load_on_server(main, Path(dirname, VARS_FILE), var_names or None)
+        self.served = (main, startup)
 
     def run_server(self) -> None:
         """Serve until all workers have stopped."""
         self._check_server("run_server")
-        if self._served is None:
+        if self.served is None:
             raise ConfigError("fleet.run_server before fleet.init_server; call it first")
-        Executor().run(self._served[0])
+        Executor().run(self.served[0])
 
     def _check_server(self, asking: str) -> None:
         if not self.roles.is_server():
@@ -168,16 +160,15 @@ class ServerMode:
     def stop_worker(self) -> None:
         """Leave the servers; the last worker's leaving ends them."""
         if is_connected():
-            if self._planned("stop_worker").mode == "geo":
-                self._last_exchange()
+            self.exchange_changes()
             disconnect()
         else:
             logger.warning("fleet.stop_worker: this worker is not connected to servers")
 
-    def _last_exchange(self) -> None:
-        """geo: give the servers what has changed since the last exchange."""
-        scope, plan = global_scope(), self._planned("stop_worker")
-        current().geo.exchange({v.name: scope.get(v.name) for v in plan.dense})
+    def exchange_changes(self) -> None:
+        """geo: give the servers what has changed here since the last exchange."""
+        if is_connected():
+            exchange_changes(current())
 
     def trainer(self, asking: str) -> Trainer:
         if not is_connected():
@@ -206,6 +197,7 @@ class ServerMode:
         whole = self._whole[0]
         scope = global_scope()
         names = [target.name for target in targets]
+        exchange_changes(trainer)
         trainer.blocks.pull({v.name: scope.get(v.name) for v in trainer.plan.dense})
         for table in trainer.plan.tables:
             rows = whole.var(table.name).shape[0]

@@ -13,6 +13,8 @@ from argosy.distributed import fleet
 from argosy.distributed.fleet.utils.ps_util import DistributedInfer
 from argosy.engine.errors import ScopeError
 from argosy.engine.ir.program import default_main_program, default_startup_program
+from argosy.engine.runtime import store
+from argosy.static.io import VARS_FILE
 from tests import fleet_jobs as jobs
 from tests.ranks import Nursery
 
@@ -74,6 +76,36 @@ def trains() -> None:
     fleet.stop_worker()
 
 
+def trains_by_itself() -> None:
+    """geo, without an exchange while it trains; each worker sends half of what it has learnt, as there are two."""
+    given = jobs.case()
+    rank, folder = jobs.take_role(given["workers"]), given["folder"]
+    fleet.init()
+    net = jobs.build(True)
+    strategy = jobs.strategy_of({"a_sync": True, "configs": {"k_steps": 1000}})
+    fleet.distributed_optimizer(jobs.OPTIMIZERS["sgd"](), strategy).minimize(net.loss)
+    if fleet.is_server():
+        fleet.init_server()
+        assert "listen_and_serv" in str(fleet.main_program), "the server's own program"
+        fleet.run_server()
+        return
+    exe = paddle.static.Executor()
+    exe.run(default_startup_program())
+    fleet.init_worker()
+    first = jobs.parameters(default_main_program())
+    train(exe, net, range(STEPS))
+    fleet.barrier_worker()
+    if fleet.is_first_worker():
+        fleet.save_persistables(exe, f"{folder}/{SAVED}")
+        found, _ = store.read_tensors(Path(folder, SAVED, VARS_FILE))
+        for name, value in jobs.parameters(default_main_program()).items():
+            learnt, saved = value - first[name], found[name].numpy() - first[name]
+            assert np.abs(saved).max() > 0.3 * np.abs(learnt).max(), f"{name} is as it was at first"
+    fleet.barrier_worker()
+    fleet.stop_worker()
+    np.savez(f"{folder}/{rank}.npz")
+
+
 def infers() -> None:
     """A job that only infers."""
     given = jobs.case()
@@ -113,3 +145,9 @@ def test_a_job_is_saved_goes_on_with_other_servers_and_infers(ranks: Nursery, tm
 
     third, _ = jobs.run(ranks, infers, tmp_path, {"saved": saved}, 1, 2)
     np.testing.assert_array_equal(third[0]["predicted"], first[0]["predicted"])
+
+
+def test_under_geo_what_is_saved_has_what_all_workers_have_learnt(ranks: Nursery, tmp_path: Path) -> None:
+    jobs.run(ranks, trains_by_itself, tmp_path, {}, 2, 1)
+    rows = (tmp_path / SAVED / "table_txt" / "table.block0.txt").read_text().splitlines()
+    assert len(rows) > 10
