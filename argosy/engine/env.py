@@ -224,6 +224,12 @@ def server_state() -> Path | None:
     return Path(found).absolute() if found else None
 
 
+def dead_workers() -> Path | None:
+    """ARGOSY_DEAD_WORKERS: a file in which the launcher names the workers that are dropped; None: there is none."""
+    found = os.environ.get("ARGOSY_DEAD_WORKERS")
+    return Path(found) if found else None
+
+
 def drops_dead_workers() -> bool:
     """ARGOSY_DEAD_WORKER: "drop" lets the others go on without a worker that is dead, "end" (the default) does not."""
     found = os.environ.get("ARGOSY_DEAD_WORKER", "end")

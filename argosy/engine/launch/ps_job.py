@@ -12,6 +12,7 @@ themselves, when all workers have taken leave of them.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import os
 import shutil
 import signal
@@ -39,6 +40,8 @@ def run(job: "PsJob") -> int:
     """Run a job to its end; gives the launcher's exit code."""
     if job.layout.state is not None:
         _prepare_state(job.layout.state, keep=job.config.server_state is not None)
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(job.layout.dead_workers)  # of another job
     job.say_start()
     job.run()
     if job.failures:
@@ -189,6 +192,8 @@ class PsJob(Processes):
             self.failures.remove(death)
             self._start_anew(death)
         elif event.rank.role == "worker" and self.config.dead_worker == "drop":
+            with open(self.layout.dead_workers, "a") as file:
+                file.write(f"{event.rank.rank}\n")
             logger.warning(
                 "%s ended with %s (log: %s) and is dropped; the others go on (--dead_worker=drop)",
                 *(event.rank.name, death, death.log),

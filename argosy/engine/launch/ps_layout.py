@@ -69,6 +69,11 @@ class PsLayout:
         inherited = {k: v for k, v in self.environ.items() if k not in left_out}
         return Rank(index, local.index(index), inherited | own, shown, role)
 
+    @property
+    def dead_workers(self) -> str:
+        """The file that tells the servers of this host which workers are dropped, a number in each line."""
+        return os.path.abspath(os.path.join(self.config.log_dir, "dead_workers"))
+
     def _local(self, role: str) -> list[int]:
         return [i for i, e in enumerate(self.endpoints(role)) if e.rpartition(":")[0] in self.own]
 
@@ -95,6 +100,8 @@ class PsLayout:
             own["ARGOSY_SERVER_STATE"] = self.state
         if self.config.encrypt:
             own["ARGOSY_PS_ENCRYPT"] = "1"
+        if self.config.dead_worker == "drop":
+            own["ARGOSY_DEAD_WORKERS"] = self.dead_workers
         return own
 
 

@@ -196,6 +196,7 @@ def serve(program: Program, scope: Scope) -> None:
         drops_dead=env.drops_dead_workers(),
         stays=env.flag("ARGOSY_SERVER_STAYS"),
         snapshot_s=env.seconds("ARGOSY_SNAPSHOT_S", 60.0),
+        dead_workers=env.dead_workers(),
     )
     if not made.state.is_restored:
         _load(serving, updater, made)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -162,6 +163,9 @@ def test_a_rank_that_dies_in_any_phase_ends_the_others_by_name(
     assert ends[1].code == -signal.SIGKILL
     others = [ends[rank] for rank in (0, 2, 3)]
     assert all(end.code == 1 for end in others), "\n".join(end.said for end in others)
-    assert all("rank 1" in end.said for end in others), "\n".join(end.said for end in others)
+    assert "rank 1" in ends[0].said
+    # Rank 0 may have ended before the others could ask the store that it holds: its log has the reason.
+    named = re.compile("rank 1|rank 0, which holds the job's store, is gone; see its log")
+    assert all(named.search(end.said) for end in others), "\n".join(end.said for end in others)
     assert max(end.at for end in others) - ends[1].at < 20  # some 3 s on a quiet machine
     assert not list(Path("/dev/shm").glob("*argosy*"))

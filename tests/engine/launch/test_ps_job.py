@@ -203,6 +203,7 @@ def test_a_dropped_worker_does_not_end_the_others_but_the_exit_code_is_1(fleetru
     assert done.returncode == 1
     assert fleetrun.log(0) == "trained\n"
     assert fleetrun.log(0, kind="server") == "told to end\n"
+    assert (fleetrun.directory / "log" / "dead_workers").read_text() == "1\n"
     dropped = "worker 1 ended with exit code 1 (log: log/workerlog.1) and is dropped; the others go on"
     assert done.stderr.index(dropped) < done.stderr.index("all workers exit")
     report = done.stderr[done.stderr.index("WorkerFailed: worker 1 of 2") :]

@@ -81,7 +81,9 @@ def served(
     **more: Any,
 ) -> Iterator[tuple[Service, Plan]]:
     """A service that serves; gives it, and the plan for trainers."""
-    service_more = {n: more.pop(n) for n in ("drops_dead", "snapshot_s", "stays") if n in more}
+    service_more = {
+        n: more.pop(n) for n in ("drops_dead", "snapshot_s", "stays", "dead_workers") if n in more
+    }
     updater = updater or PlainSgd(w=torch.zeros(3))
     size = len(updater.values()["w"])
     plan = plan_of(endpoint, trainers, mode, size, **more)

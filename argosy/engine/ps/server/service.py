@@ -50,13 +50,16 @@ class Service:
         drops_dead: bool = False,
         stays: bool = False,
         snapshot_s: float = 60.0,
+        dead_workers: Path | None = None,
     ) -> None:
         """`directory`: where to keep what must survive a kill. `drops_dead`: go on without a trainer that is silent.
 
-        `stays`: serve until `stop`, also when all trainers have left.
+        `stays`: serve until `stop`, also when all trainers have left. `dead_workers`: a file that names trainers that
+        are dead, a number in each line.
         """
         self.plan, self.number, self.settings = plan, number, settings
         self._drops_dead, self._stays, self._snapshot_s = drops_dead, stays, snapshot_s
+        self._dead_workers = dead_workers
         self._lock = threading.RLock()
         self.members = Members(plan.trainers)
         self.norms = Norms(plan, number, settings, lambda: self.listener.is_stopped)
@@ -138,6 +141,7 @@ class Service:
 
     def _look_round(self, now: float) -> None:
         self._look_for_silent(now)
+        self._look_for_dead()
         if self._is_over(now):
             self.stop()
             return
@@ -219,8 +223,9 @@ class Service:
             self.members.silent[trainer] = time.monotonic()
         else:
             self._fail(
-                f"{text}, so the job cannot go on; see its workerlog, start it anew (fleetrun --max_restarts=N) or let "
-                "the others go on without it (fleetrun --dead_worker=drop)"
+                f"{text}, so the job cannot go on; see its workerlog (did it end without fleet.stop_worker() or "
+                "exe.close()?), start it anew (fleetrun --max_restarts=N) or let the others go on without it (fleetrun "
+                "--dead_worker=drop)"
             )
 
     def _look_for_silent(self, now: float) -> None:
@@ -235,6 +240,15 @@ class Service:
             self._restored_at = None
             for trainer in self.members.live - heard.keys():
                 self.on_silent(trainer)
+
+    def _look_for_dead(self) -> None:
+        """Those of which the launcher knows that they are."""
+        if self._dead_workers is None or not self._dead_workers.exists():
+            return
+        for word in self._dead_workers.read_text().split():
+            if word.isdecimal() and int(word) in self.members.live:
+                logger.warning("trainer %s is dead, as the launcher says; going on without it", word)
+                self._without(int(word))
 
     def _without(self, trainer: int) -> None:
         """Nobody waits for this trainer any more."""

@@ -69,23 +69,17 @@ class Steps:
                 return
             if self._is_elsewhere(step, request, lambda held: self.contribute(step, held, add)):
                 return
-            overtaken = self._skip_to(step)
+            overtaken = None if step == self._round.step else self._round
+            if overtaken is not None:  # half_async: a snapshot may be older than what trainers have done
+                self.begin_at(step - 1)
             mine = self._round.of(request.trainer, request.client)
             add(mine)
             mine.waiting.append(request)
-        for one in overtaken:
-            one.answer({"steps": self.done})
-        if overtaken:
+        if overtaken is not None:
+            for one in overtaken.waiting():
+                one.answer({"steps": self.done})
             self._held.release()
         self.advance()
-
-    def _skip_to(self, step: int) -> list[Request]:
-        """half_async: a snapshot may be older than what trainers have done; gives the requests of the round before."""
-        if step == self._round.step:
-            return []
-        overtaken = [*self._round.waiting(), *self._held.requests()]
-        self.begin_at(step - 1)
-        return [request for request in overtaken if not request.is_answered]
 
     def _is_elsewhere(self, step: int, request: Request, handle: Handle) -> bool:
         """True: the step is not the one under way, and the message has been dealt with."""
@@ -96,10 +90,8 @@ class Steps:
             self._held.when(step, request, handle)
         elif step == current:
             return False
-        elif step == current + 1 and self._round.has_all_of(
-            request.trainer
-        ):  # begun anew after it had sent all
-            self._held.when(current, request, handle)
+        elif step == current + 1 and self._round.has_all_of(request.trainer):
+            self._held.when(current, request, handle)  # it was begun anew after it had sent all
         elif self._mode == "half_async":
             return False
         else:

@@ -7,9 +7,13 @@ Group     trainers that meet                                 ─┘
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import atexit
+import sys
+
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError, ProgramError
+from argosy.engine.log import logger
 from argosy.engine.ps import messages
 from argosy.engine.ps.plan import Plan
 from argosy.engine.ps.rpc.settings import Settings
@@ -100,6 +104,8 @@ def connect(plan: Plan, number: int) -> Trainer:
             )
         _current.leave()
     _current = Trainer(plan, number)
+    atexit.unregister(_warn_of_forgotten)
+    atexit.register(_warn_of_forgotten)
     return _current
 
 
@@ -109,3 +115,14 @@ def disconnect() -> None:
     if _current is not None:
         leaving, _current = _current, None
         leaving.leave()
+
+
+def _warn_of_forgotten() -> None:
+    """At the end of the process: the servers have not been told; an error that ended it has said enough."""
+    if _current is not None and not hasattr(sys, "last_type"):
+        lost = " what it has learnt since the last exchange is lost;" if _current.plan.mode == "geo" else ""
+        logger.warning(
+            "trainer %d ends and has not left the servers:%s call fleet.stop_worker(), or exe.close() in a transpiled "
+            "job, when it is done",
+            *(_current.number, lost),
+        )

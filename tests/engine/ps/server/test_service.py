@@ -118,6 +118,18 @@ def test_a_dead_trainer_is_dropped_from_the_barriers_if_the_user_chose_so() -> N
         close([alive, again])
 
 
+def test_who_is_dead_as_the_launcher_says_is_not_waited_for(tmp_path: Path) -> None:
+    told = tmp_path / "dead_workers"
+    with served(dead_workers=told) as (service, plan):
+        alive, dead = trainers_of(plan)
+        waiting = threading.Thread(target=step, args=(alive, torch.ones(3)))
+        waiting.start()
+        told.write_text("1\n")
+        waiting.join(20)
+        assert service.members.live == {0}
+        close([alive, dead])
+
+
 def test_a_dead_trainer_ends_the_job_otherwise() -> None:
     with served(stays=False, may_fail=True) as (_, plan):
         alive, dead = trainers_of(plan)

@@ -1,0 +1,40 @@
+"""The one trainer of a process."""
+
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from argosy.engine.errors import ConfigError, ProgramError
+from argosy.engine.ps.trainer import trainer
+from tests.engine.ps.served import served
+
+
+def test_a_process_is_one_trainer_until_it_leaves() -> None:
+    with pytest.raises(
+        ProgramError, match="this process has no connection to them; run it with Executor.run"
+    ):
+        trainer.current()
+    with served(trainers=2) as (service, plan):
+        found = trainer.connect(plan, 0)
+        assert trainer.current() is found is trainer.connect(plan, 0)
+        with pytest.raises(
+            ConfigError, match="this process is trainer 0 of another program.*leave the servers"
+        ):
+            trainer.connect(plan, 1)
+        trainer.disconnect()
+        assert not trainer.is_connected()
+        assert service.members.left == {0}
+
+
+def test_a_trainer_that_ends_without_leaving_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with served(trainers=1, mode="geo") as (_, plan):
+        trainer.connect(plan, 0)
+        trainer._warn_of_forgotten()
+        trainer.disconnect()
+        said = caplog.text
+        trainer._warn_of_forgotten()
+    assert (
+        "trainer 0 ends and has not left the servers: what it has learnt since the last exchange is lost"
+        in said
+    )
+    assert "call fleet.stop_worker(), or exe.close()" in said
+    assert caplog.text.count("has not left") == 1
