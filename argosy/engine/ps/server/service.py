@@ -26,7 +26,7 @@ from argosy.engine.ps.rpc.settings import Settings
 from argosy.engine.ps.server.gatherings import Gatherings
 from argosy.engine.ps.server.gradients import Gradients
 from argosy.engine.ps.server.held import Held
-from argosy.engine.ps.server.members import Members
+from argosy.engine.ps.server.members import Members, named
 from argosy.engine.ps.server.norms import Norms
 from argosy.engine.ps.server.state import State, Updater
 from argosy.engine.ps.server.steps import Steps
@@ -35,6 +35,8 @@ from argosy.engine.ps.server.values import Pulled, Values
 _TICK_S = 0.5
 _LINGER_S = 10.0
 _TELL_S = 5.0
+_ABSENT_S = 30.0
+"""How often a server says which trainers have not come yet."""
 
 
 class Service:
@@ -74,7 +76,7 @@ class Service:
         self._failed_at: float | None = None
         self._empty_since: float | None = None
         self._restored_at: float | None = None
-        self._told = self._saved = time.monotonic()
+        self._told = self._saved = self._said = time.monotonic()
         self._over = threading.Event()
         self.listener = Listener(plan.endpoints[number], settings, self._handlers(), self.on_silent)
 
@@ -148,6 +150,10 @@ class Service:
         if now - self._told >= _TELL_S:
             self._told = now
             self._tell()
+        if now - self._said >= _ABSENT_S:
+            self._said = now
+            if absent := sorted(self.members.live - self.listener.alive().keys()):
+                logger.log(NOTICE, "%s: not come yet; see the workerlogs", named(absent))
         if self.plan.mode != "sync" and now - self._saved >= self._snapshot_s:
             self._saved = now
             try:

@@ -12,6 +12,7 @@ import torch
 
 from argosy.engine.errors import RefusedError
 from argosy.engine.ps.plan import Compensation, Plan
+from argosy.engine.ps.server import service as module
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import SETTINGS, PlainSgd, served, step
@@ -116,6 +117,17 @@ def test_a_dead_trainer_is_dropped_from_the_barriers_if_the_user_chose_so() -> N
         found = all_do([alive, again], lambda t: step(t, torch.ones(3)))
         assert all((w == -2.0).all() for w in found), "back again, it counts again"
         close([alive, again])
+
+
+def test_a_server_says_who_has_not_come_yet(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_ABSENT_S", 0.1)
+    with served(trainers=3) as (_, plan):
+        first = Trainer(plan, 0, SETTINGS)
+        time.sleep(1.2)
+        assert "trainers 1, 2: not come yet; see the workerlogs" in caplog.text
+        first.close()
 
 
 def test_who_is_dead_as_the_launcher_says_is_not_waited_for(tmp_path: Path) -> None:
