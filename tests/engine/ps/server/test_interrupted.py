@@ -4,7 +4,8 @@
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ class SlowSgd(PlainSgd):
     def apply(self, gradients: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
         time.sleep(self._seconds)
         super().apply(gradients, rates)
+
+
+def until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_after_a_meeting_nobody_does_a_step_alone() -> None:
@@ -95,10 +103,7 @@ def test_a_trainer_that_was_silent_for_a_while_is_forgiven() -> None:
     with served(stays=True) as (service, plan):
         trainers = trainers_of(plan)
         service.members.silent[1] = time.monotonic() - 100
-        until = time.monotonic() + 10
-        while service.members.silent:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: not service.members.silent)
         all_do(trainers, lambda t: step(t, torch.ones(3)))
         close(trainers)
 
@@ -139,9 +144,16 @@ def test_a_stop_while_an_update_runs_applies_no_step_twice(
     with served(trainers=1, directory=tmp_path, updater=SlowSgd(1.5, w=torch.zeros(3))) as (service, plan):
         endpoint = plan.endpoints[0]
         (trainer,) = trainers_of(plan)
-        threading.Timer(0.4, service.stop).start()
+
+        def stop_amid_update() -> None:
+            until(lambda: service.steps.is_applying)
+            service.stop()
+
+        stopping = threading.Thread(target=stop_amid_update)
+        stopping.start()
         with pytest.raises(RefusedError, match="has ended before it could answer"):
             step(trainer, torch.ones(3))
+    stopping.join()
     time.sleep(1.5)  # now the update has ended, too
     with served(trainers=1, directory=tmp_path, endpoint=endpoint):
         trainer.begin_step()
@@ -151,8 +163,8 @@ def test_a_stop_while_an_update_runs_applies_no_step_twice(
 
 def test_a_long_update_is_told_of_so_that_trainers_go_on_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TELL_S", 0.2)
-    with served(trainers=1, updater=SlowSgd(3.0, w=torch.zeros(3))) as (_, plan):
-        impatient = Trainer(plan, 0, SETTINGS.__class__(deadline_s=2.0, heartbeat_s=0.2, silent_s=1.0))
+    with served(trainers=1, updater=SlowSgd(4.0, w=torch.zeros(3))) as (_, plan):
+        impatient = Trainer(plan, 0, replace(SETTINGS, deadline_s=3.0))
         assert (step(impatient, torch.ones(3)) == -1.0).all()
         close([impatient])
 
@@ -167,9 +179,8 @@ def test_a_snapshot_that_fails_does_not_end_the_watch(
             raise RuntimeError("no room")
 
         monkeypatch.setattr(service.state, "snapshot", fail)
-        time.sleep(1.2)
+        until(lambda: "the state could not be written: no room; again in 0.1 s" in caplog.text)
         monkeypatch.undo()
-        assert "the state could not be written: no room; again in 0.1 s" in caplog.text
         close(trainers)
 
 

@@ -124,9 +124,10 @@ def test_a_server_says_who_has_not_come_yet(
 ) -> None:
     monkeypatch.setattr(module, "_ABSENT_S", 0.1)
     with served(trainers=3) as (_, plan):
-        first = Trainer(plan, 0, SETTINGS)
-        time.sleep(1.2)
-        assert "trainers 1, 2: not come yet; see the workerlogs" in caplog.text
+        first, end = Trainer(plan, 0, SETTINGS), time.monotonic() + 20
+        while "trainers 1, 2: not come yet; see the workerlogs" not in caplog.text:
+            assert time.monotonic() < end
+            time.sleep(0.05)
         first.close()
 
 
