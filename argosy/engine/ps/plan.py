@@ -59,6 +59,11 @@ class Plan:
     initialised_by_trainer: bool = False
     """True: trainer 0 gives the servers the first values; else their startup programs do."""
 
+    @property
+    def is_in_step(self) -> bool:
+        """True if the trainers do their steps together, and wait for each other in each of them."""
+        return self.mode in ("sync", "half_async")
+
     def blocks_of(self, server: int) -> Iterator[tuple[Dense, Block]]:
         """What a server keeps."""
         for variable in self.dense:

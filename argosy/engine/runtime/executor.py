@@ -173,7 +173,7 @@ class Executor:
         """True if a run of the program exchanges something with other ranks, or waits for them on the servers."""
         build = getattr(program, "build", None)
         program = _program(program)
-        if program.remote is not None and program.remote[0].mode in ("sync", "half_async"):
+        if program.remote is not None and program.remote[0].is_in_step:
             return True
         return bool(self._compile(program, [], False, build or program.build).schedule)
 

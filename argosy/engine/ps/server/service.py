@@ -67,7 +67,7 @@ class Service:
         self.norms = Norms(plan, number, settings, lambda: self.listener.is_stopped)
         self.state = State(plan, updater, self.members, self.norms, directory)
         self._held = Held(self._lock, self._is_ready)
-        self.steps = Steps(plan.mode, self.members, self._held, self._lock, self.state, self._fail)
+        self.steps = Steps(plan, self.members, self._held, self._lock, self.state, self._fail)
         self._gatherings = Gatherings(self.members, self.state)
         pulled: Pulled = {}
         self._values = Values(plan, number, self.state, self.steps, self._held, pulled)
@@ -104,8 +104,7 @@ class Service:
         return checked
 
     def _is_ready(self, after: int) -> bool:
-        in_step = self.plan.mode in ("sync", "half_async")
-        return self.state.is_initialised and (not in_step or after <= self.steps.done)
+        return self.state.is_initialised and (not self.plan.is_in_step or after <= self.steps.done)
 
     # --- life -----------------------------------------------------------------------------------------
 

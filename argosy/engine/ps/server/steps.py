@@ -16,6 +16,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
 from argosy.engine.ps import messages
 from argosy.engine.ps.messages import read
+from argosy.engine.ps.plan import Plan
 from argosy.engine.ps.rpc.listener import Handler, Request
 from argosy.engine.ps.server.held import Handle, Held
 from argosy.engine.ps.server.members import Members, named
@@ -30,7 +31,7 @@ class Steps:
 
     def __init__(
         self,
-        mode: str,
+        plan: Plan,
         members: Members,
         held: Held,
         lock: threading.RLock,
@@ -40,7 +41,7 @@ class Steps:
         """`failed` is told why a step cannot be done."""
         self.done = 0
         """sync and half_async: steps of all trainers together; async: the sum over the trainers."""
-        self._mode, self._members, self._held, self._lock = mode, members, held, lock
+        self._plan, self._members, self._held, self._lock = plan, members, held, lock
         self._state, self._failed = state, failed
         self._round = Round(1)
         self._applied: Round | None = None
@@ -55,7 +56,7 @@ class Steps:
 
     def next_of(self, trainer: int) -> int:
         """The step that a trainer is to send next: anew what it has not completed, maybe in a former life."""
-        if self._mode not in ("sync", "half_async"):
+        if not self._plan.is_in_step:
             return 1
         self._round.forget(trainer)
         return self._round.step + (1 if self._round.has_all_of(trainer) else 0)
@@ -92,7 +93,7 @@ class Steps:
             return False
         elif step == current + 1 and self._round.has_all_of(request.trainer):
             self._held.when(current, request, handle)  # it was begun anew after it had sent all
-        elif self._mode == "half_async":
+        elif self._plan.mode == "half_async":
             return False
         else:
             raise ConfigError(
@@ -111,7 +112,7 @@ class Steps:
 
     def check(self, request: Request) -> None:
         """Raise if a gradient must not be applied."""
-        if self._mode == "half_async":
+        if self._plan.mode == "half_async":
             self._members.check(request)
 
     def applied(self, step: int, request: Request) -> None:
@@ -120,14 +121,14 @@ class Steps:
         def note(mine: Contribution) -> None:
             mine.pushes += 1
 
-        if self._mode == "half_async":
+        if self._plan.mode == "half_async":
             self.contribute(step, request, note)
         else:
             request.answer({"steps": self.done})
 
     def count(self, steps: int) -> None:
         """async: a trainer has done so many more."""
-        if self._mode == "async":
+        if self._plan.mode == "async":
             with self._lock:
                 self.done += steps
 
@@ -154,7 +155,7 @@ class Steps:
                 finished, self._round = self._round, Round(self._round.step + 1)
                 self._applied = finished
             try:
-                if self._mode == "sync":
+                if self._plan.mode == "sync":
                     update = finished.update()
                     self._state.apply(update)
                     self._state.record(update)

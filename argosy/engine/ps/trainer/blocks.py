@@ -127,7 +127,7 @@ class Blocks:
         """All gradients of this step have been given."""
         connection, sent = self._connection, self._connection.sent
         self._flush()
-        if connection.is_in_step:
+        if self._plan.is_in_step:
             for server in connection.servers:
                 reply = connection.start(server, messages.Barrier(connection.next_step, sent.pushes[server]))
                 sent.replies.append((f"barrier of step {connection.next_step}", reply))
@@ -163,7 +163,7 @@ class Blocks:
         wants, mine.wants = mine.wants, []
         done = (
             connection.next_step
-            if connection.sent.replies and connection.is_in_step
+            if connection.sent.replies and self._plan.is_in_step
             else connection.next_step - 1
         )
         if self._plan.mode != "sync":

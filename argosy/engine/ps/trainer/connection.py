@@ -66,11 +66,6 @@ class Connection:
         return self._sent.mine
 
     @property
-    def is_in_step(self) -> bool:
-        """True if the trainers do their steps together."""
-        return self.plan.mode in ("sync", "half_async")
-
-    @property
     def sends_now(self) -> bool:
         """async: gradients of some steps are added up before they are sent; True in the last of them."""
         return (self.sent.steps + 1) % self.plan.merged_steps == 0

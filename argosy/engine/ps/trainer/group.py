@@ -79,7 +79,7 @@ class TrainerGroup:
     @contextmanager
     def _away(self) -> Iterator[None]:
         """While this trainer waits in a meeting, trainers with more batches do their steps without it."""
-        if not self._connection.is_in_step or self.size == 1:
+        if not self._connection.plan.is_in_step or self.size == 1:
             yield
             return
         replies = [self._connection.start(server, messages.Pause()) for server in self._connection.servers]

@@ -41,7 +41,7 @@ class Trainer:
         """Before each run: if an error has broken the last one off, its step is begun anew."""
         if self.blocks.is_amid_step:
             self.blocks.forget_step()
-            if self.connection.is_in_step:
+            if self.plan.is_in_step:
                 self.connection.greet()
 
     def kept(self) -> dict[str, Tensor]:
@@ -62,7 +62,7 @@ class Trainer:
     def leave(self) -> None:
         """Tell the servers that this trainer is done, and close."""
         try:
-            if self.connection.is_in_step:
+            if self.plan.is_in_step:
                 self.blocks.forget_step()  # nobody will complete it
             else:
                 self.send_rest()
