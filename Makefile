@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.argosy-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test check format bench clean
+.PHONY: help setup quickstart test check format coverage-torch bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ check: $(STAMP) ## lint, format, types, layers
 format: $(STAMP) ## rewrite the files as ruff wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+coverage-torch: $(STAMP) ## compare with eager mode over torch's databases, and write docs/torch_coverage.md (half an hour)
+	$(BIN)/python -m tests.torch_db --jobs 2
 
 bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/results/ (an hour and more)
 	$(BIN)/python benchmarks/resnet50_step.py

@@ -19,6 +19,10 @@ class ProgramError(ArgosyError, RuntimeError):
     """A program that cannot be built, rewritten or run as it stands."""
 
 
+class UnknownSizeError(ProgramError):
+    """Code asked for the number of a size that is unknown while the program is built."""
+
+
 class FeedError(ConfigError):
     """What was fed does not fit the program: missing, unknown, wrong shape or dtype."""
 

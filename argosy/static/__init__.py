@@ -6,6 +6,7 @@ from argosy.engine.ir.program import Program, default_main_program, default_star
 from argosy.engine.ir.torch_module import accept_variables
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.runtime.executor import Executor
+from argosy.engine.runtime.module_values import write_through
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.fluid.layers.variables import create_global_var, create_parameter
 from argosy.framework.missing import missing
@@ -31,7 +32,7 @@ from argosy.static.io import (
 )
 from argosy.static.module import write_back
 
-accept_variables()  # torch modules take Variables from here on
+accept_variables(loaded=write_through)  # torch modules take Variables from here on
 
 __all__ = [
     "BuildStrategy",

@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 
-from argosy.engine.errors import ConfigError, ProgramError
+from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
+from argosy.engine.ir.gradient_hooks import after_accumulation, tensor_hooks
 from argosy.engine.ir.program import Program
-from argosy.engine.ir.recorder import why
+from argosy.engine.ir.source import user_line
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.ir.why import why
 from argosy.engine.log import logger
 
 Names = Iterable[Variable | str]
@@ -95,9 +97,9 @@ def _gradients(
     if not pairs or not sources:
         return [None] * len(ins)
     try:
-        with program.recording("backward"), _stopped(program, blocked):
+        with program.recording("backward"), _stopped(program, blocked), tensor_hooks(program):
             seeds = [torch.ones_like(o.value) if g is None else g.value for o, g in pairs]
-            found = torch.autograd.grad(
+            found: Sequence[torch.Tensor | None] = torch.autograd.grad(
                 [o.value for o, _ in pairs],
                 [i.value for i in sources],
                 seeds,
@@ -105,8 +107,18 @@ def _gradients(
                 create_graph=create_graph,
                 allow_unused=True,
             )
-    except RuntimeError as e:  # torch's: a value that backward needs was changed in place
-        raise ProgramError(f"the gradient of {outs[0].name!r} cannot be built: {why(e)}") from e
+            if (
+                not create_graph
+            ):  # eager mode's loss.backward(), which accumulates; torch.autograd.grad does not
+                found = [
+                    None if g is None else after_accumulation(program, i.name, g)
+                    for i, g in zip(sources, found, strict=True)
+                ]
+    except Exception as e:  # torch's: a value that backward needs was changed in place, or a hook's
+        reason = str(e) if isinstance(e, ArgosyError) else why(e, program.symbols)
+        raise ProgramError(
+            f"the gradient of {outs[0].name!r} at {user_line()} cannot be built: {reason}"
+        ) from e
     for (out, own), seed in zip(pairs, seeds, strict=True):
         if own is None:
             _enter(program, f"{out.name}@GRAD", seed)

@@ -1,11 +1,14 @@
 """Copies of a program.
 
-for_test=True keeps the forward part and turns what trains into what infers:
+for_test=True keeps the forward part and turns what trains into what infers. The layers of Argosy are known, so their
+nodes are rewritten:
 
     native_batch_norm(x, training)   ──▶  native_batch_norm(x, running_mean, running_var)
     sync_batch_norm(x)               ──▶  the same
     update_running_stats(…)          ──▶  gone
     native_dropout(x, p)             ──▶  x
+
+The nodes of torch modules are not: `replay.py` runs the modules again in evaluation mode.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,8 +20,8 @@ from torch import fx
 
 from argosy.engine.ir import names
 from argosy.engine.ir.effects import changed_inputs, is_random
-from argosy.engine.ir.infer import infer
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.replay import replay
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.ops.sync_batch_norm import sync_batch_norm
@@ -29,59 +32,61 @@ aten = torch.ops.aten
 
 def clone(program: Program, for_test: bool) -> Program:
     """A copy with variables of the same names; they share no node and no Variable, only the scope's values."""
-    kept = _forward(program.graph) if for_test else list(program.graph.nodes)
-    made = copy_nodes(program, kept, names.generate(f"{program.name}_{'test' if for_test else 'clone'}"))
-    if for_test:
-        _to_inference(made)
-        made.build = replace(made.build, fusions=())
-        made.has_history = False
-        made.lr_schedulers = []
-        made.prefetch = None  # rows that come ahead are those after the next step
-    return made
+    if not for_test:
+        return copy_nodes(program, list(program.graph.nodes), names.generate(f"{program.name}_clone"))
+    forward = copy_nodes(program, _forward(program.graph), names.generate(f"{program.name}_test"))
+    _to_inference(forward)
+    evaluation = replay(forward)
+    _drop_unread(evaluation)
+    _warn_if_random(evaluation)
+    evaluation.build = replace(evaluation.build, fusions=())
+    evaluation.lr_schedulers = []
+    evaluation.prefetch = None  # rows that come ahead are those after the next step
+    return evaluation
 
 
 def _forward(graph: fx.Graph) -> list[fx.Node]:
     """The forward nodes and what they need, which may be a gradient that forward uses."""
-    kept: set[fx.Node] = set()
+    needed: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        if node.meta["role"] == "forward" or node in kept:
-            kept.update((node, *node.all_input_nodes))
-    return [node for node in graph.nodes if node in kept]
+        if node.meta["role"] == "forward" or node in needed:
+            needed.update((node, *node.all_input_nodes))
+    return [node for node in graph.nodes if node in needed]
 
 
 def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
     """A program of these nodes alone, with the variables that they make or read."""
-    made = Program(name)
+    copied = Program(name)
     node_map: dict[fx.Node, fx.Node] = {}
     for node in nodes:
-        node_map[node] = made.graph.node_copy(node, lambda n: node_map[n])
-    made.symbols = program.symbols
-    made.recorder = program.recorder.copy_to(made.graph, node_map)
-    made.random_seed = program.random_seed
-    made.lr_schedulers = list(program.lr_schedulers)
-    made.adopted = dict(program.adopted)
-    made.module_names = dict(program.module_names)
-    made.has_history = program.has_history
-    made.minimized = list(program.minimized)
-    made.initializers = program.initializers
-    made.remote, made.prefetch = program.remote, program.prefetch
-    made.build = program.build
+        node_map[node] = copied.graph.node_copy(node, lambda n: node_map[n])
+    copied.symbols = program.symbols
+    copied.recorder = program.recorder.copy_to(copied.graph, node_map)
+    copied.copy_settings(program)
+    copied.has_history = program.has_history
+    calls = {number: call.with_nodes(node_map) for number, call in program.calls.items()}
+    copied.calls = {number: call for number, call in calls.items() if call is not None}
     for variable in program.vars.values():
-        if variable.value in made.recorder.node_of:
-            made.vars[variable.name] = _copy_variable(variable, made)
-    return made
+        if variable.value in copied.recorder.node_of:
+            copied.enter(_copy_variable(variable, copied))
+    return copied
 
 
 def _copy_variable(variable: Variable, program: Program) -> Variable:
-    made = copy.copy(variable)
-    made.program = program
-    return made
+    copied = copy.copy(variable)
+    copied.program = program
+    return copied
+
+
+# --- the layers of Argosy -----------------------------------------------------------------------------
 
 
 def _to_inference(program: Program) -> None:
     graph = program.graph
     _normalise_by_running_statistics(program)
     for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
+        if "call" in node.meta:
+            continue
         for item in list(node.users):
             program.recorder.rebind(item, node.args[0])
             item.replace_all_uses_with(node.args[0])  # the mask has no reader left: backward is gone
@@ -95,30 +100,21 @@ def _to_inference(program: Program) -> None:
                 node.replace_all_uses_with(source)
         if (node.meta.get("train_only") or is_size) and not node.users:
             graph.erase_node(node)
-    for node in graph.nodes:  # values lie in other memory now: what dropout made is its input
-        if node.op == "call_function" and not isinstance(node.meta.get("val"), torch.SymInt):
-            node.meta["val"] = infer(node)
-    _drop_unread(program)
-    for node in graph.nodes:
-        if is_random(node):
-            logger.warning(
-                "%s (%s) still draws random numbers in the program for testing",
-                node.name,
-                node.meta.get("source"),
-            )
 
 
 def _normalise_by_running_statistics(program: Program) -> None:
     graph = program.graph
     for node in graph.find_nodes(op="call_function", target=sync_batch_norm):
-        _to_this_rank(node)
+        if "call" not in node.meta:
+            _to_this_rank(node)
     for node in graph.find_nodes(op="call_function", target=update_running_stats):
+        if "call" in node.meta:
+            continue
         mean, var, batch_mean = node.args[:3]
         norm = batch_mean.args[0]  # batch_mean = norm[1]
         graph.erase_node(node)
         x, weight, bias, _, _, _, momentum, eps = norm.args
         norm.args = (x, weight, bias, mean, var, False, momentum, eps)
-        norm.meta["val"] = infer(norm)
         for item in [
             n for n in norm.users if n.args[1] != 0 and not n.users
         ]:  # statistics of a batch are empty now
@@ -137,14 +133,27 @@ def _drop(program: Program, node: fx.Node) -> None:
     for name, variable in list(program.vars.items()):
         if program.recorder.node_of.get(variable.value) is node:
             del program.vars[name]
-    for value in [v for v, entry in program.recorder.node_of.items() if entry is node]:
-        del program.recorder.node_of[value]
-    program.graph.erase_node(node)
+    program.recorder.forget(node)
 
 
 def _drop_unread(program: Program) -> None:
-    """Take out the optimizer's variables, which nothing reads any more."""
+    """Take out the optimizer's variables, constants and sizes, which nothing reads any more."""
     for name, variable in list(program.vars.items()):
         if variable.persistable and not isinstance(variable, Parameter) and not variable.node.users:
             program.graph.erase_node(variable.node)
             del program.vars[name]
+    named = {variable.node for variable in program.vars.values()}
+    for node in reversed(program.graph.nodes):
+        is_size = node.op == "call_function" and isinstance(node.meta["val"], torch.SymInt)
+        if (node.op == "get_attr" or is_size) and not node.users and node not in named:
+            program.recorder.forget(node)
+
+
+def _warn_if_random(program: Program) -> None:
+    for node in program.graph.nodes:
+        if is_random(node) and "call" not in node.meta:
+            logger.warning(
+                "%s (%s) still draws random numbers in the program for testing",
+                node.name,
+                node.meta.get("source"),
+            )

@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from argosy.engine.ir.infer import infer
-from argosy.engine.ir.liveness import hint
+from argosy.engine.ir.symbols import hint
 from argosy.engine.ops.spec import OpSpec
 
 aten = torch.ops.aten

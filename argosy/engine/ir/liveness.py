@@ -20,6 +20,7 @@ import torch
 from torch import fx
 
 from argosy.engine.ir.effects import is_lasting
+from argosy.engine.ir.symbols import hint
 
 SizeOf = Callable[[int | torch.SymInt], int]
 
@@ -36,11 +37,6 @@ class Block:
     nbytes: int
     first: int
     last: int
-
-
-def hint(size: int | torch.SymInt) -> int:
-    """The size that stands in for an unknown one while a program is built; 0 for one that only the data tells."""
-    return size if isinstance(size, int) else int(size.node.hint or 0)
 
 
 def blocks(nodes: Sequence[fx.Node], outputs: Sequence[fx.Node], size_of: SizeOf = hint) -> list[Block]:

@@ -7,17 +7,28 @@ F.batch_norm    native_batch_norm on the batch, and one node that moves the runn
                     update_running_stats(running_mean, running_var, mean, invstd)
 
                 so that every change of the scope is a node of its own.
+
+torch.lstm, …   a node for each layer (`ops/recurrent.py`), and dropout between them
+F.ctc_loss      one node (`ops/ctc_loss.py`)
+F.gaussian_nll_loss    the check of its variances is a node (`ops/checked.py`)
+F.embedding     with sparse=True: the same with a dense gradient; programs have no sparse tensors
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn._reduction import get_enum
 from torch.overrides import TorchFunctionMode
 
+from argosy.engine.errors import ProgramError
+from argosy.engine.ops.checked import checked
+from argosy.engine.ops.ctc_loss import ctc_loss as ctc_loss_op
 from argosy.engine.ops.order import order_of
+from argosy.engine.ops.recurrent import FUNCTIONS, recurrent
 from argosy.engine.ops.update_running_stats import update_running_stats
 
 
@@ -66,11 +77,132 @@ def batch_norm(
     return out
 
 
-_LOWERED: dict[Callable[..., Any], Callable[..., Any]] = {F.dropout: dropout, F.batch_norm: batch_norm}
+def _recurrent(kind: str) -> Callable[..., Any]:
+    """torch.lstm, torch.gru, … for a padded batch: layer by layer, with dropout in between."""
+
+    def function(
+        x: torch.Tensor,
+        first: Any,
+        weights: Sequence[torch.Tensor],
+        has_biases: Any,
+        num_layers: int,
+        rate: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[torch.Tensor, ...]:
+        if not isinstance(has_biases, bool):  # the overload (data, batch_sizes, hx, weights, …)
+            raise ProgramError(
+                "a PackedSequence is cut into steps by the values of its lengths, which a program does not have; "
+                "call the layer on the padded batch, and mask its outputs by the lengths"
+            )
+        states = list(first) if kind == "lstm" else [first]
+        directions = 2 if bidirectional else 1
+        count = len(weights) // num_layers
+        last: list[tuple[torch.Tensor, ...]] = []
+        for layer in range(num_layers):
+            hidden = (
+                [s[layer * directions : (layer + 1) * directions] for s in states]
+                if num_layers > 1
+                else states
+            )
+            own = list(weights[layer * count : (layer + 1) * count])
+            x, *ended = recurrent(x, hidden, own, kind, has_biases, bidirectional, batch_first)
+            last.append(tuple(ended))
+            if layer < num_layers - 1:
+                x = dropout(x, rate, train)
+        ends = [torch.cat(parts) if num_layers > 1 else parts[0] for parts in zip(*last, strict=True)]
+        return (x, *ends[: len(states)])
+
+    return function
+
+
+def _ctc_loss(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: Any = "mean",
+    zero_infinity: bool = False,
+) -> torch.Tensor:
+    number = reduction if isinstance(reduction, int) else get_enum(reduction)
+    lengths = [
+        length if isinstance(length, torch.Tensor) else torch.tensor(length, dtype=torch.int64)
+        for length in (input_lengths, target_lengths)
+    ]
+    out: torch.Tensor = ctc_loss_op(log_probs, targets, *lengths, blank, number, zero_infinity)
+    return out
+
+
+def _gaussian_nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    var: torch.Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """torch's function asks whether a variance is negative while it is called; here the step checks it."""
+    if isinstance(var, float):
+        return F.gaussian_nll_loss(input, target, var, full, eps, reduction)
+    variance: torch.Tensor = checked(var, (var >= 0).all(), "gaussian_nll_loss: var has negative entries")
+    if variance.ndim == input.ndim - 1:
+        variance = variance.unsqueeze(-1)
+    if [size for size, wanted in zip(variance.shape, input.shape, strict=True) if size != wanted] not in (
+        [],
+        [1],
+    ):
+        raise ValueError("var is of incorrect size")
+    with torch.no_grad():
+        floor = (eps - variance).clamp(min=0)
+    variance = variance + floor  # at least eps, with the gradient of the variance everywhere, as torch has it
+    loss = 0.5 * (variance.log() + (input - target) ** 2 / variance)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not valid")
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def _dense(function: Callable[..., Any], place: int) -> Callable[..., Any]:
+    """The function with a dense gradient; `place` is that of its argument `sparse`."""
+
+    def dense(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > place:
+            args = (*args[:place], False, *args[place + 1 :])
+        return function(*args, **{key: value for key, value in kwargs.items() if key != "sparse"})
+
+    return dense
+
+
+def _set_data(x: torch.Tensor, value: torch.Tensor) -> None:
+    raise ProgramError(
+        "x.data = y gives a tensor other memory, which a program cannot record; write into it: x.data.copy_(y)"
+    )
+
+
+_LOWERED: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.dropout: dropout,
+    torch.Tensor.data.__get__: torch.Tensor.detach,  # type: ignore[attr-defined]  # a descriptor
+    torch.Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
+    F.batch_norm: batch_norm,
+    F.ctc_loss: _ctc_loss,
+    F.gaussian_nll_loss: _gaussian_nll_loss,
+    torch.ctc_loss: _ctc_loss,
+    F.embedding: _dense(F.embedding, 6),
+    F.embedding_bag: _dense(F.embedding_bag, 7),
+    torch.embedding: _dense(torch.embedding, 4),
+    torch.embedding_bag: _dense(torch.embedding_bag, 5),
+    **{function: _recurrent(kind) for kind, function in FUNCTIONS.items()},
+}
 
 
 class Lowering(TorchFunctionMode):
-    """Puts the functions above in the place of torch's."""
+    """Puts the functions above in the place of torch's.
+
+    What a Python function of torch's calls does not come by here, so F.embedding is there besides torch.embedding.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None

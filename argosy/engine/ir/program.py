@@ -21,18 +21,28 @@ import numpy as np
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch.utils._pytree import tree_map_only
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
-from argosy.engine.ir import names, show
+from argosy.engine.ir import module_names, names, show
+from argosy.engine.ir.decompositions import compared_only
 from argosy.engine.ir.dtypes import dtype_name, to_dtype
 from argosy.engine.ir.lowering import Lowering
 from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.operator import Operator, operators
-from argosy.engine.ir.recorder import Recorder, why
+from argosy.engine.ir.recorded_call import (
+    RecordedCall,
+    Substitute,
+    new_number,
+    substituted,
+    without_training,
+)
+from argosy.engine.ir.recorder import Recorder
 from argosy.engine.ir.source import user_line
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.ir.why import building, needs_data
 
 V = TypeVar("V", bound=Variable)
 
@@ -73,6 +83,7 @@ class Program:
         self.symbols = Symbols()
         self.recorder = Recorder(self.graph, self.symbols)
         self.vars: dict[str, Variable] = {}
+        self._variable_of: dict[int, Variable] = {}  # id of a value -> the variable that has it
         self.version = 0
         """Grows with every change; what was compiled for an older version is compiled anew."""
         self.random_seed = 0
@@ -83,8 +94,10 @@ class Program:
         """Data loaders that feed the program when it is run without feed."""
         self.adopted: dict[int, tuple[torch.Tensor, str]] = {}
         """Tensors of torch modules that became variables: id -> (tensor, name)."""
-        self.module_names: dict[int, tuple[torch.nn.Module, str]] = {}
-        """Torch modules that were called: id -> (module, prefix of their variables)."""
+        self.calls: dict[int, RecordedCall] = {}
+        """Calls that may compute something else in evaluation, by the number in the meta of their nodes."""
+        self.live_tensors: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
+        """Of a startup program: tensors (module, name in it, tensor) that give variables their first values."""
         self.build = Build()
         """How it is compiled: what its build strategy says."""
         self.told: set[tuple[str, str]] = set()
@@ -110,8 +123,22 @@ class Program:
     def recording(self, role: str | None = None) -> Iterator[None]:
         """Torch operators on the program's fake tensors become nodes inside."""
         in_role = self.recorder.in_role(role or self.recorder.role)
-        # The python dispatcher takes torch's decompositions that keep sizes symbolic: recurrent layers, resizing.
-        with in_role, enable_python_dispatcher(), self.symbols.mode, self.recorder, Lowering():
+        # The python dispatcher takes torch's decompositions that keep sizes symbolic: matmul, resizing.
+        with (
+            in_role,
+            compared_only(),
+            enable_python_dispatcher(),
+            self.symbols.mode,
+            self.recorder,
+            Lowering(),
+        ):
+            yield
+        self.touch()
+
+    @contextmanager
+    def replaying(self) -> Iterator[None]:
+        """Ops run on the program's fake tensors inside as they do under `recording`, but are not recorded."""
+        with enable_python_dispatcher(), self.symbols.mode, torch.no_grad():
             yield
         self.touch()
 
@@ -133,15 +160,60 @@ class Program:
         """
         plain_args, plain_kwargs = self.unwrap((tuple(args), kwargs))
         layer = layer or _plain_name(func)
-        try:
-            with self.recording():
-                out = func(*plain_args, **plain_kwargs)
-        except ArgosyError:
-            raise
-        except Exception as e:
+
+        def what() -> str:
             given = ", ".join(_shown(a) for a in (*args, *kwargs.values()) if isinstance(a, Variable))
-            raise ProgramError(f"{layer}({given}) at {user_line()} cannot be built: {why(e)}") from e
+            return f"{layer}({given})"
+
+        with building(what, self.symbols):
+            evaluation = without_training(func, plain_args, plain_kwargs)
+            if evaluation is None:
+                out = self._recorded(lambda: func(*plain_args, **plain_kwargs))
+            else:
+                other_args, other_kwargs = evaluation
+
+                def evaluate(substitute: Substitute) -> Any:
+                    new_args, new_kwargs = substituted((other_args, other_kwargs), substitute)
+                    return func(*new_args, **new_kwargs)
+
+                values = [t for t in tree_leaves((plain_args, plain_kwargs)) if isinstance(t, FakeTensor)]
+                out = self.record_call(what(), values, lambda: func(*plain_args, **plain_kwargs), evaluate)
         return self.wrap(out, layer_name or names.generate(layer))
+
+    def _recorded(self, run: Callable[[], Any]) -> Any:
+        """What `run` returns while its ops are recorded.
+
+        Code that raises for a size (`if x.shape[1] != self.channels: raise …`) has told what the size must be: that is
+        assumed if it was unknown, and `run` is run again.
+        """
+        env = self.symbols.env
+        first: Exception | None = None
+        while True:
+            before = env.snapshot()
+            try:
+                with self.recorder.attempt(), self.recording():
+                    return run()
+            except Exception as e:
+                first = first or e
+                other = None if isinstance(e, ArgosyError) or needs_data(e) else env.other_branch(before)
+                env.restore(before)
+                if other is None or not env.assume(other.condition, other.line):
+                    raise first from None
+
+    def record_call(
+        self,
+        what: str,
+        inputs: Sequence[torch.Tensor],
+        run: Callable[[], Any],
+        evaluate: Callable[[Substitute], Any] | None,
+    ) -> Any:
+        """Record what `run` computes as one call, which `evaluate` records again for evaluation."""
+        number, before = new_number(), tuple((value, self.recorder.node(value)) for value in inputs)
+        with self.recorder.in_call(number):
+            out = self._recorded(run)
+        after = tuple(self.recorder.node(value) for value in inputs)
+        self.calls[number] = RecordedCall(f"{what} at {user_line()}", before, after, out, evaluate)
+        return out
 
     def unwrap(self, tree: Any) -> Any:
         """Variables become their fake tensors, loose torch Parameters parameters, arrays constants."""
@@ -166,13 +238,14 @@ class Program:
 
     def wrap(self, tree: Any, layer: str) -> Any:
         """Fake tensors become Variables named `layer`.tmp_0, .tmp_1, …"""
-        known = {id(v.value): v for v in self.vars.values()}
 
-        def one(value: torch.Tensor) -> Variable:
-            found = known.get(id(value))
-            return found if found is not None else self.add(Variable(self, self._free(f"{layer}.tmp"), value))
+        def variable(value: torch.Tensor) -> Variable:
+            known = self._variable_of.get(id(value))
+            if known is not None and known.value is value and self.vars.get(known.name) is known:
+                return known
+            return self.add(Variable(self, self._free(f"{layer}.tmp"), value))
 
-        return tree_map_only(torch.Tensor, one, tree)
+        return tree_map_only(torch.Tensor, variable, tree)
 
     def _free(self, key: str) -> str:
         while (name := names.generate(key)) in self.vars:
@@ -181,7 +254,7 @@ class Program:
 
     def add(self, variable: V) -> V:
         """Enter a variable under its name."""
-        self.vars[variable.name] = variable
+        self.enter(variable)
         self.recorder.node(variable.value)  # one of several results becomes a node of its own
         self.touch()
         return variable
@@ -232,17 +305,32 @@ class Program:
             return made
         return self.add(Parameter(self, name, fake, trainable=trainable, **attrs))
 
-    def adopt(self, tensor: torch.Tensor, name: str) -> Variable:
-        """Make a torch Parameter or buffer a variable; the startup program gives it the tensor's value."""
+    def adopt(self, tensor: torch.Tensor, name: str, module: torch.nn.Module | None = None) -> Variable:
+        """Make a torch Parameter or buffer a variable; the startup program gives it the tensor's value when it runs.
+
+        A tensor has one name in all programs: that of its first use. `name` is its path in `module`, if one is given.
+        """
         if id(tensor) in self.adopted:
             return self.vars[self.adopted[id(tensor)][1]]
+        key = name.partition(".")[2]
+        name = module_names.name_of(tensor, name)
+        if name in self.vars:
+            raise ProgramError(
+                f"a tensor of shape {list(tensor.shape)} is variable {name!r} of another program, and "
+                f"{self.name!r} has another variable of that name; build both programs under one "
+                "unique_name.guard, or none"
+            )
         is_parameter = isinstance(tensor, torch.nn.Parameter)
-        made = self.state(
+        variable = self.state(
             name, tuple(tensor.shape), tensor.dtype, tensor.requires_grad if is_parameter else None
         )
         self.adopted[id(tensor)] = (tensor, name)
-        default_startup_program().define(name, lambda: tensor.detach().clone())
-        return made
+        startup = default_startup_program()
+        if name not in startup.vars:
+            startup.define(name, startup.recorder.constant(tensor).meta["val"].clone)
+            if module is not None:
+                startup.live_tensors.append((module, key, tensor))
+        return variable
 
     def define(self, name: str, make: Callable[[], torch.Tensor]) -> Variable:
         """In a startup program: the variable of the scope gets the value that `make` computes."""
@@ -252,6 +340,28 @@ class Program:
             made = self.add(Variable(self, name, make()))
         made.persistable = made._stop_gradient = True
         return made
+
+    def enter(self, variable: V) -> V:
+        """Enter a variable whose value has its node already, in a copy of another program."""
+        self.vars[variable.name] = variable
+        self._variable_of.setdefault(id(variable.value), variable)
+        return variable
+
+    def has_value(self, value: torch.Tensor) -> bool:
+        """True if a variable has this very value."""
+        known = self._variable_of.get(id(value))
+        return known is not None and known.value is value
+
+    def copy_settings(self, program: Program) -> None:
+        """Take over from the program that this one is a copy of what is not in the graph."""
+        self.random_seed = program.random_seed
+        self.lr_schedulers = list(program.lr_schedulers)
+        self.adopted = dict(program.adopted)
+        self.live_tensors = list(program.live_tensors)
+        self.minimized = list(program.minimized)
+        self.initializers = program.initializers
+        self.remote, self.prefetch = program.remote, program.prefetch
+        self.build = program.build
 
     def attach_reader(self, reader: Any) -> None:
         """Let a started data loader feed the program."""

@@ -1,4 +1,4 @@
-"""Writes down every ATen operator that runs under it as a node of an fx graph.
+"""Records every ATen operator that runs under it as a node of an fx graph.
 
     torch call on fake tensors ──▶ autograd ──▶ Recorder ──▶ FakeTensorMode
                                                   │            shape and dtype of the result
@@ -6,7 +6,7 @@
                                           node: op, inputs, meta
 
 It sits below autograd: composite functions arrive as the operators they are made of, and when
-`torch.autograd.grad` runs under it, the operators of backward are written down the same way. A node's meta:
+`torch.autograd.grad` runs under it, the operators of backward are recorded the same way. A node's meta:
 
     val      fake tensor (or tuple of them): shape, dtype, strides
     role     forward, backward, optimize or communicate
@@ -24,8 +24,8 @@ import sympy
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental import _config as symbolic_config
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 from torch.utils._sympy.interp import sympy_interp
@@ -33,6 +33,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from argosy.engine.errors import ProgramError
+from argosy.engine.ir.constants import value_of_constant
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.source import SourceLine, user_line
 from argosy.engine.ir.symbols import Symbols
@@ -44,6 +45,8 @@ aten = torch.ops.aten
 # It writes a page for every op that does not fit; the error that we raise says it in a line.
 logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 _ALIASES = frozenset({aten.detach.default, aten.alias.default, aten.lift_fresh.default})
+_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
+_INPUTS = ("placeholder", "get_attr")
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -54,7 +57,10 @@ class Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # torch has not annotated it
         self.graph = graph
         self.symbols = symbols
+        self.symbols.env.asker = self._asker
         self.role = "forward"
+        self.call: int | None = None
+        """The call that is recorded at the moment, if it is one that `clone(for_test=True)` may record again."""
         self.constants: dict[str, torch.Tensor] = {}
         self.node_of: Any = (
             WeakTensorKeyDictionary()
@@ -66,6 +72,9 @@ class Recorder(TorchDispatchMode):
         self._sizes: dict[sympy.Symbol, tuple[fx.Node, int]] = {}
         self._expressions: dict[sympy.Expr, fx.Node] = {}
         self._lines: dict[int, SourceLine | None] = {}  # autograd's sequence number -> forward line
+        self._last_input: fx.Node | None = None  # the last placeholder or constant at the head of the graph
+        self._journal: list[tuple[torch.Tensor | None, Any]] | None = None
+        """What `attempt` may have to undo: (None, a new node), or (value, what node_of had for it)."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -99,9 +108,18 @@ class Recorder(TorchDispatchMode):
         finally:
             self.role = old
 
+    @contextmanager
+    def in_call(self, number: int) -> Iterator[None]:
+        """Nodes recorded inside belong to this call."""
+        old, self.call = self.call, number
+        try:
+            yield
+        finally:
+            self.call = old
+
     def placeholder(self, name: str, value: torch.Tensor) -> fx.Node:
         """A value that comes from outside: a feed or a variable of the scope."""
-        with self.graph.inserting_before(_first_call(self.graph)):
+        with self.graph.inserting_after(self._last_placeholder()):
             node = self.graph.placeholder(_identifier(name))
         node.meta = {"val": value, "role": "forward", "source": user_line()}
         self.placeholder_of[value] = node
@@ -114,9 +132,52 @@ class Recorder(TorchDispatchMode):
             if entry is old:
                 self.node_of[fake] = new
 
+    def forget(self, node: fx.Node) -> None:
+        """Erase a node that nothing reads."""
+        for fake in [value for value, entry in self.node_of.items() if entry is node]:
+            del self.node_of[fake]
+        self._expressions = {e: n for e, n in self._expressions.items() if n is not node}
+        if node.op == "get_attr":
+            self.constants.pop(str(node.target), None)
+        self.graph.erase_node(node)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """If an error leaves it, what was recorded inside is taken back; an attempt inside of another is part of it."""
+        if self._journal is not None:
+            yield
+            return
+        self._journal = []
+        try:
+            yield
+        except BaseException:
+            self._undo(self._journal)
+            raise
+        finally:
+            self._journal = None
+
+    def _undo(self, journal: list[tuple[torch.Tensor | None, Any]]) -> None:
+        for value, entry in reversed(journal):
+            if value is None:
+                self._sizes = {s: place for s, place in self._sizes.items() if place[0] is not entry}
+                self.forget(entry)
+            elif entry is None:
+                self.node_of.pop(value, None)
+            else:
+                self.node_of[value] = entry
+
+    def _created(self, node: fx.Node) -> None:
+        if self._journal is not None:
+            self._journal.append((None, node))
+
+    def _set_node(self, value: torch.Tensor, entry: Any) -> None:
+        if self._journal is not None:
+            self._journal.append((value, self.node_of.get(value)))
+        self.node_of[value] = entry
+
     def bind(self, value: torch.Tensor, node: fx.Node) -> None:
         """Say that this fake tensor is the value of that node."""
-        self.node_of[value] = node
+        self._set_node(value, node)
         for dim, size in enumerate(value.shape):
             if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
                 self._sizes.setdefault(size.node.expr, (node, dim))
@@ -135,7 +196,8 @@ class Recorder(TorchDispatchMode):
         with self.graph.inserting_after(last):
             item = self.graph.call_function(operator.getitem, (producer, index))
         item.meta = {**producer.meta, "val": value}
-        self.node_of[value] = item
+        self._created(item)
+        self._set_node(value, item)
         return item
 
     def __torch_dispatch__(
@@ -148,40 +210,67 @@ class Recorder(TorchDispatchMode):
         args, kwargs = tree_map(self._constant_as_fake, (args, kwargs))
         if func is aten.lift_fresh.default:
             func = aten.clone.default  # torch.tensor(…) inside a program: a new tensor in every run
-        out = func(*args, **kwargs)
-        self.symbols.note_guards(line)
+        if func is aten._local_scalar_dense.default and args[0] in self.node_of:
+            constant = value_of_constant(self.node(args[0]), self.constants)
+            if constant is not None:
+                with _disable_current_modes():
+                    return constant.item()
+        with self.symbols.env.in_kernel(), _exact_sizes(func):
+            out = func(*args, **kwargs)
         # tensor.item(): a number that a later run knows, unless it is known already
         is_number = func is aten._local_scalar_dense.default and isinstance(out, _SYMBOLIC)
         if not _makes_tensors(out) and func._schema.returns and not is_number:
             return out  # a question about a tensor, such as its device
         node_args, node_kwargs = tree_map(self._argument, (args, kwargs))
         node = self.graph.create_node("call_function", func, node_args, node_kwargs, func._opname)
-        node.meta = {"val": out, "role": self.role, "source": line}
-        if is_number:
-            self._expressions[out.node.expr] = node
+        self._created(node)
+        node.meta = {"val": out, **self._meta(line)}
         self._bind_result(out, node)
         return out
+
+    def replay(self, target: Any, args: Any, kwargs: Any, meta: dict[str, Any], name: str) -> fx.Node:
+        """Add a node with the target of another one; its value comes from running the op on those of its inputs.
+
+        The caller has entered the modes of `Program.replaying`.
+        """
+        node = self.graph.create_node("call_function", target, args, kwargs, name)
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+        old, self.symbols.env.asker = self.symbols.env.asker, lambda: (meta.get("source"), "forward", None)
+        try:
+            with self.symbols.env.in_kernel(), _exact_sizes(target):
+                out = target(*args, **kwargs)
+        finally:
+            self.symbols.env.asker = old
+        node.meta = {**meta, "val": out}
+        self._bind_result(out, node)
+        return node
 
     def _constant_as_fake(self, value: Any) -> Any:
         """A real tensor's stand-in, so that views of it are known to share its memory."""
         if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
             node = self.node(value)
-            self.node_of[node.meta["val"]] = node
+            self._set_node(node.meta["val"], node)
             return node.meta["val"]
         return value
 
     def _alias(self, func: OpOverload, args: tuple[Any, ...]) -> Any:
         out = func(*args)
-        self.node_of[out] = self.node_of[args[0]]
+        self._set_node(out, self.node_of[args[0]])
         return out
+
+    def _meta(self, line: SourceLine | None) -> dict[str, Any]:
+        meta = {"role": self.role, "source": line}
+        return meta if self.call is None else {**meta, "call": self.call}
 
     def _bind_result(self, out: Any, node: fx.Node) -> None:
         if isinstance(out, torch.Tensor):
             self.bind(out, node)
+        elif isinstance(out, _SYMBOLIC):
+            self._expressions.setdefault(out.node.expr, node)
         elif isinstance(out, tuple | list):
             for index, one in enumerate(out):
                 if isinstance(one, torch.Tensor):
-                    self.node_of[one] = (node, index)
+                    self._set_node(one, (node, index))
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -196,15 +285,14 @@ class Recorder(TorchDispatchMode):
         if not expr.free_symbols:
             return value.node.pytype(expr)
         if expr not in self._expressions:
-            tracer = fx.Tracer()
-            tracer.graph = self.graph
+            tracer = _Tracer(self.graph)
             known = {s: fx.Proxy(self._symbol(s), tracer) for s in sorted(expr.free_symbols, key=str)}
             made = sympy_interp(PythonReferenceAnalysis, known, expr)  # writes operator.mul and the like
             self._expressions[expr] = made.node
-            for node in self.graph.nodes:
-                if "role" not in node.meta:
-                    node.meta = {"role": self.role, "source": self._line()}
-                    node.meta["val"] = infer(node)
+            for node in tracer.created:
+                self._created(node)
+                node.meta = self._meta(self._line())
+                node.meta["val"] = infer(node)
         return self._expressions[expr]
 
     def _symbol(self, symbol: sympy.Symbol) -> fx.Node:
@@ -214,9 +302,10 @@ class Recorder(TorchDispatchMode):
         if not matches:
             raise ProgramError(f"the size {symbol} stands for no dimension of a feed of this program")
         holder, dim = self._sizes[matches[0]]
-        after = _last_placeholder(self.graph) if holder.op == "placeholder" else holder
+        after = self._last_placeholder() if holder.op == "placeholder" else holder
         with self.graph.inserting_after(after):
             node = self.graph.call_function(aten.sym_size.int, (holder, dim))
+        self._created(node)
         node.meta = {
             "role": "forward",
             "source": holder.meta.get("source"),
@@ -231,16 +320,37 @@ class Recorder(TorchDispatchMode):
                 f"a tensor of shape {tuple(value.shape)} belongs to another program; build all of a program "
                 "under one program_guard"
             )
-        name = f"constant_{len(self.constants)}"
         with _disable_current_modes():
-            self.constants[name] = value.detach().clone(memory_format=torch.contiguous_format)
-            fake = self.symbols.mode.from_tensor(self.constants[name], static_shapes=True)
-        with self.graph.inserting_before(_first_call(self.graph)):
-            node = self.graph.create_node("get_attr", name, (), {}, name=name)
-        node.meta = {"val": fake, "role": "forward", "source": self._line()}
-        self.node_of[value] = node
+            node = self.constant(value.detach().clone(memory_format=torch.contiguous_format))
+        self._set_node(value, node)
         self._versions[value] = value._version
         return node
+
+    def constant(self, value: torch.Tensor) -> fx.Node:
+        """A constant of the program that refers to this tensor itself: a run reads the value that it has then."""
+        name = f"constant_{len(self.constants)}"
+        self.constants[name] = value
+        with _disable_current_modes():
+            fake = self.symbols.mode.from_tensor(value.detach(), static_shapes=True)
+        with self.graph.inserting_after(self._last_placeholder()):
+            node = self.graph.create_node("get_attr", name, (), {}, name=name)
+        self._created(node)
+        node.meta = {"val": fake, "role": "forward", "source": self._line()}
+        self._set_node(fake, node)
+        return node
+
+    def _last_placeholder(self) -> fx.Node:
+        """The last of the placeholders and constants at the head of the graph, or the graph's root."""
+        node = self._last_input
+        if node is None or node._erased or node.op not in _INPUTS or node.graph is not self.graph:
+            node = self.graph._root
+        while node.next.op in _INPUTS:
+            node = node.next
+        self._last_input = node
+        return node
+
+    def _asker(self) -> tuple[SourceLine | None, str, int | None]:
+        return self._line(), self.role, self.call
 
     def _line(self) -> SourceLine | None:
         """The user's line; in backward, the line of the forward operator behind the current formula."""
@@ -254,28 +364,39 @@ class Recorder(TorchDispatchMode):
         return line
 
 
-def why(error: Exception) -> str:
-    """The first sentence of an error that torch raised while a program was built, in our words where we know it."""
-    if isinstance(error, DataDependentOutputException | GuardOnDataDependentSymNode):
-        return (
-            "it needs the value of a variable, and there is none while the program is built; keep the decision "
-            "inside the program (torch.where, masks) or fetch the value and feed it back"
-        )
-    return str(error).split("\n", 1)[0] or type(error).__name__
+@contextmanager
+def _exact_sizes(func: Any) -> Iterator[None]:
+    """Let the shape function of a view return the sizes that were asked for: x [N, 8] as [-1, 5, 8] is [N/5, 5, 8].
+
+    torch's other shape function splits and merges dimensions, and gives N // (N // 5) for the 5.
+    """
+    if func not in _VIEWS:
+        yield
+        return
+    before = symbolic_config.backed_size_oblivious
+    symbolic_config.backed_size_oblivious = True
+    try:
+        yield
+    finally:
+        symbolic_config.backed_size_oblivious = before
 
 
 def _makes_tensors(out: Any) -> bool:
     return isinstance(out, torch.Tensor) or (isinstance(out, tuple | list) and any(map(_makes_tensors, out)))
 
 
-def _first_call(graph: fx.Graph) -> fx.Node:
-    """The first node that is neither placeholder nor constant, or the end of the graph."""
-    calls = (node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
-    return next(calls, graph._root)
+class _Tracer(fx.Tracer):
+    """Collects the nodes that arithmetic on fx proxies creates in a graph."""
 
+    def __init__(self, graph: fx.Graph) -> None:
+        super().__init__()
+        self.graph = graph
+        self.created: list[fx.Node] = []
 
-def _last_placeholder(graph: fx.Graph) -> fx.Node:
-    return _first_call(graph)._prev
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        node = super().create_node(*args, **kwargs)
+        self.created.append(node)
+        return node
 
 
 def _identifier(name: str) -> str:

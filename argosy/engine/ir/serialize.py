@@ -24,7 +24,6 @@ from typing import Any
 import safetensors.torch
 import torch
 from torch import fx
-from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
@@ -34,7 +33,6 @@ from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.recorder import ROLES
 from argosy.engine.ir.source import SourceLine
-from argosy.engine.ir.symbols import is_about_strides
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ir.verify import describe, verify
 
@@ -72,7 +70,7 @@ def to_dict(program: Program) -> dict[str, Any]:
 
 
 def _node_record(node: fx.Node) -> dict[str, Any]:
-    marks = {key: value for key, value in node.meta.items() if key not in ("val", "role", "source")}
+    marks = {key: value for key, value in node.meta.items() if key not in ("val", "role", "source", "call")}
     try:
         return {
             "name": node.name,
@@ -172,27 +170,26 @@ def _kind(variable: Variable) -> str:
 
 
 def _rules(program: Program) -> list[dict[str, Any]]:
-    """What must hold between the sizes of feeds: the ShapeEnv's guards.
+    """What the program assumes about the sizes of feeds.
 
-    They are saved because not all come back when the ops run again: code above the ops wrote some of them
+    They are saved because not all come back when the ops run again: code above the ops made some of them
     (cross_entropy compares the batches of input and label; a script may ask `if x.size(0) > 4`).
     """
     symbols = program.symbols
     sizes = {s: place for s, place in symbols.origin.items() if place[0] in program.feeds()}
-    lines = [*symbols._lines, *[None] * len(symbols.env.guards)]
     rules = []
-    for guard, line in zip(symbols.env.guards, lines, strict=False):
-        wanted = guard.expr.free_symbols
-        if is_about_strides(guard) or not wanted or not wanted <= sizes.keys():
-            continue
+    for assumption in symbols.assumptions:
+        wanted = assumption.condition.free_symbols
+        if not assumption.is_required or not wanted <= sizes.keys():
+            continue  # what shape functions ask, they ask again when the program is loaded
         tracer = fx.Tracer()
         tracer.graph = fx.Graph()
         inputs = {s: tracer.graph.placeholder(f"s{i}") for i, s in enumerate(wanted)}
         made = sympy_interp(
-            PythonReferenceAnalysis, {s: fx.Proxy(n, tracer) for s, n in inputs.items()}, guard.expr
+            PythonReferenceAnalysis, {s: fx.Proxy(n, tracer) for s, n in inputs.items()}, assumption.condition
         )
         places = {node: sizes[symbol] for symbol, node in inputs.items()}
-        rules.append({"holds": _expression(made.node, places), "source": _source_record(line)})
+        rules.append({"holds": _expression(made.node, places), "source": _source_record(assumption.line)})
     return rules
 
 
@@ -247,7 +244,7 @@ def _rebuilt(data: dict[str, Any]) -> Program:
                 feeds[record["name"]] = fake
     _state_rules(program, data["rules"], feeds)
     made: dict[str, fx.Node] = {}
-    with enable_python_dispatcher(), program.symbols.mode, torch.no_grad():  # as Program.recording
+    with program.replaying():
         for record in data["nodes"]:
             made[record["name"]] = _add_node(program, record, made, inputs)
     taken: set[int] = set()
@@ -259,7 +256,7 @@ def _rebuilt(data: dict[str, Any]) -> Program:
 
 
 def _state_rules(program: Program, rules: list[dict[str, Any]], feeds: dict[str, torch.Tensor]) -> None:
-    """Ask for each rule: the ShapeEnv answers by its hints, and writes the guard again."""
+    """Let the program assume what the saved one assumed."""
 
     def value(tree: Any) -> Any:
         if isinstance(tree, dict) and "size" in tree:
@@ -270,11 +267,15 @@ def _state_rules(program: Program, rules: list[dict[str, Any]], feeds: dict[str,
         return decode(tree, {})
 
     for rule in rules:
-        if not bool(value(rule["holds"])):
+        condition = value(rule["holds"])
+        if not isinstance(condition, torch.SymBool):
+            holds = bool(condition)
+        else:
+            holds = program.symbols.env.assume(condition.node.expr, _source_line(rule["source"]))
+        if not holds:
             raise ProgramError(
-                f"the rule {rule['holds']} between sizes of feeds holds for no feed; save the program anew"
+                f"the rule {rule['holds']} between sizes of feeds holds for no feed; save the program again"
             )
-        program.symbols.note_guards(_source_line(rule["source"]))
 
 
 def _add_node(
@@ -290,34 +291,33 @@ def _add_node(
         _check_call(name, target, args, kwargs)
     elif args or kwargs:
         raise ProgramError(f"node {name!r} is a {op} with arguments {args} {kwargs}; it takes none")
-    node = program.graph.create_node(op, target, args, kwargs, name=name)
+    marks = {key: decode(mark, made) for key, mark in record["marks"].items()}
+    meta = {**marks, "role": role, "source": line}
+    if op == "call_function":
+        try:
+            node = program.recorder.replay(target, args, kwargs, meta, name)
+        except ArgosyError:
+            raise
+        except Exception as e:
+            raise ProgramError(f"{name} cannot call {target}: {_first_line(e)}") from e
+    else:
+        node = program.graph.create_node(op, target, args, kwargs, name=name)
+        value = inputs[name] if op == "placeholder" else _constant_value(program, node)
+        node.meta = {**meta, "val": value}
+        if op == "placeholder":
+            program.recorder.placeholder_of[value] = node
+        program.recorder.bind(value, node)
     if node.name != name:
         raise ProgramError(
             f"node {name!r} became {node.name!r}: two nodes have one name, or it is no identifier"
         )
-    value = _value(program, node, inputs)
-    program.symbols.note_guards(line)
-    marks = {key: decode(mark, made) for key, mark in record["marks"].items()}
-    node.meta = {**marks, "val": value, "role": role, "source": line}
-    if op == "placeholder":
-        program.recorder.placeholder_of[value] = node
-    program.recorder._bind_result(value, node)
-    if isinstance(value, torch.SymInt | torch.SymFloat):
-        program.recorder._expressions.setdefault(value.node.expr, node)
     return node
 
 
-def _value(program: Program, node: fx.Node, inputs: dict[str, torch.Tensor]) -> Any:
-    if node.op == "placeholder":
-        return inputs[node.name]
-    if node.op == "get_attr":
-        constant = program.recorder.constants[str(node.target)]
-        return program.symbols.mode.from_tensor(constant, static_shapes=True)
-    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
-    try:
-        return node.target(*args, **kwargs)  # type: ignore[operator]  # an op or a function, not a str
-    except Exception as e:
-        raise ProgramError(f"{node.name} cannot call {node.target}: {_first_line(e)}") from e
+def _constant_value(program: Program, node: fx.Node) -> torch.Tensor:
+    constant = program.recorder.constants[str(node.target)]
+    fake: torch.Tensor = program.symbols.mode.from_tensor(constant, static_shapes=True)
+    return fake
 
 
 def _check_call(name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Which line of the user's script made a node."""
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import os
 import sys
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import torch
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-_SKIPPED = (_OURS, _TORCH, "<")
+_SKIPPED = (_OURS, _TORCH, contextlib.__file__, "<")
 
 
 @dataclass(frozen=True)

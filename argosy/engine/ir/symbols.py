@@ -2,31 +2,41 @@
 
     static.data("x", [None, 3, 224, 224])      x: float32[N, 3, 224, 224]
 
-Each `None` is a symbol of torch's `ShapeEnv`. While the program is built a symbol carries a hint, a size
-that stands in for it when code asks. Where an operator needs two dimensions to agree (the batch of x and
-the batch of y) the ShapeEnv writes a guard; `check` holds the guards against what is fed and names the feeds.
+Each `None` is a symbol. What the program assumes about the symbols while it is built is collected by `size_env.py`;
+`check` compares it with the sizes that are fed, once for each new set of sizes, and names feeds and source lines.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sympy
 import torch
 from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
+from torch.fx.experimental.symbolic_shapes import DimDynamic, statically_known_true
+from torch.utils._sympy.printers import PythonPrinter
 
 from argosy.engine.errors import FeedError
-from argosy.engine.ir.source import SourceLine
+from argosy.engine.ir.size_env import Assumption, SizeEnv
 
 Size = int | torch.SymInt
+Sizes = Mapping[sympy.Symbol, int]
 
 
 def are_equal(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    """True if sizes, or strides, are equal whatever is fed: asking them directly would bind a symbol to its hint."""
+    """True if sizes, or strides, are equal whatever is fed: asking them directly would add an assumption."""
     return len(a) == len(b) and all(statically_known_true(x == y) for x, y in zip(a, b, strict=True))
+
+
+def hint(size: Size) -> int:
+    """The number that is used for an unknown size while a program is built; 0 for one that depends on data."""
+    if isinstance(size, int):
+        return size
+    env = size.node.shape_env
+    assert isinstance(env, SizeEnv), f"{size} belongs to torch's {env}"
+    return env.hint_of(size.node.expr) or 0
 
 
 @dataclass(frozen=True)
@@ -44,25 +54,22 @@ class _Feed(Source):
 # the second ones. Primes, so that nothing divides by accident.
 _HINTS = (13, 17, 19, 23, 29, 31, 37, 41)
 
-# Guards that torch's shape functions write while they choose strides; they say nothing of the result.
-_ABOUT_STRIDES = ("fake_impls.py", "fake_tensor.py", "_meta_registrations.py", "_prims_common/__init__.py")
-_ABOUT_VIEWS = "_reshape_view_helper_core_alg"
-_ABOUT_SLICES = "_compute_slice_index"  # in fake_impls.py too, but this one decides the result's size
-
 
 class Symbols:
     """The unknown sizes of one program and what must hold between them."""
 
     def __init__(self) -> None:
-        self.env = ShapeEnv(duck_shape=False)
+        self.env = SizeEnv()
         self.mode = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
+        # A program is built once: remembering the shapes of each call costs more than it saves.
+        self.mode.cache_enabled = False
         self.origin: dict[sympy.Symbol, tuple[str, int]] = {}
         """Which feed, and which of its dimensions, each symbol stands for."""
-        self._lines: list[SourceLine | None] = []  # one for each guard of the env
+        self._labels: tuple[int, dict[sympy.Symbol, str]] = (-1, {})
 
-    def note_guards(self, line: SourceLine | None) -> None:
-        """Remember which line of the user's script made the guards that are new since the last call."""
-        self._lines += [line] * (len(self.env.guards) - len(self._lines))
+    @property
+    def assumptions(self) -> list[Assumption]:
+        return self.env.assumptions
 
     def fake(self, name: str, shape: Sequence[int | None], dtype: torch.dtype) -> torch.Tensor:
         """A tensor without data whose `None` dimensions are new symbols."""
@@ -71,55 +78,64 @@ class Symbols:
             return torch.empty(sizes, dtype=dtype)
 
     def _new(self, name: str, dim: int) -> torch.SymInt:
-        hint, source = _HINTS[dim % len(_HINTS)], _Feed(f"feed{len(self.origin)}")
-        symbol = self.env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+        number, source = _HINTS[dim % len(_HINTS)], _Feed(f"feed{len(self.origin)}")
+        symbol = self.env.create_symbol(number, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
         self.origin[symbol] = (name, dim)
-        made = self.env.create_symintnode(symbol, hint=hint, source=source)
-        assert isinstance(made, torch.SymInt), f"symbol for {name}[{dim}] became the constant {made}"
-        return made
+        size = self.env.create_symintnode(symbol, hint=number, source=source)
+        assert isinstance(size, torch.SymInt), f"symbol for {name}[{dim}] became the constant {size}"
+        return size
+
+    # --- how sizes are shown --------------------------------------------------------------------------
 
     def label(self, size: Size) -> str:
-        """How a size is shown: 3, N (the first unknown), D1, 2*N."""
+        """How a size is shown in a program: 3, N (the first unknown), D1, 2*N."""
         if isinstance(size, int):
             return str(size)
         expr = self.env.replace(size.node.expr)
-        return str(expr.subs({s: sympy.Symbol(self._label_of(s)) for s in expr.free_symbols}))
+        labels = self._labels_of_symbols()
+        return str(expr.subs({s: sympy.Symbol(labels.get(s, str(s))) for s in expr.free_symbols}))
 
-    def _label_of(self, symbol: sympy.Symbol) -> str:
-        known = [self.env.replace(s) for s in self.origin]
-        unique = list(dict.fromkeys(s for s in known if isinstance(s, sympy.Symbol)))
-        if symbol not in unique:
-            return str(symbol)
-        place = unique.index(symbol)
-        return "N" if place == 0 else f"D{place}"
+    def _labels_of_symbols(self) -> dict[sympy.Symbol, str]:
+        version = len(self.origin) + len(self.env.assumptions)
+        if self._labels[0] != version:
+            known = dict.fromkeys(self.env.replace(s) for s in self.origin)
+            unique = [s for s in known if isinstance(s, sympy.Symbol)]
+            self._labels = (version, {s: f"D{i}" if i else "N" for i, s in enumerate(unique)})
+        return self._labels[1]
 
-    def check(self, sizes: Mapping[sympy.Symbol, int]) -> None:
-        """Raise FeedError if what was fed breaks something that the program relies on."""
-        for guard, line in zip(self.env.guards, self._lines, strict=False):
-            if is_about_strides(guard) or not guard.expr.free_symbols <= sizes.keys():
-                continue
-            if guard.expr.xreplace({s: sympy.Integer(size) for s, size in sizes.items()}) == sympy.false:
-                raise FeedError(self._broken(guard, line, sizes))
+    def describe(self, expression: sympy.Basic) -> str:
+        """A condition or a size in the names of feeds: `x[0] % 5 == 0`."""
+        named = {s: sympy.Symbol("{}[{}]".format(*place)) for s, place in self.origin.items()}
+        return self.without_symbols(str(PythonPrinter().doprint(expression.xreplace(named))))
 
-    def _broken(self, guard: Any, line: SourceLine | None, sizes: Mapping[sympy.Symbol, int]) -> str:
-        fed = [(*self.origin[s], sizes[s]) for s in guard.expr.free_symbols if s in self.origin]
-        found = ", ".join(
-            f"feed {name!r} has size {size} in dimension {dim}" for name, dim, size in sorted(fed)
-        )
-        equal = isinstance(guard.expr, sympy.Eq)
-        rule = f"{guard.expr.lhs} = {guard.expr.rhs}" if equal else str(guard.expr)
-        for symbol in guard.expr.free_symbols:
-            if symbol in self.origin:
-                rule = rule.replace(str(symbol), "{}[{}]".format(*self.origin[symbol]))
-        where = f" (needed at {line})" if line else ""
+    def without_symbols(self, text: str) -> str:
+        """A message of torch's with the names of feeds in the place of symbols."""
+        for symbol, (name, dim) in self.origin.items():
+            text = re.sub(rf"\b{symbol}\b", f"{name}[{dim}]", text)
+        return re.sub(r"\b[uz]\d+\b", "a size that depends on data", text)
+
+    # --- what is fed ----------------------------------------------------------------------------------
+
+    def check(self, sizes: Sizes) -> list[Assumption]:
+        """Raise FeedError if what was fed breaks a required assumption; returns the others that it breaks."""
+        values = {s: sympy.Integer(size) for s, size in sizes.items()}
+        doubtful = []
+        for assumption in self.assumptions:
+            condition = assumption.condition
+            if condition.free_symbols <= sizes.keys() and condition.xreplace(values) == sympy.false:
+                if assumption.is_required:
+                    raise FeedError(self.violation(assumption, sizes))
+                doubtful.append(assumption)
+        return doubtful
+
+    def violation(self, assumption: Assumption, sizes: Sizes) -> str:
+        """Which feeds break an assumption, and which line made it."""
+        found = self.sizes_of_feeds(assumption.condition, sizes)
+        where = f" (decided at {assumption.line})" if assumption.line else ""
+        rule = self.describe(assumption.condition)
         return f"{found}; the program was built for {rule}{where}; feed sizes that fit, or build it for these"
 
-
-def is_about_strides(guard: Any) -> bool:
-    if isinstance(guard.expr, sympy.Eq):
-        return False  # two sizes must agree, whoever says so
-    place = guard.sloc.framework_loc if guard.sloc else None
-    function = getattr(place, "name", "")
-    if function in (_ABOUT_VIEWS, _ABOUT_SLICES):
-        return bool(function == _ABOUT_VIEWS)
-    return place is not None and str(getattr(place, "filename", place)).endswith(_ABOUT_STRIDES)
+    def sizes_of_feeds(self, condition: sympy.Basic, sizes: Sizes) -> str:
+        """feed 'x' has size 3 in dimension 0, …: the sizes that a condition is about."""
+        fed = sorted((*self.origin[s], sizes[s]) for s in condition.free_symbols if s in self.origin)
+        return ", ".join(f"feed {name!r} has size {size} in dimension {dim}" for name, dim, size in fed)

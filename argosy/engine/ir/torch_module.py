@@ -5,68 +5,91 @@
 
 Inside, the module sees tensors (fake ones, with symbolic sizes), never Variables: `x.shape[0]` is a size,
 and what it computes without touching its input, such as a position embedding, is recorded as well.
-A module keeps its variables for all its calls in a program, so calling it twice shares the weights.
+A module has the same variables in all its calls, in every program: calling it twice shares the weights.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import fx
+from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.errors import ArgosyError, ProgramError
-from argosy.engine.ir import names
-from argosy.engine.ir.effects import changed_inputs, storage
+from argosy.engine.ir import module_names
+from argosy.engine.ir.module_forwards import replace_forwards
+from argosy.engine.ir.module_state import Changes, tensors_of, with_tensors
 from argosy.engine.ir.program import Program
-from argosy.engine.ir.recorder import why
-from argosy.engine.ir.source import user_line
+from argosy.engine.ir.recorded_call import Substitute, substituted
+from argosy.engine.ir.symbols import hint
 from argosy.engine.ir.variable import Variable, first_variable
+from argosy.engine.ir.why import building
+from argosy.engine.log import logger
 
 _plain_call = torch.nn.Module.__call__
 
+Loaded = Callable[[dict[str, Tensor]], None]
+_loaded: Loaded | None = None
 
-def accept_variables() -> None:
+
+_tensors_at_call: WeakKeyDictionary[nn.Module, dict[str, Tensor]] = WeakKeyDictionary()
+"""The tensors, by name, that a submodule had when it was last recorded: those are variables."""
+
+
+def accept_variables(loaded: Loaded) -> None:
     """Let every torch module take Variables, from now on in this process.
+
+    `loaded` is called with {variable: tensor} when `load_state_dict` has changed tensors that are variables.
 
     There is no other place to hook in: hooks of a module see its arguments too late to run the whole
     call, and a subclass would exclude modules that exist. torch.fx patches the same method to trace.
     """
+    global _loaded  # noqa: PLW0603  (set once, with the method of the process)
     torch.nn.Module.__call__ = _call  # type: ignore[method-assign]  # see the docstring
+    _loaded = loaded
 
 
-def _call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+def _call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     variable = first_variable((args, kwargs))
     if variable is None:
         return _plain_call(self, *args, **kwargs)
     return call_module(variable.program, self, args, kwargs)
 
 
-def call_module(
-    program: Program, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record the module's forward in the program."""
-    prefix = _prefix(program, module)
-    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    replaced = {key: program.adopt(tensor, f"{prefix}.{key}").value for key, tensor in tensors.items()}
+    module = recordable(module)
     plain_args, plain_kwargs = program.unwrap((args, kwargs))
-    last, buffers = _last(program.graph), [replaced[key] for key, _ in module.named_buffers()]
-    try:
-        with program.recording():
-            out = torch.func.functional_call(module, replaced, plain_args, plain_kwargs)
-    except ArgosyError:
-        raise
-    except Exception as e:
-        raise ProgramError(
-            f"{type(module).__name__} called at {user_line()} cannot be built: {why(e)}"
-        ) from e
-    if module.training:
-        _mark_updates(last, {value.untyped_storage()._cdata for value in buffers})
+
+    def what() -> str:
+        return f"{type(module).__name__} called"
+
+    with building(what, program.symbols):
+        if any(is_lazy(t) for t in (*module.parameters(), *module.buffers())):
+            _initialize_lazy(module, plain_args, plain_kwargs)
+        values = _variables(program, module)
+        run = _Run(module, {key: v.value for key, v in values.items()}, plain_args, plain_kwargs)
+        inputs = [
+            t for t in tree_leaves((run.tensors, plain_args, plain_kwargs)) if isinstance(t, FakeTensor)
+        ]
+        is_training = any(sub.training for sub in module.modules())
+        out, kept = program.record_call(what(), inputs, run, run.evaluate if is_training else None)
+        _check_state(run)
+    prefix = module_names.prefix_of(module, (), ())
+    for (sub, name), tree in kept.items():
+        setattr(sub, name, program.wrap(tree, f"{prefix}.{name}"))
     return program.wrap(out, prefix)
 
 
-def values_for(program: Program, module: torch.nn.Module) -> dict[str, Variable]:
+def values_for(program: Program, module: nn.Module) -> dict[str, Variable]:
     """The program's variables of this module, by the module's own names."""
-    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    tensors = tensors_of(recordable(module))
     missing = [key for key, tensor in tensors.items() if id(tensor) not in program.adopted]
     if missing:
         raise ProgramError(
@@ -75,21 +98,215 @@ def values_for(program: Program, module: torch.nn.Module) -> dict[str, Variable]
     return {key: program.vars[program.adopted[id(tensor)][1]] for key, tensor in tensors.items()}
 
 
-def _prefix(program: Program, module: torch.nn.Module) -> str:
-    key = id(module)
-    if key not in program.module_names:
-        program.module_names[key] = (module, names.generate(type(module).__name__.lower()))
-    return program.module_names[key][1]
+class _Run:
+    """One call of a module on tensors of a program: what is run while it is recorded, and again for evaluation."""
+
+    def __init__(self, module: nn.Module, tensors: dict[str, Tensor], args: Any, kwargs: Any) -> None:
+        self.module = module
+        self.tensors = tensors
+        self.args = args
+        self.kwargs = kwargs
+        self.changes = Changes()
+
+    def __call__(self) -> tuple[Any, dict[tuple[nn.Module, str], Any]]:
+        """The result, and the tensors that the module kept in attributes."""
+        with with_tensors(self.module, self.tensors) as self.changes:
+            out = self._forward(self.args, self.kwargs)
+        return self._assign_buffers(out, self.tensors, self.changes), self._kept(self.changes)
+
+    def evaluate(self, substitute: Substitute) -> tuple[Any, dict[tuple[nn.Module, str], Any]]:
+        """The same in evaluation mode, with other tensors."""
+        tensors, args, kwargs = substituted((self.tensors, self.args, self.kwargs), substitute)
+        with with_tensors(self.module, tensors) as changes:
+            self.module.eval()
+            out = self._forward(args, kwargs)
+        return self._assign_buffers(out, tensors, changes), self._kept(changes)
+
+    def again(self, substitute: Substitute, attributes: dict[tuple[nn.Module, str], Any]) -> None:
+        """The same once more, as eager's next call would be: with attributes that this call has set."""
+        tensors, args, kwargs = substituted((self.tensors, self.args, self.kwargs), substitute)
+        with with_tensors(self.module, tensors):
+            for (sub, name), value in attributes.items():
+                sub.__dict__[name] = value
+            self._forward(args, kwargs)
+
+    def _forward(self, args: Any, kwargs: Any) -> Any:
+        replace_forwards(self.module)  # until with_tensors restores the attributes
+        try:
+            return _plain_call(self.module, *args, **kwargs)
+        except ArgosyError:
+            raise
+        except Exception as e:
+            where = _innermost(self.module, e.__traceback__)
+            if where:
+                e.add_note(where)
+            raise
+
+    @staticmethod
+    def _assign_buffers(out: Any, tensors: dict[str, Tensor], changes: Changes) -> Any:
+        """Buffers that were assigned get their new values; a result that is the old tensor keeps the old value."""
+        if not changes.buffers:
+            return out
+        memory = {tensors[path].untyped_storage()._cdata for path in changes.buffers}
+        out = tree_map_only(Tensor, lambda t: t.clone() if t.untyped_storage()._cdata in memory else t, out)
+        with torch.no_grad():
+            for path, value in changes.buffers.items():
+                old = tensors[path]
+                if value.dtype != old.dtype or value.ndim != old.ndim:
+                    raise ProgramError(
+                        f"forward assigns a tensor of {value.dtype} and {value.ndim} dimensions to buffer {path!r}, "
+                        f"which is {old.dtype}{list(old.shape)}; a variable keeps its dtype and shape"
+                    )
+                old.copy_(value)
+        return out
+
+    @staticmethod
+    def _kept(changes: Changes) -> dict[tuple[nn.Module, str], Any]:
+        """Attributes for results; one that held a real tensor before is recomputed by every call (weight_norm)."""
+        return {
+            (sub, name): tree
+            for (sub, name), tree in changes.tensors.items()
+            if not any(_is_real(leaf) for leaf in tree_leaves(sub.__dict__.get(name)))
+        }
 
 
-def _last(graph: fx.Graph) -> fx.Node:
-    return graph._root.prev
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Tensor) and not isinstance(value, FakeTensor)
 
 
-def _mark_updates(last: fx.Node, buffers: set[int]) -> None:
-    """Changes of buffers belong to training: `clone(for_test=True)` leaves them out."""
-    node = last.next
-    while node.op != "root":
-        if any(storage(source) in buffers for source in changed_inputs(node)):
-            node.meta["train_only"] = True
-        node = node.next
+def _variables(program: Program, module: nn.Module) -> dict[str, Variable]:
+    tensors = tensors_of(module)
+    prefix = module_names.prefix_of(module, tensors, program.vars)
+    for sub in module.modules():
+        if _after_load not in sub._load_state_dict_post_hooks.values():
+            sub.register_load_state_dict_post_hook(_after_load)
+        _tensors_at_call[sub] = {
+            key: tensor
+            for key, tensor in (*sub._parameters.items(), *sub._buffers.items())
+            if tensor is not None
+        }
+    return {key: program.adopt(tensor, f"{prefix}.{key}", module) for key, tensor in tensors.items()}
+
+
+def _after_load(module: nn.Module, incompatible_keys: Any) -> None:
+    """Called by torch after `load_state_dict` has loaded into one submodule."""
+    tensors = {**module._parameters, **module._buffers}
+    changed = {}
+    for key, before in _tensors_at_call.get(module, {}).items():
+        name, tensor = module_names.known_name(before), tensors.get(key)
+        if tensor is not before:
+            raise ProgramError(
+                f"load_state_dict replaced {key!r} of {type(module).__name__}, which is variable {name!r}; "
+                "load without assign=True"
+            )
+        if name is not None:
+            changed[name] = before
+    if changed and _loaded is not None:
+        _loaded(changed)
+
+
+# --- modules that need something before they are recorded ---------------------------------------------
+
+
+def recordable(module: nn.Module) -> nn.Module:
+    """The module itself, or what torch.compile was given; an error for what cannot be recorded."""
+    if type(module).__module__.startswith("torch._dynamo") and "_orig_mod" in module._modules:
+        return module.get_submodule("_orig_mod")  # a program is compiled as a whole, by Argosy
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ProgramError(
+            f"{type(module).__name__} is compiled TorchScript, which cannot be recorded; call the module that it was "
+            "made from"
+        )
+    if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise ProgramError(
+            f"{type(module).__name__} distributes an eager module; call module.module on the Variable and use "
+            "fleet.distributed_optimizer to train on several ranks"
+        )
+    return module
+
+
+def _initialize_lazy(module: nn.Module, args: Any, kwargs: Any) -> None:
+    """Lazy modules learn their sizes from their first input: zeros of the shapes that the program knows."""
+    _run_on_zeros(module, args, kwargs, hint)
+    try:  # other numbers in the place of unknown sizes must fit as well
+        _run_on_zeros(module, args, kwargs, lambda size: 2 * hint(size) + 1)
+    except Exception as e:
+        raise ProgramError(
+            f"{type(module).__name__} takes the shape of a parameter from a size of its input that is unknown while "
+            "the program is built; give the size in static.data, or use the module that is not lazy"
+        ) from e
+
+
+def _run_on_zeros(module: nn.Module, args: Any, kwargs: Any, number: Callable[[Any], int]) -> None:
+    def zeros(value: Tensor) -> Tensor:
+        sizes = [size if isinstance(size, int) else number(size) for size in value.shape]
+        return torch.zeros(sizes, dtype=value.dtype)
+
+    real_args, real_kwargs = tree_map_only(FakeTensor, zeros, (args, kwargs))
+    modes = [(sub, sub.training) for sub in module.modules()]
+    module.eval()
+    with torch.no_grad():
+        _plain_call(module, *real_args, **real_kwargs)
+    for sub, mode in modes:
+        sub.training = mode
+
+
+# --- state that a program does not have ---------------------------------------------------------------
+
+
+def _check_state(run: _Run) -> None:
+    """Raise if forward depends on attributes that it has set itself: eager's second call would differ."""
+    changes, module = run.changes, run.module
+    if not changes.tensors and not changes.values:
+        return
+    first, _ = _traced_apart(run, {}, {})
+    second, is_read = _traced_apart(
+        run, changes.tensors, {key: after for key, (_, after) in changes.values.items()}
+    )
+    paths = {sub: path for path, sub in module.named_modules()}
+    if is_read or first != second:
+        keys = (*changes.tensors, *changes.values)
+        names = ", ".join(f"{paths.get(sub, '')}.{name}".strip(".") for sub, name in keys)
+        raise ProgramError(
+            f"forward sets {names} and depends on the value in its next call, which a static program does not see; "
+            "make it a buffer (register_buffer), or an argument and a result of forward"
+        )
+    for (sub, name), (before, after) in changes.values.items():
+        logger.warning(
+            "%s: forward changes %s from %r to %r; the program records one call, and later values have no effect",
+            type(module).__name__,
+            f"{paths.get(sub, '')}.{name}".strip("."),
+            before,
+            after,
+        )
+
+
+def _traced_apart(
+    run: _Run, tensors: dict[tuple[nn.Module, str], Any], values: dict[tuple[nn.Module, str], Any]
+) -> tuple[list[Any], bool]:
+    """The ops of the call with these attributes set, in a program of its own; True if it reads one of the tensors."""
+    program = Program("traced_apart")
+
+    def concrete(value: Tensor) -> Tensor:
+        if _is_real(value):
+            return value
+        sizes = [hint(size) for size in value.shape]
+        return program.state(f"input_{len(program.vars)}", sizes, value.dtype).value
+
+    attributes = {key: tree_map_only(Tensor, concrete, tree) for key, tree in tensors.items()}
+    set_before = {id(leaf) for leaf in tree_leaves(attributes) if isinstance(leaf, FakeTensor)}
+    with program.recording():
+        run.again(concrete, {**attributes, **values})
+    ops = [n.target for n in program.graph.nodes if isinstance(n.target, OpOverload)]
+    return ops, any(v.node.users for v in program.vars.values() if id(v.value) in set_before)
+
+
+def _innermost(module: nn.Module, trace: TracebackType | None) -> str:
+    """`in encoder.layers.0 (TransformerEncoderLayer)`: the submodule whose forward raised."""
+    inner = None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name == "_call_impl":
+            inner = trace.tb_frame.f_locals.get("self")
+        trace = trace.tb_next
+    path = next((path for path, sub in module.named_modules() if sub is inner), "")
+    return f"in {path} ({type(inner).__name__})" if path else ""

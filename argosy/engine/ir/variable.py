@@ -99,7 +99,7 @@ class Variable:
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes, with -1 for a dimension that is known only when data is fed. `size()` gives symbols."""
-        return tuple(s if isinstance(s, int) else -1 for s in self.value.shape)
+        return tuple(s if isinstance(s, int) else _known_size(s) for s in self.value.shape)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -143,16 +143,38 @@ class Variable:
         return variable.program.call(func, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
-        """Methods of torch.Tensor: `x.mean(1)`, `x.transpose(0, 1)`."""
+        """Methods and attributes of torch.Tensor: `x.mean(1)`, `x.mT`, `x.layout`."""
         if name.startswith("_") or "name" not in self.__dict__:  # Python asks for these on its own account
             raise AttributeError(name)
-        method = getattr(torch.Tensor, name, None)
-        if callable(method):
-            return lambda *args, **kwargs: self.program.call(method, (self, *args), kwargs, name)
-        raise UnknownNameError(
-            f"Variable {self.name!r} has no attribute {name!r}: neither Paddle's Variable nor torch.Tensor has a "
-            "method of that name"
+        attribute = getattr(torch.Tensor, name, None)
+        if attribute is None:
+            raise UnknownNameError(
+                f"Variable {self.name!r} has no attribute {name!r}: neither Paddle's Variable nor torch.Tensor has a "
+                "method of that name"
+            )
+        if callable(attribute):
+            return lambda *args, **kwargs: self.program.call(attribute, (self, *args), kwargs, name)
+        return self.program.call(lambda x: getattr(x, name), (self,), {}, name)
+
+    @property
+    def grad(self) -> NoReturn:
+        raise ProgramError(
+            f"Variable {self.name!r} has no .grad, which is eager mode's; after minimize or append_backward the "
+            f"gradient is the Variable {self.name + '@GRAD'!r}: fetch it by that name, or use static.gradients"
         )
+
+    @property
+    def requires_grad(self) -> bool:
+        """torch's word for `not stop_gradient`."""
+        return self.value.requires_grad and not self.stop_gradient
+
+    @requires_grad.setter
+    def requires_grad(self, on: bool) -> None:
+        self.stop_gradient = not on
+
+    def requires_grad_(self, requires_grad: bool = True) -> "Variable":
+        self.stop_gradient = not requires_grad
+        return self
 
     def size(self, dim: int | None = None) -> Any:
         """torch's size: symbols where the size is not known yet, usable as sizes of further tensors."""
@@ -300,6 +322,12 @@ class Parameter(Variable):
     @property
     def optimize_attr(self) -> dict[str, float]:
         return {"learning_rate": self.learning_rate}
+
+
+def _known_size(size: torch.SymInt) -> int:
+    """The number, if a size is known after all: `[-1, 5] + [4, 5]` says that it is 4. Else -1."""
+    expression = size.node.expr
+    return int(expression) if expression.is_number else -1
 
 
 def first_variable(tree: Any) -> Variable | None:

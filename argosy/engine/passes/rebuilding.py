@@ -117,9 +117,11 @@ def _norm(output: fx.Node, norm: fx.Node) -> Call | None:
     is_training = norm.target is sync_batch_norm or (
         norm.target is aten.native_batch_norm.default and norm.args[5] is True
     )
+    if not is_training:
+        return None
     x, weight, bias = cast("tuple[fx.Node, Any, Any]", norm.args[:3])
     statistics = mean.meta["val"].dtype
-    if not is_training or x.meta["val"].dtype != statistics or not same_layout(x, output):
+    if x.meta["val"].dtype != statistics or not same_layout(x, output):
         return None
     return batch_norm_again, (x, weight, bias, mean, invstd), {}
 

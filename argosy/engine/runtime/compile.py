@@ -90,6 +90,8 @@ class Compiled:
     """Variables of the scope that the step creates: the initialisers of a startup program."""
     draws: bool
     """True: the step draws random numbers."""
+    recorded: tuple[fx.Node, ...] = ()
+    """The nodes that it was compiled from, as they were recorded."""
     trains: bool = False
     """True: the step has updates of an optimizer."""
     schedule: tuple[str, ...] = ()
@@ -179,6 +181,7 @@ def compile_program(
         copied=_shared([storage(copy_of[n]) for n in fetch_nodes], lasting),
         made=tuple(made),
         draws=any(is_random(n) for n in ordered),
+        recorded=tuple(kept),
         trains=any(n.meta["role"] == "optimize" for n in ordered),
         schedule=tuple(_collective(n, program) for n in ordered if communicates(n)),
     )

@@ -16,6 +16,7 @@ from torch import fx
 from argosy.engine import env
 from argosy.engine.collective import compare_schedules, world
 from argosy.engine.errors import ArgosyError, ConfigError, FeedError, FetchError, NanInfError, ProgramError
+from argosy.engine.ir.confirm import confirm_shapes
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.program import Build, Program, default_main_program
@@ -29,6 +30,7 @@ from argosy.engine.runtime.compile import CPU, Compiled, Feed, compile_program, 
 from argosy.engine.runtime.dataset_training import Dataset, FetchHandler, Printed, run_dataset
 from argosy.engine.runtime.flags import flag
 from argosy.engine.runtime.memory import keep_freed_memory
+from argosy.engine.runtime.module_values import check_sources
 from argosy.engine.runtime.peak import MemoryReport
 from argosy.engine.runtime.scope import Scope, global_scope
 from argosy.engine.runtime.serve import serve
@@ -98,6 +100,7 @@ class Executor:
             serve(program, scope)
             return []
         connected = remote.begin(program, scope) if program.remote is not None else None
+        check_sources(program)
         fetches = _fetches(program, fetch_list)
         compiled = self._compile(program, fetches, use_prune, build or program.build)
         recorded = timeline.begin(compiled, program.name)
@@ -353,7 +356,8 @@ def _feed_values(program: Program, compiled: Compiled, feed: FeedLike) -> list[t
     compiled.sizes = sizes
     key = tuple(sizes.values())
     if key not in compiled.checked_sizes:
-        program.symbols.check(sizes)
+        if doubtful := program.symbols.check(sizes):
+            confirm_shapes(compiled.recorded, program.symbols, doubtful, sizes)
         compiled.checked_sizes.add(key)
     return values
 

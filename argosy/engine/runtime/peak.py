@@ -19,8 +19,8 @@ import sympy
 import torch
 from torch import fx
 
-from argosy.engine.ir.liveness import Block, SizeOf, blocks, hint, memories, profile
-from argosy.engine.ir.symbols import Symbols
+from argosy.engine.ir.liveness import Block, SizeOf, blocks, memories, profile
+from argosy.engine.ir.symbols import Symbols, hint
 
 if TYPE_CHECKING:
     from argosy.engine.runtime.compile import Label

@@ -293,7 +293,7 @@ def test_rules_that_only_the_layers_code_wrote_hold_after_loading() -> None:
     wrong = {"x": batch(6)["x"], "y": batch(4)["y"]}
     messages = []
     for program in (loss.program, through_json(loss.program)):
-        with pytest.raises(FeedError, match=r"needed at test_serialize.py:\d+ in conv_net") as caught:
+        with pytest.raises(FeedError, match=r"decided at test_serialize.py:\d+ in conv_net") as caught:
             run(program, wrong, loss.name, values=filled(loss.program))
         messages.append(str(caught.value))
     assert messages[0] == messages[1]

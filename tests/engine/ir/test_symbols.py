@@ -43,16 +43,15 @@ def test_a_decision_on_a_size_holds_for_all_that_is_fed() -> None:
 def test_a_decision_on_the_size_of_a_feed_that_is_not_needed_counts_too() -> None:
     x = default_main_program().data("x", [None, 3])
     y = default_main_program().call(lambda t: torch.ones(2) if t.shape[0] == 3 else torch.zeros(2), (x,), {})
-    with pytest.raises(FeedError, match="Ne"):
+    with pytest.raises(FeedError, match=r"built for x\[0\] != 3"):
         run(y, x=(3, 3))
 
 
-def test_a_slice_that_needs_a_size_says_so() -> None:
+def test_a_slice_takes_what_there_is() -> None:
     x = default_main_program().data("x", [None, 3])
     y = x[0:3]
     assert run(y, x=(5, 3)) == (3, 3)
-    with pytest.raises(FeedError, match="has size 1"):
-        run(y, x=(1, 3))
+    assert run(y, x=(1, 3)) == (1, 3)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 13, 16, 64])

@@ -13,12 +13,11 @@ from argosy import static
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.backward import append_backward
 from argosy.engine.ir.program import default_main_program, default_startup_program
-from argosy.engine.ir.torch_module import accept_variables, values_for
+from argosy.engine.ir.torch_module import values_for
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
 
 assert static
-accept_variables()
 
 
 class Positions(nn.Module):

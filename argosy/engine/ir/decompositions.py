@@ -1,0 +1,92 @@
+"""Which of torch's Python decompositions recording uses.
+
+Under the python dispatcher torch calls Python functions in the place of some ops: they keep sizes symbolic where the
+C++ code would ask for numbers. They are made for torch.compile, and some do not compute what eager mode computes:
+multilabel_margin_loss does not mask targets behind -1, the recurrent layers leave dropout out between layers.
+
+    COMPARED     used; tests/engine/ir/test_decompositions.py compares each with eager mode
+    REJECTED     not used: torch's own kernel and its derivative are recorded instead
+
+Recurrent layers are recorded by `lowering.py` as ops of our own.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch._C import DispatchKey
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
+"""The dispatch keys at which a decomposition takes the place of an op before it is recorded."""
+
+REJECTED: tuple[OpOverload, ...] = (
+    aten.lstm.input,
+    aten.lstm.data,
+    aten.gru.input,
+    aten.gru.data,
+    aten.rnn_tanh.input,
+    aten.rnn_tanh.data,
+    aten.rnn_relu.input,
+    aten.rnn_relu.data,
+    aten.multilabel_margin_loss_forward.default,  # wrong behind a target of -1, and shape [1] for a vector
+    aten.multi_margin_loss.default,
+    aten.softshrink.default,
+    aten.hardshrink.default,
+    aten.cudnn_batch_norm.default,
+    aten.upsample_nearest1d.default,
+    aten.upsample_nearest2d.default,
+    aten.upsample_nearest3d.default,
+    aten._upsample_nearest_exact1d.default,
+    aten._upsample_nearest_exact2d.default,
+    aten._upsample_nearest_exact3d.default,
+    aten.upsample_bilinear2d.default,
+    aten.upsample_bicubic2d.default,
+)
+"""One node, with torch's own derivative, instead of the dozens that the decomposition has."""
+
+COMPARED: tuple[OpOverload, ...] = (
+    aten.dropout.default,
+    aten.matmul.default,
+    aten.matmul.out,
+    aten.empty.out,
+    aten.native_batch_norm.default,
+    aten.broadcast_tensors.default,
+    aten.one_hot.default,
+    aten.pad_sequence.default,
+    aten.stft.center,
+    aten.istft.default,
+    aten.tensor_split.tensor_indices_or_sections,
+    aten.unsafe_chunk.default,
+    aten.upsample_nearest1d.vec,
+    aten.upsample_nearest2d.vec,
+    aten.upsample_nearest3d.vec,
+    aten._upsample_nearest_exact1d.vec,
+    aten._upsample_nearest_exact2d.vec,
+    aten._upsample_nearest_exact3d.vec,
+    aten.upsample_linear1d.vec,
+    aten.upsample_bilinear2d.vec,
+    aten.upsample_trilinear3d.vec,
+    aten.upsample_bicubic2d.vec,
+    aten._upsample_bilinear2d_aa.vec,
+    aten._upsample_bicubic2d_aa.vec,
+    aten._upsample_lanczos2d_aa.vec,
+)
+
+
+@contextmanager
+def compared_only() -> Iterator[None]:
+    """Inside, torch does not use the decompositions that are rejected."""
+    removed = [(op, {key: op.py_kernels.pop(key) for key in KEYS if key in op.py_kernels}) for op in REJECTED]
+    for op, kernels in removed:
+        if kernels:
+            op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, kernels in removed:
+            if kernels:
+                op.py_kernels.update(kernels)
+                op._dispatch_cache.clear()

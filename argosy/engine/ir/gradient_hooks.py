@@ -1,0 +1,74 @@
+"""Gradient hooks of torch tensors that are variables: what they compute is recorded as part of backward.
+
+    w.register_hook(lambda g: g * mask)               w@GRAD = mul(what autograd computed, mask)
+    w.register_post_accumulate_grad_hook(scale_)      called with w.grad = w@GRAD, which it may change
+
+A hook is called once, while the gradients are built, with tensors that have no data. Those count that a tensor has at
+that moment. Hooks of modules need nothing here: torch calls them when the module is called.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from argosy.engine.errors import ProgramError
+from argosy.engine.ir.program import Program
+from argosy.engine.log import logger
+
+Hook = Callable[[Tensor], Any]
+
+
+@contextmanager
+def tensor_hooks(program: Program) -> Iterator[None]:
+    """Inside, gradients that arrive at variables of torch tensors pass through the tensors' hooks."""
+    handles = []
+    for tensor, name in program.adopted.values():
+        for hook in (tensor._backward_hooks or {}).values():
+            handles.append(program.vars[name].value.register_hook(_told_if_useless(hook, name)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _told_if_useless(hook: Hook, name: str) -> Hook:
+    def called(gradient: Tensor) -> Any:
+        changed = hook(gradient)
+        if changed is None:
+            logger.warning(
+                "a hook of %s returns nothing: it is called once, while the program is built, and not when it runs; "
+                "to look at the gradient, fetch %r",
+                name,
+                f"{name}@GRAD",
+            )
+        return changed
+
+    return called
+
+
+def after_accumulation(program: Program, name: str, gradient: Tensor) -> Tensor:
+    """The gradient of a variable after the post-accumulate-grad hooks of its tensor; recorded."""
+    tensor = next((tensor for tensor, known in program.adopted.values() if known == name), None)
+    hooks = {} if tensor is None else tensor._post_accumulate_grad_hooks or {}
+    parameter = program.vars[name].value
+    for hook in hooks.values():
+        version, parameter.grad = parameter._version, gradient
+        try:
+            with torch.no_grad():
+                hook(parameter)
+            changed = parameter.grad
+        finally:
+            parameter.grad = None
+        if changed is None or parameter._version != version:
+            what = "drops the gradient" if changed is None else "changes the parameter"
+            raise ProgramError(
+                f"a post-accumulate-grad hook of {name!r} {what}, but only the optimizer updates parameters; "
+                "remove the hook, or let it change the gradient alone"
+            )
+        gradient = changed
+    return gradient

@@ -1,0 +1,278 @@
+"""Builds a forward program again with sizes of its own, and runs its torch modules in evaluation mode.
+
+    nodes of Argosy's layers    the same op on the new values
+    nodes of a recorded call    what the call computes in evaluation mode (recorded_call.py)
+
+The new program shares no symbol with the old one: what only training assumes about sizes (a batch norm needs more
+than one value per channel) does not bind it.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import copy
+import operator
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_flatten
+
+from argosy.engine.errors import ArgosyError, ProgramError
+from argosy.engine.ir.program import Program
+from argosy.engine.ir.recorded_call import RecordedCall
+from argosy.engine.ir.variable import Variable
+from argosy.engine.ir.verify import describe
+from argosy.engine.ir.why import why
+
+_SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def replay(program: Program) -> Program:
+    """The program for evaluation; ProgramError if a call does not fit in its place there."""
+    return _Replay(program).run()
+
+
+class _Replay:
+    def __init__(self, old: Program) -> None:
+        self.old = old
+        self.new = Program(old.name)
+        self.new.copy_settings(old)
+        self.new.has_history = False
+        self.new.recorder.constants = dict(old.recorder.constants)
+        self.nodes: dict[fx.Node, fx.Node] = {}
+        self.calls: set[int] = set()
+        self.placeholders = {
+            old.recorder.placeholder_of[v.value]: v
+            for v in old.vars.values()
+            if v.value in old.recorder.placeholder_of
+        }
+
+    def run(self) -> Program:
+        nodes = list(self.old.graph.nodes)
+        inputs = [node for node in nodes if node.op != "call_function"]
+        for node in inputs:
+            self._input(node)
+        self._assume()
+        for node in nodes:
+            if node.op == "call_function":
+                self._node(node)
+        for variable in self.old.vars.values():
+            self._variable(variable)
+        self.new.touch()
+        return self.new
+
+    def _input(self, node: fx.Node) -> None:
+        symbols, value = self.new.symbols, node.meta["val"]
+        if node.op == "placeholder":
+            variable = self.placeholders.get(node)
+            shape = [size if isinstance(size, int) else None for size in value.shape]
+            fake = symbols.fake(node.name if variable is None else variable.name, shape, value.dtype)
+        else:
+            fake = symbols.mode.from_tensor(
+                self.old.recorder.constants[str(node.target)].detach(), static_shapes=True
+            )
+        copied = self.new.graph.node_copy(node)
+        copied.meta = {**node.meta, "val": fake}
+        if node.op == "placeholder":
+            self.new.recorder.placeholder_of[fake] = copied
+        self.new.recorder.bind(fake, copied)
+        self.nodes[node] = copied
+
+    # --- sizes ----------------------------------------------------------------------------------------
+
+    def _assume(self) -> None:
+        """What code outside of recorded calls has assumed holds for the new program too."""
+        translated = self._symbols()
+        for assumption in self.old.symbols.assumptions:
+            is_forward = assumption.is_required and assumption.role == "forward" and assumption.call is None
+            condition = assumption.condition.xreplace(translated)
+            if not (is_forward or assumption.is_replacement) or not condition.free_symbols <= set(
+                translated.values()
+            ):
+                continue
+            if not self.new.symbols.env.assume(condition, assumption.line):
+                raise ProgramError(
+                    f"{self.old.name} was built for {self.new.symbols.describe(condition)}, which no size satisfies"
+                )
+
+    def _symbols(self) -> dict[sympy.Symbol, sympy.Symbol]:
+        there = {place: symbol for symbol, place in self.new.symbols.origin.items()}
+        return {s: there[place] for s, place in self.old.symbols.origin.items() if place in there}
+
+    # --- nodes ----------------------------------------------------------------------------------------
+
+    def _node(self, node: fx.Node) -> None:
+        call = self.old.calls.get(node.meta.get("call", -1))
+        if call is None or call.evaluate is None:
+            self._copy(node)
+            return
+        if node.meta["call"] not in self.calls:
+            self.calls.add(node.meta["call"])
+            self._evaluate(call, node)
+        is_size = isinstance(node.meta.get("val"), _SIZES)  # other nodes may use the size too
+        if node not in self.nodes and is_size and all(n in self.nodes for n in node.all_input_nodes):
+            self._copy(node)
+
+    def _copy(self, node: fx.Node) -> None:
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: self._at(n, node))
+        meta = {key: value for key, value in node.meta.items() if key != "val"}
+        try:
+            with self.new.replaying():
+                self.nodes[node] = self.new.recorder.replay(node.target, args, kwargs, meta, node.name)
+        except ArgosyError:
+            raise
+        except Exception as e:
+            raise ProgramError(f"{describe(node)} cannot be evaluated: {why(e, self.new.symbols)}") from e
+
+    def _at(self, node: fx.Node, reader: fx.Node) -> fx.Node:
+        if node not in self.nodes and node.target is operator.getitem and node.args[0] in self.nodes:
+            self._item(node)
+        if node in self.nodes:
+            return self.nodes[node]
+        call = self.old.calls[node.meta["call"]]
+        raise ProgramError(
+            f"{describe(reader)} reads {describe(node)}, a value inside of {call.what} that does not exist in "
+            "evaluation mode; return it from the module, or build a program for testing with the module in eval()"
+        )
+
+    def _item(self, node: fx.Node) -> None:
+        """One of several results of a node inside of a call, which evaluation may have read or not."""
+        users = self.nodes[node.args[0]].users  # type: ignore[index]  # an item of a node
+        known = [u for u in users if u.target is operator.getitem and u.args[1] == node.args[1]]
+        if known:
+            self.nodes[node] = known[0]
+        else:
+            self._copy(node)
+
+    # --- calls ----------------------------------------------------------------------------------------
+
+    def _evaluate(self, call: RecordedCall, first: fx.Node) -> None:
+        """Record the call in evaluation mode; its results, and what it changed, take the places of the old ones."""
+        assert call.evaluate is not None, f"{call.what} was recorded for evaluation"
+        recorder = self.new.recorder
+        given = {id(fake): self._value(self._at(node, first)) for fake, node in call.inputs}
+        last = self.new.graph._root.prev
+        try:
+            with self.new.recording(), torch.no_grad(), recorder.in_call(first.meta["call"]):
+                result = call.evaluate(lambda value: given.get(id(value), value))
+        except ArgosyError as e:
+            raise type(e)(f"{call.what}, in evaluation mode: {e}") from e
+        except Exception as e:
+            raise ProgramError(f"{call.what} cannot be evaluated: {why(e, self.new.symbols)}") from e
+        self._match(call, result)
+        for (fake, _), node in zip(call.inputs, call.after, strict=True):
+            self.nodes.setdefault(node, recorder.node(given[id(fake)]))
+        self._match_inside(first.meta["call"], last)
+
+    @staticmethod
+    def _value(node: fx.Node) -> torch.Tensor:
+        value = node.meta["val"]
+        assert isinstance(value, torch.Tensor), f"{node.name} is no tensor but {value!r}"
+        return value
+
+    def _match(self, call: RecordedCall, result: Any) -> None:
+        """The result of training and that of evaluation must look the same to the nodes that read it."""
+        old, old_spec = tree_flatten(call.result)
+        new, new_spec = tree_flatten(result)
+        if old_spec != new_spec:
+            raise ProgramError(
+                f"{call.what} returns something else in training ({_shape(call.result)}) than in evaluation "
+                f"({_shape(result)}), so the one cannot replace the other; {_ADVICE}"
+            )
+        for before, after in zip(old, new, strict=True):
+            if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
+                if not self._are_alike(before, after):
+                    raise ProgramError(
+                        f"{call.what} returns {_shape(before)} in training and {_shape(after)} in evaluation, so the "
+                        f"one cannot replace the other; {_ADVICE}"
+                    )
+                entry = self.old.recorder.node_of.get(before)
+                if entry is not None:
+                    self.nodes[self.old.recorder.node(before)] = self.new.recorder.node(after)
+            elif isinstance(before, _SIZES) or isinstance(after, _SIZES):
+                continue  # the nodes of sizes are computed again
+            elif before is not after and before != after:
+                raise ProgramError(
+                    f"{call.what} returns {before!r} in training and {after!r} in evaluation, and code behind it may "
+                    f"have used that; {_ADVICE}"
+                )
+
+    def _are_alike(self, before: torch.Tensor, after: torch.Tensor) -> bool:
+        if before.dtype != after.dtype or before.ndim != after.ndim:
+            return False
+        translated = self._symbols()
+        for old, new in zip(before.shape, after.shape, strict=True):
+            if isinstance(old, int) and isinstance(new, int):
+                if old != new:
+                    return False
+                continue
+            wanted = old if isinstance(old, int) else old.node.expr.xreplace(translated)
+            found = new if isinstance(new, int) else new.node.expr
+            env = self.new.symbols.env
+            if env.replace(sympy.sympify(wanted)) != env.replace(sympy.sympify(found)):
+                return False
+        return True
+
+    def _match_inside(self, number: int, last: fx.Node) -> None:
+        """If evaluation is the same computation, values inside of the call correspond, too."""
+        old = [n for n in self.old.graph.nodes if n.meta.get("call") == number and _is_op(n)]
+        new = []
+        node = last.next
+        while node.op != "root":
+            if _is_op(node):
+                new.append(node)
+            node = node.next
+        if [n.target for n in old] == [n.target for n in new]:
+            for before, after in zip(old, new, strict=True):
+                self.nodes.setdefault(before, after)
+
+    # --- variables ------------------------------------------------------------------------------------
+
+    def _variable(self, variable: Variable) -> None:
+        recorder = self.new.recorder
+        entry = self.old.recorder.node_of.get(variable.value)
+        node, index = entry if isinstance(entry, tuple) else (entry, None)
+        if node not in self.nodes:
+            return  # inside of a call, or only training has it
+        new = self.nodes[node]
+        placeholder = self.old.recorder.placeholder_of.get(variable.value)
+        value = self.nodes[placeholder].meta["val"] if placeholder in self.nodes else new.meta["val"]
+        value = value if index is None else value[index]
+        if self.new.has_value(value):  # two names for one value, such as x and x.detach()
+            with self.new.symbols.mode, torch.no_grad():
+                value = value.detach()
+        recorder.node_of[value] = new if index is None else (new, index)
+        copied = copy.copy(variable)
+        copied.program, copied.value, copied.sizes = self.new, value, self._translated(variable.sizes)
+        self.new.enter(copied)
+
+    def _translated(self, sizes: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+        if sizes is None:
+            return None
+        env, symbols = self.new.symbols.env, self._symbols()
+        return tuple(
+            size
+            if isinstance(size, int)
+            else env.create_symintnode(size.node.expr.xreplace(symbols), hint=None)
+            for size in sizes
+        )
+
+
+_ADVICE = (
+    "call the module in eval() mode in a Program of its own for testing: it has the same variables there, and "
+    "reads what was trained"
+)
+
+
+def _is_op(node: fx.Node) -> bool:
+    return node.op == "call_function" and isinstance(node.target, OpOverload)
+
+
+def _shape(tree: Any) -> str:
+    if isinstance(tree, torch.Tensor):
+        sizes = ", ".join(str(s) if isinstance(s, int) else "any" for s in tree.shape)
+        return f"{str(tree.dtype).removeprefix('torch.')}[{sizes}]"
+    if isinstance(tree, tuple | list):
+        return f"{type(tree).__name__} of {len(tree)}"
+    return type(tree).__name__

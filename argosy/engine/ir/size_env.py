@@ -1,0 +1,286 @@
+"""What a program assumes about sizes that are unknown while it is built.
+
+torch's shape functions, its composite functions and the user's code ask questions about sizes. The answers:
+
+    the answer follows from the sizes          that answer
+    torch._check(N % 5 == 0)                   yes; the condition becomes an assumption, N == 4 replaces N by 4
+    guard_or_false(N == 1), guard_or_true(…)   torch's answer for the general case, noted
+    if N == 1:                                 the answer that the hint of N gives; it becomes an assumption
+    if N != 5: raise …                         an error means that N is 5: assumed, and the call is run again
+    int(N), range(N)                           an error: there is no number yet
+
+A hint is a size that is used in the place of an unknown one. Where a check contradicts the hints, other hints are
+searched for that satisfy everything assumed so far: `x: [N, 8] -> reshape [-1, 5, 8]` moves the hint of N from
+13 to 65. Feeds are compared with the assumptions by `symbols.py`.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, product
+from typing import Any
+
+import sympy
+from sympy.logic.boolalg import Boolean
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.solve import try_solve
+
+from argosy.engine.errors import UnknownSizeError
+from argosy.engine.ir.source import SourceLine, user_line
+
+Asker = Callable[[], tuple[SourceLine | None, str, int | None]]
+Hints = dict[sympy.Symbol, sympy.Integer]
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """A condition on the sizes of feeds that a program was built with."""
+
+    condition: Boolean
+    line: SourceLine | None
+    """The user's line that asked."""
+    role: str
+    """What was recorded at that time: forward, backward, …"""
+    call: int | None
+    """The recorded call (`Program.calls`) whose code asked."""
+    is_required: bool
+    """True: other sizes need other ops, or make an op fail. False: an op's shape function asked; the op itself
+    computes its result's shape again in every run."""
+    is_replacement: bool
+    """True: a symbol was replaced, so that sizes recorded later depend on it."""
+    is_guess: bool = False
+    """True: the hints decided it, where code asked; other sizes would have taken the other branch."""
+
+
+_TABLES = ("replacements", "var_to_range", "axioms", "backed_var_to_val")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a SizeEnv."""
+
+    num_assumptions: int
+    tables: dict[str, dict[Any, Any]]
+    divisible: set[Any]
+
+
+class SizeEnv(ShapeEnv):
+    """torch's ShapeEnv with the answers above; the environment of one program's sizes."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            duck_shape=False,
+            specialize_zero_one=False,
+        )
+        self.assumptions: list[Assumption] = []
+        self.asker: Asker = lambda: (user_line(), "forward", None)
+        """Who asks: line, role and call; set by the recorder."""
+        self._noted: set[tuple[Any, bool]] = set()
+        self._in_kernel = False
+        self._is_muted = False
+        self._replaces_by_numbers = False
+
+    @contextmanager
+    def in_kernel(self) -> Iterator[None]:
+        """Questions inside come from the shape function of one op."""
+        old, self._in_kernel = self._in_kernel, True
+        try:
+            yield
+        finally:
+            self._in_kernel = old
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Answers inside are not recorded as assumptions."""
+        old, self._is_muted = self._is_muted, True
+        try:
+            yield
+        finally:
+            self._is_muted = old
+
+    def hint_of(self, expression: sympy.Expr) -> int | None:
+        """The number that the hints give; None if the expression depends on data."""
+        value = expression.xreplace(self.backed_var_to_val)
+        return int(value) if value.is_number else None
+
+    # --- what torch calls -----------------------------------------------------------------------------
+
+    @property
+    def prefer_deferred_runtime_asserts_over_guards(self) -> bool:
+        """True: torch._check calls guard_or_defer_runtime_assert. torch then never replaces N by a number, so it is
+        False while an assumption such as N == 4 is entered."""
+        return not self._replaces_by_numbers
+
+    def evaluate_sym_node(
+        self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
+    ) -> Any:
+        return self.evaluate_expr(sym_node.expr, size_oblivious=size_oblivious, fallback_value=fallback_value)
+
+    def evaluate_expr(
+        self,
+        orig_expr: Any,
+        hint: Any = None,
+        fx_node: Any = None,
+        size_oblivious: bool = False,
+        fallback_value: bool | None = None,
+        *,
+        forcing_spec: bool = False,
+    ) -> Any:
+        """The answer to a question; torch's name and arguments."""
+        if (answer := self._known(orig_expr)) is not None:
+            return answer
+        if not orig_expr.free_symbols <= self.backed_var_to_val.keys():  # depends on data: torch's rules
+            return super().evaluate_expr(
+                orig_expr, size_oblivious=size_oblivious, fallback_value=fallback_value
+            )
+        if fallback_value is not None:
+            self._doubt(orig_expr, fallback_value)
+            return fallback_value
+        if not isinstance(orig_expr, Boolean):
+            raise UnknownSizeError(
+                f"the number {orig_expr} is needed, and it is unknown while the program is built; give the size in "
+                "static.data, or compute with the size as a symbol"
+            )
+        answer = orig_expr.xreplace(self.backed_var_to_val)
+        if not size_oblivious:
+            is_required = not self._in_kernel
+            self._assume(orig_expr if answer else sympy.Not(orig_expr), is_required, is_guess=is_required)
+        return answer
+
+    def guard_or_defer_runtime_assert(  # type: ignore[override]  # torch's has a cache around it
+        self, orig_expr: Any, msg: str, fx_node: Any = None
+    ) -> bool:
+        """True if the condition of a torch._check can hold, from then on an assumption; torch's name and arguments."""
+        if (answer := self._known(orig_expr)) is not None:
+            return bool(answer)
+        if not orig_expr.free_symbols <= self.backed_var_to_val.keys():
+            return bool(super().guard_or_defer_runtime_assert(orig_expr, msg, fx_node))
+        if not orig_expr.xreplace(self.backed_var_to_val) and (self._is_muted or not self._rehint(orig_expr)):
+            return False
+        self._assume(orig_expr, is_required=True)
+        return True
+
+    # --- taking assumptions back ----------------------------------------------------------------------
+
+    def snapshot(self) -> "Snapshot":
+        """What is assumed now, for `restore`."""
+        tables = {name: dict(getattr(self, name)) for name in _TABLES}
+        return Snapshot(len(self.assumptions), tables, set(self.divisible))
+
+    def restore(self, snapshot: "Snapshot") -> None:
+        """Take back what was assumed since."""
+        del self.assumptions[snapshot.num_assumptions :]
+        self._noted = {(a.condition, a.is_required) for a in self.assumptions}
+        for name, table in snapshot.tables.items():
+            current = getattr(self, name)
+            current.clear()
+            current.update(table)
+        self.divisible = set(snapshot.divisible)
+        self._replacements_version_counter += 1
+        self._update_version_counter()
+
+    def other_branch(self, snapshot: "Snapshot") -> Assumption | None:
+        """The last guess since then, turned round; None if there is none. N == 0 and N == 1 are not guessed."""
+        for guess in reversed(self.assumptions[snapshot.num_assumptions :]):
+            if guess.is_guess and isinstance(
+                guess.condition, sympy.Ne | sympy.Lt | sympy.Le | sympy.Gt | sympy.Ge
+            ):
+                opposite = sympy.Not(guess.condition)
+                is_special = isinstance(opposite, sympy.Eq) and opposite.rhs in (0, 1)
+                return None if is_special else replace(guess, condition=opposite)
+        return None
+
+    # --- assumptions and hints ------------------------------------------------------------------------
+
+    def assume(self, condition: Any, line: SourceLine | None) -> bool:
+        """Assume what another program assumed; False if it cannot hold here."""
+        old, self.asker = self.asker, lambda: (line, "forward", None)
+        try:
+            if (answer := self._known(condition)) is not None:
+                return bool(answer)
+            if not condition.xreplace(self.backed_var_to_val) and not self._rehint(condition):
+                return False
+            self._assume(condition, is_required=True)
+            return True
+        finally:
+            self.asker = old
+
+    def _known(self, expression: Any) -> Any:
+        if expression.is_number or isinstance(expression, sympy.logic.boolalg.BooleanAtom):
+            return expression
+        return self._maybe_evaluate_static(expression)
+
+    def _assume(self, condition: Any, is_required: bool, is_guess: bool = False) -> None:
+        if self._is_muted or self._suppress_guards_tls():
+            return
+        replaced = len(self.replacements)
+        self._replaces_by_numbers = is_required
+        self._maybe_guard_rel(condition)
+        self._replaces_by_numbers = False
+        for part in _conjuncts(self.simplify(condition)):
+            self.axioms.update(
+                dict(self.get_implications(part)) if isinstance(part, sympy.Rel) else {part: sympy.true}
+            )
+        self._update_version_counter()
+        self._note(condition, is_required, len(self.replacements) > replaced, is_guess)
+
+    def _doubt(self, question: Any, answer: bool) -> None:
+        """Note torch's answer for the general case, so that shapes are confirmed for sizes that are special."""
+        condition = question if answer else sympy.Not(question)
+        is_noted = (condition, False) in self._noted or self._is_muted or self._suppress_guards_tls()
+        if not is_noted and condition.xreplace(self.backed_var_to_val) == sympy.true:
+            self._note(condition, is_required=False, is_replacement=False, is_guess=False)
+
+    def _note(self, condition: Any, is_required: bool, is_replacement: bool, is_guess: bool) -> None:
+        if (condition, is_required) not in self._noted:
+            self._noted.add((condition, is_required))
+            made = Assumption(condition, *self.asker(), is_required, is_replacement, is_guess)
+            self.assumptions.append(made)
+
+    def _rehint(self, condition: Any) -> bool:
+        """Move the hints so that the condition holds besides all that is required; False if that was not found."""
+        required = [condition, *(a.condition for a in self.assumptions if a.is_required)]
+        for trial in self._trials(self.replace(condition)):
+            hints = self._complete({**self.backed_var_to_val, **trial})
+            if hints is not None and all(c.xreplace(hints) == sympy.true for c in required):
+                self.backed_var_to_val.update(hints)
+                return True
+        return False
+
+    def _complete(self, hints: Hints) -> Hints | None:
+        """The hints of symbols that were replaced follow from those of the others; None if one is no size."""
+        for symbol, replacement in self.replacements.items():
+            value = self.replace(replacement).xreplace(hints)
+            if not value.is_Integer or value < 0:
+                return None
+            hints[symbol] = value
+        return hints
+
+    def _trials(self, condition: Any) -> Iterator[Hints]:
+        """Hints to try for the symbols of a condition: one symbol changed first, then two."""
+        symbols = sorted(condition.free_symbols, key=str)
+        for symbol in symbols:
+            solved = try_solve(condition, symbol) if isinstance(condition, sympy.Eq) else None
+            if solved is not None:
+                value = solved[1].xreplace(self.backed_var_to_val)
+                if value.is_Integer and value >= 0:
+                    yield {symbol: value}
+        for symbol in symbols:
+            yield from ({symbol: sympy.Integer(n)} for n in _numbers(int(self.backed_var_to_val[symbol])))
+        for first, second in _pairs(symbols):
+            for a, b in product(range(1, 41), repeat=2):
+                yield {first: sympy.Integer(a), second: sympy.Integer(b)}
+
+
+def _conjuncts(condition: Any) -> tuple[Any, ...]:
+    return condition.args if isinstance(condition, sympy.And) else (condition,)
+
+
+def _numbers(hint: int) -> Iterator[int]:
+    """Multiples of a prime hint first: they divide by little else."""
+    return chain((hint * k for k in range(2, 65)), range(2, 1025), (1, 0))
+
+
+def _pairs(symbols: Sequence[sympy.Symbol]) -> Iterator[tuple[sympy.Symbol, sympy.Symbol]]:
+    return ((a, b) for i, a in enumerate(symbols) for b in symbols[i + 1 :])

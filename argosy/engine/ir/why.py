@@ -1,0 +1,67 @@
+"""Why a program cannot be built: torch's errors while it records, in a sentence for the user."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from argosy.engine.errors import ArgosyError, ProgramError, UnknownSizeError
+from argosy.engine.ir.source import user_line
+from argosy.engine.ir.symbols import Symbols
+
+_NO_VALUE = (
+    "it needs the value of a variable, and there is none while the program is built; keep the decision "
+    "inside the program (torch.where, masks) or fetch the value and feed it back"
+)
+
+
+@contextmanager
+def building(what: Callable[[], str], symbols: Symbols) -> Iterator[None]:
+    """An error inside becomes a ProgramError: what was being built, at which line of the user's, and why not."""
+    try:
+        yield
+    except UnknownSizeError as e:
+        raise ProgramError(
+            f"{what()} at {user_line()} cannot be built: {symbols.without_symbols(str(e))}"
+        ) from e
+    except ArgosyError:
+        raise
+    except Exception as e:
+        raise ProgramError(f"{what()} at {user_line()} cannot be built: {why(e, symbols)}") from e
+
+
+def needs_data(error: Exception) -> bool:
+    """True if torch asked for a value, or for a size that depends on values."""
+    return isinstance(
+        error,
+        GuardOnDataDependentSymNode
+        | DataDependentOutputException
+        | DynamicOutputShapeException
+        | UnsupportedOperatorException,
+    )
+
+
+def why(error: Exception, symbols: Symbols) -> str:
+    """The first sentence of an error that torch raised, in our words where we know it, without internal symbols."""
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return _NO_VALUE
+    if isinstance(error, DataDependentOutputException):
+        return f"{error.func} {_NO_VALUE}"
+    if isinstance(error, DynamicOutputShapeException):
+        return (
+            f"the shape of what {error.func} returns depends on the data, and a static program needs shapes when it "
+            "is built; use a mask, or compute it outside of the program and feed it"
+        )
+    if isinstance(error, UnsupportedOperatorException):
+        return (
+            f"torch cannot tell the shape of what {error.func} returns without data, so it cannot be recorded; "
+            "compute it outside of the program and feed it"
+        )
+    text = str(error).strip().split("\n", 1)[0]
+    return symbols.without_symbols(text) if text else f"torch raised {type(error).__name__}"

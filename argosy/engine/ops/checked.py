@@ -1,0 +1,35 @@
+"""checked: a tensor as it is, if a condition on the data of the step holds; else the step raises.
+
+For what eager code checks with `if torch.any(…): raise`, which a program cannot decide while it is built.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from argosy.engine.errors import ProgramError
+from argosy.engine.ops.autograd import register_autograd
+from argosy.engine.ops.spec import OpSpec, declare
+
+
+def _kernel(x: Tensor, holds: Tensor, message: str) -> Tensor:
+    if not bool(holds):
+        raise ProgramError(message)
+    return x.clone()
+
+
+def _fake(x: Tensor, holds: Tensor, message: str) -> Tensor:
+    return torch.empty_like(x)
+
+
+checked = declare("checked(Tensor x, Tensor holds, str message) -> Tensor", _kernel, _fake)
+
+
+def _gradient(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
+    return dy, None, None
+
+
+register_autograd(checked, lambda ctx, inputs, output: None, _gradient)
+SPEC = OpSpec(checked, _kernel, "assert")

@@ -1,0 +1,45 @@
+"""Values of torch modules and values of the scope: who has which, before and after the startup program ran.
+
+before     the module's tensors are the first values: the startup program reads them when it runs
+after      the scope has the values; `load_state_dict` into the module writes through to the scope
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Mapping
+
+import torch
+
+from argosy.engine.errors import ConfigError, ProgramError
+from argosy.engine.ir.program import Program
+from argosy.engine.log import logger
+from argosy.engine.ps.trainer import trainer
+from argosy.engine.runtime.scope import global_scope
+
+
+def write_through(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Give variables of the current scope the values that were loaded into their tensors."""
+    scope = global_scope()
+    known = {name: tensor for name, tensor in tensors.items() if name in scope.names()}
+    if not known:
+        return  # the startup program has not run yet, and will read the tensors
+    if trainer.is_connected():
+        raise ConfigError(
+            f"load_state_dict changed {', '.join(known)}, whose values are on the parameter servers; load before "
+            "fleet.init_worker(), or save and load by fleet"
+        )
+    with torch.no_grad():
+        for name, tensor in known.items():
+            scope.get(name).copy_(tensor)
+    logger.info("load_state_dict: %d variables of the scope have the loaded values", len(known))
+
+
+def check_sources(startup: Program) -> None:
+    """Raise if a module no longer has the tensor that gives a variable its first value."""
+    for module, key, tensor in startup.live_tensors:
+        path, _, name = key.rpartition(".")
+        current = getattr(module.get_submodule(path), name, None)
+        if current is not tensor and not torch.nn.utils.parametrize.is_parametrized(module):
+            raise ProgramError(
+                f"{key!r} of {type(module).__name__} was replaced by another tensor after the program was built; "
+                "change it in place (load_state_dict, tensor.copy_), or build the program afterwards"
+            )

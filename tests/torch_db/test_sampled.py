@@ -1,0 +1,62 @@
+"""A part of `make coverage-torch` for every test run: each module once, some ops, all samples of our own."""
+
+# SPDX-License-Identifier: Apache-2.0
+import zlib
+from collections.abc import Iterable, Iterator
+
+import pytest
+import torch
+from torch._dynamo import config as fake_tensors
+
+from tests.torch_db import modules, ops
+from tests.torch_db.compare import forms
+from tests.torch_db.modules import ModuleSample
+from tests.torch_db.outcome import FAILURES, Record
+from tests.torch_db.pool import run_all
+from tests.torch_db.tasks import Task, module_case, own_samples
+
+STRIDE = 11
+OPS = sorted(ops.OPS)[::STRIDE]
+
+
+@pytest.fixture(autouse=True)
+def uncached() -> Iterator[None]:
+    """Few calls come twice here: torch's cache of shapes costs more than it gives."""
+    before, fake_tensors.fake_tensor_cache_enabled = fake_tensors.fake_tensor_cache_enabled, False
+    torch.set_num_threads(1)
+    yield
+    fake_tensors.fake_tensor_cache_enabled = before
+
+
+def check(records: Iterable[Record]) -> None:
+    bad = [f"{r.mode} {r.form} {r.sample}: {r.kind}: {r.detail}" for r in records if r.kind in FAILURES]
+    assert not bad, "\n".join(bad)
+
+
+def training_of(group: str, sample: ModuleSample, index: int) -> Iterator[Record]:
+    form, unknown = list(forms(sample.tree, sample.has_batch).items())[-1]
+    return module_case(Task(group, sample.name), sample, index, True, form, unknown).run()
+
+
+@pytest.mark.parametrize("name", modules.MODULES)
+def test_a_module_of_torch_trains_and_infers_as_in_eager_mode(name: str) -> None:
+    samples = modules.samples(name, training=True, limit=32)
+    full = [(i, s) for i, s in enumerate(samples) if "unknown" in forms(s.tree, s.has_batch)]
+    index, sample = full[zlib.crc32(name.encode()) % len(full)]
+    check(training_of("modules", sample, index))
+
+
+@pytest.mark.parametrize("name", own_samples())
+def test_a_module_of_ours_trains_and_infers_as_in_eager_mode(name: str) -> None:
+    if "0 rows" in name:  # a kernel that divides by the number of rows ends the process
+        check(run_all([Task("samples", name)]))
+    else:
+        check(training_of("samples", own_samples()[name], 0))
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_op_of_torch_gives_values_and_gradients_of_eager_mode(name: str) -> None:
+    for index, sample in enumerate(ops.samples(name, limit=2)):
+        for form, unknown in forms(sample.tree).items():
+            outcomes = ops.check(sample, unknown)
+            check(Record("ops", name, mode, form, index, o.kind, o.detail) for mode, o in outcomes)
