@@ -1,4 +1,4 @@
-"""Compares Argosy with eager mode over torch's databases: `python -m tests.torch_db --jobs 2`."""
+"""Compares Argosy with eager mode over torch's databases and random nets: `python -m tests.torch_db --jobs 2`."""
 
 # SPDX-License-Identifier: Apache-2.0
 import argparse
@@ -11,6 +11,7 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
+from tests.torch_db.nets import COUNT
 from tests.torch_db.outcome import FAILURES, Record
 from tests.torch_db.pool import run_all
 from tests.torch_db.report import summary, to_markdown
@@ -24,6 +25,7 @@ class Options:
     groups: tuple[str, ...]
     only: str
     samples: int
+    num_nets: int
     jobs: int
     out: Path | None
     json: Path | None
@@ -34,6 +36,7 @@ def parse(argv: Sequence[str] | None) -> Options:
     p.add_argument("--only", default="*", help="names that contain this, or match it as a shell pattern")
     p.add_argument("--modules", action="store_true", help="module_db and the samples of our own")
     p.add_argument("--ops", action="store_true", help="op_db")
+    p.add_argument("--nets", type=int, metavar="COUNT", help=f"random nets (a whole run has {COUNT})")
     p.add_argument("--samples", type=int, default=32, help="the most samples of an op or a module")
     p.add_argument("--jobs", type=int, default=2, help="processes at a time")
     p.add_argument(
@@ -41,18 +44,23 @@ def parse(argv: Sequence[str] | None) -> Options:
     )
     p.add_argument("--json", type=Path, help="all results")
     known = p.parse_args(argv)
-    groups = GROUPS
-    if known.modules != known.ops:
-        groups = ("ops",) if known.ops else ("modules", "samples")
+    asked = {
+        "modules": known.modules,
+        "samples": known.modules,
+        "ops": known.ops,
+        "nets": known.nets is not None,
+    }
+    groups = tuple(group for group in GROUPS if asked[group]) or GROUPS
     is_whole = groups == GROUPS and known.only == "*"
     out = known.out or (Path("docs/torch_coverage.md") if is_whole else None)
-    return Options(groups, known.only, known.samples, known.jobs, out, known.json)
+    num_nets = COUNT if known.nets is None else known.nets
+    return Options(groups, known.only, known.samples, num_nets, known.jobs, out, known.json)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0: everything is equal or rejected in words. 1: something is wrong, raw, or ended its process."""
     options = parse(argv)
-    todo = tasks(options.groups, options.only, options.samples)
+    todo = tasks(options.groups, options.only, options.samples, options.num_nets)
     if not todo:
         print(f"error: nothing is called {options.only!r}", file=sys.stderr)
         return 2

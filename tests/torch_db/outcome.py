@@ -31,7 +31,7 @@ class Record:
     """One line of the results."""
 
     group: str
-    """modules, ops or samples."""
+    """modules, samples, ops or nets."""
     name: str
     mode: str
     """train, eval, clone; forward, backward."""
@@ -66,7 +66,7 @@ NEEDS_VALUE = (
     "allclose", "equal", "item", "bool", "nonzero*", "argwhere", "masked_select", "unique*", "bincount",
     "histogramdd", "histc", "tensor_split", "repeat_interleave", "combinations", "is_nonzero", "linalg.cond",
     "linalg.matrix_rank*", "linalg.pinv*", "nn.functional.embedding_bag", "segment_reduce*", "to_sparse",
-    "sparse.*", "where", "__getitem__", "index_*", "corrcoef",
+    "sparse.*", "where", "__getitem__", "index_*", "scatter_reduce.*",
 )  # fmt: skip
 """Names of what needs a variable's value to know its result's size, or whether it is valid."""
 _NEEDS_VALUE_MESSAGE = "needs the value of a variable"

@@ -4,6 +4,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from tests.torch_db import nets
 from tests.torch_db.outcome import (
     EAGER_FAILS,
     EQUAL,
@@ -21,13 +22,15 @@ _ROWS = (
     ("modules", ("train", "eval", "clone")),
     ("samples", ("train", "eval", "clone")),
     ("ops", ("forward", "backward")),
+    ("nets", ("train", "eval", "clone")),
 )
 _FORMS = ("concrete", "unknown", "empty")
 _MOST_NAMES = 12
 _HEAD = """# What Argosy records is what torch computes
 
 `make coverage-torch` writes this file. It calls torch's modules and functions with the samples of torch's own
-databases, in a program and in eager mode, and compares outputs, gradients and buffers.
+databases, in a program and in eager mode, and compares outputs, gradients and buffers. Nets are random
+compositions of layers; each is trained for some steps on batches of several sizes.
 
 | word | meaning |
 |---|---|
@@ -104,8 +107,8 @@ def _listed(records: Iterable[Record], with_reasons: bool) -> str:
 
 
 def message(record: Record) -> str:
-    """The detail without the arguments' shapes, so that samples of one cause share a line."""
-    detail = stable(record.detail)
+    """The detail without the arguments' shapes and the net's pieces, so that samples of one cause share a line."""
+    detail = stable(nets.without_pieces(record.detail))
     _, found, tail = detail.partition(" cannot be built: ")
     return f"cannot be built: {tail}" if found else detail
 

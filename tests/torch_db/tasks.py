@@ -1,4 +1,4 @@
-"""A task is one op, module or sample of our own; its cases are its samples, in each mode and form."""
+"""A task is one op, module, sample of our own or random net; its cases are its samples, in each mode and form."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable, Iterator
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache, partial
 
-from tests.torch_db import modules, ops, samples
+from tests.torch_db import modules, nets, ops, samples
 from tests.torch_db.compare import forms
 from tests.torch_db.modules import ModuleSample
 from tests.torch_db.outcome import Outcome, Record
 
-GROUPS = ("modules", "samples", "ops")
+GROUPS = ("modules", "samples", "ops", "nets")
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,12 @@ class Case:
             yield Record(stub.group, stub.name, mode, stub.form, stub.sample, outcome.kind, outcome.detail)
 
 
-def tasks(groups: tuple[str, ...] = GROUPS, only: str = "*", limit: int = 32) -> list[Task]:
+def tasks(
+    groups: tuple[str, ...] = GROUPS, only: str = "*", limit: int = 32, num_nets: int = nets.COUNT
+) -> list[Task]:
     """The tasks of these groups whose name matches the pattern `only`, or contains it."""
-    named = {"modules": modules.MODULES, "samples": own_samples(), "ops": ops.OPS}
+    random_nets = [nets.name_of(seed) for seed in range(num_nets)]
+    named = {"modules": modules.MODULES, "samples": own_samples(), "ops": ops.OPS, "nets": random_nets}
     return [
         Task(group, name, limit)
         for group in groups
@@ -57,6 +60,9 @@ def cases(task: Task) -> Iterator[Case]:
                 stub = Record(task.group, task.name, "forward", form, index, "")
                 yield Case(stub, partial(ops.check, sample, unknown))
         return
+    if task.group == "nets":
+        yield from net_cases(task)
+        return
     for training in (True, False):
         for index, given in enumerate(_module_samples(task, training)):
             for form, unknown in forms(given.tree, given.has_batch).items():
@@ -68,6 +74,12 @@ def module_case(
 ) -> Case:
     stub = Record(task.group, task.name, "train" if training else "eval", form, index, "")
     return Case(stub, partial(modules.check, sample, training, unknown))
+
+
+def net_cases(task: Task) -> Iterator[Case]:
+    seed = nets.seed_of(task.name)
+    for mode, check in (("train", nets.check_training), ("eval", nets.check_evaluation)):
+        yield Case(Record(task.group, task.name, mode, "unknown", 0, ""), partial(check, seed))
 
 
 def _module_samples(task: Task, training: bool) -> list[ModuleSample]:

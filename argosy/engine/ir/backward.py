@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.autograd.graph import _engine_run_backward
 
 from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
 from argosy.engine.ir.gradient_hooks import after_accumulation, tensor_hooks
@@ -51,7 +52,10 @@ def append_backward(
     pairs = [(p, g) for p, g in zip(parameters, grads, strict=True) if g is not None]
     unused = [p.name for p, g in zip(parameters, grads, strict=True) if g is None]
     if not pairs:
-        raise ProgramError(f"loss {loss.name!r} depends on none of the {len(parameters)} parameters")
+        raise ProgramError(
+            f"loss {loss.name!r} depends on none of the {len(parameters)} parameters; if the model uses "
+            "torch.utils.checkpoint, give it use_reentrant=False"
+        )
     if unused:
         logger.warning("loss %r does not depend on %s: not trained", loss.name, ", ".join(unused))
     return pairs
@@ -99,14 +103,7 @@ def _gradients(
     try:
         with program.recording("backward"), _stopped(program, blocked), tensor_hooks(program):
             seeds = [torch.ones_like(o.value) if g is None else g.value for o, g in pairs]
-            found: Sequence[torch.Tensor | None] = torch.autograd.grad(
-                [o.value for o, _ in pairs],
-                [i.value for i in sources],
-                seeds,
-                retain_graph=True,
-                create_graph=create_graph,
-                allow_unused=True,
-            )
+            found = _autograd([o.value for o, _ in pairs], [i.value for i in sources], seeds, create_graph)
             if (
                 not create_graph
             ):  # eager mode's loss.backward(), which accumulates; torch.autograd.grad does not
@@ -124,6 +121,24 @@ def _gradients(
             _enter(program, f"{out.name}@GRAD", seed)
     by_name = {i.name: v for i, v in zip(sources, found, strict=True) if v is not None}
     return [_enter(program, f"{i.name}@GRAD", by_name[i.name]) if i.name in by_name else None for i in ins]
+
+
+def _autograd(
+    outputs: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    seeds: Sequence[torch.Tensor],
+    create_graph: bool,
+) -> Sequence[torch.Tensor | None]:
+    """torch.autograd.grad, below the torch functions that `Lowering` replaces.
+
+    They stay replaced for code that autograd calls: hooks, and modules that torch.utils.checkpoint runs again.
+    """
+    with torch._C.DisableTorchFunction():
+        given = torch.autograd._make_grads(outputs, seeds, is_grads_batched=False)
+    found: Sequence[torch.Tensor | None] = _engine_run_backward(
+        tuple(outputs), given, True, create_graph, tuple(inputs), True, accumulate_grad=False
+    )
+    return found
 
 
 def _enter(program: Program, name: str, value: torch.Tensor) -> Variable:

@@ -12,10 +12,16 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.errors import FeedError
+from argosy.engine.ir.shape_functions import shape_function
 from argosy.engine.ir.size_env import Assumption
 from argosy.engine.ir.symbols import Sizes, Symbols
 from argosy.engine.ir.verify import describe
@@ -35,16 +41,17 @@ def confirm_shapes(
     with mode, torch.no_grad():
         for node in nodes:
             values[node] = _value(node, values, numbers, symbols, doubtful[0], sizes)
-            for recorded, computed in zip(_shapes(node.meta.get("val")), _shapes(values[node]), strict=False):
-                expected = [_number(size, numbers) for size in recorded]
-                if len(expected) != len(computed) or any(
-                    n is not None and n != size for n, size in zip(expected, computed, strict=True)
-                ):
-                    raise FeedError(
-                        f"{symbols.sizes_of_feeds(doubtful[0].condition, sizes)}; {describe(node)} then gives "
-                        f"{list(computed)} where the program was built for {_shown(recorded, symbols)}; feed sizes "
-                        "that fit, or build it for these"
-                    )
+    for node, value in values.items():  # now that nodes such as unsqueeze_ have changed shapes in place
+        for recorded, computed in zip(_shapes(node.meta.get("val")), _shapes(value), strict=False):
+            expected = [_number(size, numbers) for size in recorded]
+            if len(expected) != len(computed) or any(
+                n is not None and n != size for n, size in zip(expected, computed, strict=True)
+            ):
+                raise FeedError(
+                    f"{symbols.sizes_of_feeds(doubtful[0].condition, sizes)}; {describe(node)} then gives "
+                    f"{list(computed)} where the program was built for {_shown(recorded, symbols)}; feed sizes "
+                    "that fit, or build it for these"
+                )
 
 
 def _value(
@@ -62,13 +69,10 @@ def _value(
     if any(values.get(source, _UNKNOWN) is _UNKNOWN for source in node.all_input_nodes):
         return _UNKNOWN
     args, kwargs = tree_map_only(fx.Node, values.__getitem__, (node.args, node.kwargs))
-    function: Any = node.target
+    function = shape_function(node.target)
     try:
         return function(*args, **kwargs)
-    except (
-        DynamicOutputShapeException,
-        ZeroDivisionError,
-    ):  # Python arithmetic of a shape function on 0 rows
+    except (DynamicOutputShapeException, DataDependentOutputException, ZeroDivisionError):
         return _UNKNOWN
     except Exception as e:
         if not any(isinstance(v, FakeTensor) for v in tree_leaves((args, kwargs))):

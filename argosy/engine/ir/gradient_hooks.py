@@ -57,15 +57,17 @@ def after_accumulation(program: Program, name: str, gradient: Tensor) -> Tensor:
     hooks = {} if tensor is None else tensor._post_accumulate_grad_hooks or {}
     parameter = program.vars[name].value
     for hook in hooks.values():
-        version, parameter.grad = parameter._version, gradient
+        versions, parameter.grad = (parameter._version, gradient._version), gradient
         try:
             with torch.no_grad():
                 hook(parameter)
             changed = parameter.grad
         finally:
             parameter.grad = None
-        if changed is None or parameter._version != version:
-            what = "drops the gradient" if changed is None else "changes the parameter"
+        is_idle = changed is gradient and gradient._version == versions[1]
+        if changed is None or parameter._version != versions[0] or is_idle:
+            what = "drops the gradient" if changed is None else "leaves the gradient as it is"
+            what = "changes the parameter" if parameter._version != versions[0] else what
             raise ProgramError(
                 f"a post-accumulate-grad hook of {name!r} {what}, but only the optimizer updates parameters; "
                 "remove the hook, or let it change the gradient alone"

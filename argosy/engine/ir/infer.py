@@ -1,7 +1,7 @@
 """What a node gives, computed from what its inputs give: its op runs on fake tensors."""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.ir.effects import changed_inputs
+from argosy.engine.ir.shape_functions import shape_function
 from argosy.engine.ir.size_env import SizeEnv
 
 
@@ -20,7 +21,7 @@ def infer(node: fx.Node) -> Any:
     """The value for `node.meta["val"]`; torch's error if the op rejects its inputs. Assumes nothing about sizes."""
     args, kwargs = tree_map_only(fx.Node, lambda n: n.meta["val"], (node.args, node.kwargs))
     fakes = [v for v in tree_leaves((args, kwargs, node.meta.get("val"))) if isinstance(v, FakeTensor)]
-    function: Callable[..., Any] = node.target  # type: ignore[assignment]  # an op, or operator.mul and the like
+    function = shape_function(node.target)
     if not fakes:
         return function(*args, **kwargs)
     with _shapes_only(fakes[0].fake_mode), unchanged(node):

@@ -10,7 +10,7 @@ F.batch_norm    native_batch_norm on the batch, and one node that moves the runn
 
 torch.lstm, …   a node for each layer (`ops/recurrent.py`), and dropout between them
 F.ctc_loss      one node (`ops/ctc_loss.py`)
-F.gaussian_nll_loss    the check of its variances is a node (`ops/checked.py`)
+torch.cov, F.gaussian_nll_loss    what they check of their arguments is a node (`ops/checked.py`)
 F.embedding     with sparse=True: the same with a dense gradient; programs have no sparse tensors
 """
 
@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn._reduction import get_enum
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 from argosy.engine.errors import ProgramError
 from argosy.engine.ops.checked import checked
@@ -77,6 +78,16 @@ def batch_norm(
     return out
 
 
+def _torch_batch_norm(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """F.batch_norm, which rejects one value per channel in training; Paddle's layers take it."""
+    training = kwargs.get("training", args[4] if len(args) > 4 else False)
+    if training and input.numel() == input.shape[1]:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {list(input.shape)}"
+        )
+    return batch_norm(input, *args, **kwargs)
+
+
 def _recurrent(kind: str) -> Callable[..., Any]:
     """torch.lstm, torch.gru, … for a padded batch: layer by layer, with dropout in between."""
 
@@ -91,11 +102,8 @@ def _recurrent(kind: str) -> Callable[..., Any]:
         bidirectional: bool,
         batch_first: bool,
     ) -> tuple[torch.Tensor, ...]:
-        if not isinstance(has_biases, bool):  # the overload (data, batch_sizes, hx, weights, …)
-            raise ProgramError(
-                "a PackedSequence is cut into steps by the values of its lengths, which a program does not have; "
-                "call the layer on the padded batch, and mask its outputs by the lengths"
-            )
+        if not isinstance(has_biases, bool):
+            raise ProgramError(f"{kind} on packed data cannot be recorded; call it on a padded batch")
         states = list(first) if kind == "lstm" else [first]
         directions = 2 if bidirectional else 1
         count = len(weights) // num_layers
@@ -146,7 +154,7 @@ def _gaussian_nll_loss(
     """torch's function asks whether a variance is negative while it is called; here the step checks it."""
     if isinstance(var, float):
         return F.gaussian_nll_loss(input, target, var, full, eps, reduction)
-    variance: torch.Tensor = checked(var, (var >= 0).all(), "gaussian_nll_loss: var has negative entries")
+    variance: torch.Tensor = checked(var, ~(var < 0).any(), "gaussian_nll_loss: var has negative entries")
     if variance.ndim == input.ndim - 1:
         variance = variance.unsqueeze(-1)
     if [size for size, wanted in zip(variance.shape, input.shape, strict=True) if size != wanted] not in (
@@ -163,6 +171,47 @@ def _gaussian_nll_loss(
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not valid")
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def _cov(
+    x: torch.Tensor,
+    correction: int = 1,
+    fweights: torch.Tensor | None = None,
+    aweights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """torch.cov; it asks whether weights are negative while it is called, here the step checks it."""
+    rows = x.unsqueeze(0) if x.ndim < 2 else x
+    weights = None
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is not None:
+            factor = checked(given, ~(given < 0).any(), f"cov: {name} cannot be negative")
+            weights = factor if weights is None else weights * factor
+    if weights is None:
+        total: Any = rows.shape[1]
+        mean, norm = rows.sum(1, keepdim=True) / total, total - correction
+    else:
+        total = weights.sum()
+        mean = (rows * weights).sum(1, keepdim=True) / total
+        norm = total - correction
+        if aweights is not None and correction != 0:
+            norm = total - correction * (weights * aweights).sum() / total
+        norm = norm.clamp(min=0)
+    centred = rows - mean
+    weighted = centred if weights is None else centred * weights
+    product: torch.Tensor = centred @ weighted.mT.conj()
+    return (product / norm).squeeze()
+
+
+def _corrcoef(x: torch.Tensor) -> torch.Tensor:
+    """torch.corrcoef."""
+    covariance = _cov(x)
+    if covariance.ndim == 0:
+        return covariance / covariance
+    deviation = covariance.diagonal().sqrt()
+    found = covariance / deviation.unsqueeze(-1) / deviation.unsqueeze(0)
+    if found.is_complex():
+        return torch.complex(found.real.clamp(-1, 1), found.imag.clamp(-1, 1))
+    return found.clamp(-1, 1)
 
 
 def _dense(function: Callable[..., Any], place: int) -> Callable[..., Any]:
@@ -186,8 +235,12 @@ _LOWERED: dict[Callable[..., Any], Callable[..., Any]] = {
     F.dropout: dropout,
     torch.Tensor.data.__get__: torch.Tensor.detach,  # type: ignore[attr-defined]  # a descriptor
     torch.Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
-    F.batch_norm: batch_norm,
+    F.batch_norm: _torch_batch_norm,
     F.ctc_loss: _ctc_loss,
+    torch.cov: _cov,
+    torch.Tensor.cov: _cov,
+    torch.corrcoef: _corrcoef,
+    torch.Tensor.corrcoef: _corrcoef,
     F.gaussian_nll_loss: _gaussian_nll_loss,
     torch.ctc_loss: _ctc_loss,
     F.embedding: _dense(F.embedding, 6),
@@ -202,9 +255,33 @@ class Lowering(TorchFunctionMode):
     """Puts the functions above in the place of torch's.
 
     What a Python function of torch's calls does not come by here, so F.embedding is there besides torch.embedding.
+
+    Real tensors that are variables, or can be trained, become the program's variables: a weight of another module, or
+    those that torch.utils.checkpoint reads when it computes activations again in backward.
     """
+
+    def __init__(self, variable_of: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._variable_of = variable_of
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if any(map(_has_real_tensor, args)) and not _is_private(func):
+            args = tree_map_only(_REAL, self._variable_of, args)
+        if kwargs and any(map(_has_real_tensor, kwargs.values())):
+            kwargs = tree_map_only(_REAL, self._variable_of, kwargs)
         return _LOWERED.get(func, func)(*args, **(kwargs or {}))
+
+
+def _is_private(func: Callable[..., Any]) -> bool:
+    """True for attributes such as tensor._backward_hooks."""
+    return getattr(func, "__name__", "") == "__get__" and func.__self__.__name__.startswith("_")  # type: ignore[attr-defined]
+
+
+_REAL = (torch.nn.Parameter, torch.Tensor)
+
+
+def _has_real_tensor(value: Any) -> bool:
+    kind = type(value)
+    return kind in _REAL or (kind in (list, tuple) and any(map(_has_real_tensor, value)))

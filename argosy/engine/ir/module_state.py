@@ -5,21 +5,27 @@
     self.attention = weights               a tensor was kept: it is a result of the call
     self.hidden = hidden                   … unless the next call reads it: state that no program has, an error
     self.steps += 1                        a number was changed: the program records the first call only
+    self.outputs.append(y)                 a container got a tensor of the call: an error
 
 The module itself is as before afterwards.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
+from argosy.engine.errors import ProgramError
+
 _PLAIN = (bool, int, float, str, type(None))
-_OWN = frozenset({"_parameters", "_buffers", "_modules", "training", "_flat_weights", "_flat_weight_refs"})
+_OWN = frozenset({*nn.Module().__dict__, "forward", "_flat_weights", "_flat_weight_refs"})
 
 
 @dataclass
@@ -39,57 +45,128 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """A submodule as it was before the call."""
+
+    path: str
+    module: nn.Module
+    attributes: dict[str, Any]
+    stores: tuple[dict[str, Any], ...]
+    """Its parameters, buffers and submodules by name."""
+    containers: dict[str, Any]
+    """Copies of the lists, dicts, sets and deques among the attributes."""
+
+    @classmethod
+    def of(cls, path: str, module: nn.Module) -> "_Saved":
+        attributes = dict(module.__dict__)
+        stores = tuple(dict(store) for store in _stores(module))
+        containers = {
+            name: copy(value)
+            for name, value in attributes.items()
+            if name not in _OWN and isinstance(value, list | dict | set | deque)
+        }
+        return cls(path, module, attributes, stores, containers)
+
+    def restore(self) -> None:
+        for store, before in zip(_stores(self.module), self.stores, strict=True):
+            store.clear()
+            store.update(before)
+        self.module.__dict__.clear()
+        self.module.__dict__.update(self.attributes)
+        for name, before in self.containers.items():
+            container = self.attributes[name]
+            container.clear()
+            getattr(container, "update" if isinstance(container, dict | set) else "extend")(before)
+
+    def name(self, attribute: str) -> str:
+        return f"{self.path}.{attribute}".strip(".")
+
+
+def _stores(module: nn.Module) -> tuple[dict[str, Any], ...]:
+    return module._parameters, module._buffers, module._modules
+
+
 @contextmanager
 def with_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[Changes]:
     """Inside, the module has these tensors for its parameters and buffers (by path, tied ones under one path)."""
-    submodules = list(module.modules())
-    saved = [
-        (sub, dict(sub.__dict__), dict(sub._parameters), dict(sub._buffers), dict(sub._modules))
-        for sub in submodules
-    ]
+    saved = [_Saved.of(path, sub) for path, sub in module.named_modules()]
     by_tensor = {id(tensor): tensors[path] for path, tensor in tensors_of(module).items()}
-    paths = dict(module.named_modules())
     given: dict[str, Tensor] = {}
-    for prefix, sub in paths.items():
-        for store in (sub._parameters, sub._buffers):
+    for before in saved:
+        for store in _stores(before.module)[:2]:
             for name, tensor in store.items():
                 if tensor is not None:
-                    store[name] = by_tensor[id(tensor)]
-                    given[f"{prefix}.{name}" if prefix else name] = by_tensor[id(tensor)]
+                    store[name] = given[before.name(name)] = by_tensor[id(tensor)]
     changes = Changes()
     try:
         yield changes
-        _note_changes(changes, paths, saved, given)
+        for before in saved:
+            _check_parameters(before, given)
+            _note_buffers(changes, before, given)
+            _note_attributes(changes, before)
+            _note_containers(changes, before)
     finally:
-        for sub, attributes, parameters, buffers, modules in saved:
-            for store, before in (
-                (sub._parameters, parameters),
-                (sub._buffers, buffers),
-                (sub._modules, modules),
-            ):
-                store.clear()
-                store.update(before)  # type: ignore[arg-type]  # each is of its own kind
-            sub.__dict__.clear()
-            sub.__dict__.update(attributes)
+        for before in saved:
+            before.restore()
 
 
-def _note_changes(
-    changes: Changes,
-    paths: dict[str, nn.Module],
-    saved: list[tuple[Any, ...]],
-    given: dict[str, Tensor],
-) -> None:
-    for prefix, sub in paths.items():
-        for name, tensor in sub._buffers.items():
-            path = f"{prefix}.{name}" if prefix else name
-            if tensor is not None and path in given and tensor is not given[path]:
-                changes.buffers[path] = tensor
-    for sub, attributes, *_ in saved:
-        for name, value in sub.__dict__.items():
-            before = attributes.get(name)
-            if name in _OWN or value is before:
-                continue
-            if any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
-                changes.tensors[(sub, name)] = value
-            elif isinstance(value, _PLAIN) and isinstance(before, _PLAIN) and value != before:
-                changes.values[(sub, name)] = (before, value)
+def _check_parameters(before: _Saved, given: Mapping[str, Tensor]) -> None:
+    module = before.module
+    new = [name for name, tensor in module._parameters.items() if tensor is not given.get(before.name(name))]
+    new += [
+        name for name, child in module._modules.items() if child is not None and name not in before.stores[2]
+    ]
+    if new:
+        raise ProgramError(
+            f"forward sets parameter or submodule {before.name(new[0])!r}; a program has the parameters that a module "
+            "has before the call: create it in __init__, or change its value in place"
+        )
+
+
+def _note_buffers(changes: Changes, before: _Saved, given: Mapping[str, Tensor]) -> None:
+    for name, tensor in before.module._buffers.items():
+        path = before.name(name)
+        if tensor is None or tensor is given.get(path):
+            continue
+        if path not in given:
+            raise ProgramError(
+                f"forward sets buffer {path!r}, which has no tensor before the call; a program needs its shape from "
+                "the start: register it with a tensor"
+            )
+        changes.buffers[path] = tensor
+
+
+def _note_attributes(changes: Changes, before: _Saved) -> None:
+    for name, value in before.module.__dict__.items():
+        old = before.attributes.get(name)
+        if name in _OWN or value is old:
+            continue
+        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
+            changes.tensors[(before.module, name)] = value
+        elif isinstance(value, _PLAIN) and isinstance(old, _PLAIN) and value != old:
+            changes.values[(before.module, name)] = (old, value)
+
+
+def _note_containers(changes: Changes, before: _Saved) -> None:
+    for name, old in before.containers.items():
+        container = before.attributes[name]
+        if _identities(container) == _identities(old):
+            continue
+        known = {id(leaf) for leaf in tree_leaves(old)}
+        if any(isinstance(leaf, FakeTensor) and id(leaf) not in known for leaf in _leaves(container)):
+            raise ProgramError(
+                f"forward puts a tensor into {before.name(name)!r}, a {type(container).__name__} that outlives the "
+                "call, which a program does not see; return the tensor from forward, or assign it to an attribute"
+            )
+        changes.values[(before.module, name)] = (old, copy(container))
+
+
+def _identities(container: Any) -> list[Any]:
+    if isinstance(container, dict):
+        return [(key, id(value)) for key, value in container.items()]
+    return sorted(map(id, container)) if isinstance(container, set) else list(map(id, container))
+
+
+def _leaves(container: Any) -> list[Any]:
+    return tree_leaves(list(container) if isinstance(container, set | deque) else container)

@@ -22,6 +22,7 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
@@ -72,6 +73,10 @@ class Minimized:
     """The gradients as they are after clipping."""
     rate: str
     """The variable of the learning rate."""
+
+
+class RecordAgain(BaseException):
+    """Raised by what is recorded: forget it, and call it once more."""
 
 
 class Program:
@@ -130,7 +135,7 @@ class Program:
             enable_python_dispatcher(),
             self.symbols.mode,
             self.recorder,
-            Lowering(),
+            Lowering(self._variable_value),
         ):
             yield
         self.touch()
@@ -193,6 +198,8 @@ class Program:
             try:
                 with self.recorder.attempt(), self.recording():
                     return run()
+            except RecordAgain:
+                env.restore(before)
             except Exception as e:
                 first = first or e
                 other = None if isinstance(e, ArgosyError) or needs_data(e) else env.other_branch(before)
@@ -206,14 +213,37 @@ class Program:
         inputs: Sequence[torch.Tensor],
         run: Callable[[], Any],
         evaluate: Callable[[Substitute], Any] | None,
+        has_attributes: bool = False,
     ) -> Any:
         """Record what `run` computes as one call, which `evaluate` records again for evaluation."""
         number, before = new_number(), tuple((value, self.recorder.node(value)) for value in inputs)
         with self.recorder.in_call(number):
             out = self._recorded(run)
+            if evaluate is not None:
+                out = self._with_own_nodes(out, number)
         after = tuple(self.recorder.node(value) for value in inputs)
-        self.calls[number] = RecordedCall(f"{what} at {user_line()}", before, after, out, evaluate)
+        self.calls[number] = RecordedCall(
+            f"{what} at {user_line()}", before, after, out, evaluate, has_attributes
+        )
         return out
+
+    def _with_own_nodes(self, tree: Any, number: int) -> Any:
+        """Results that are inputs, or the same value twice, get nodes of their own: evaluation may compute them."""
+        seen: set[fx.Node] = set()
+
+        def own(value: torch.Tensor) -> torch.Tensor:
+            if not isinstance(value, FakeTensor):
+                return value
+            node = self.recorder.node(value)
+            if node.meta.get("call") == number and node not in seen:
+                seen.add(node)
+                return value
+            with self.recording(), self.recorder.recording_aliases():
+                value = torch.ops.aten.alias.default(value)
+            seen.add(self.recorder.node(value))
+            return value
+
+        return tree_map_only(torch.Tensor, own, tree)
 
     def unwrap(self, tree: Any) -> Any:
         """Variables become their fake tensors, loose torch Parameters parameters, arrays constants."""
@@ -305,6 +335,18 @@ class Program:
             return made
         return self.add(Parameter(self, name, fake, trainable=trainable, **attrs))
 
+    def _variable_value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake tensor of the variable that a real tensor is, or becomes if it can be trained; else itself."""
+        if isinstance(tensor, FakeTensor) or not (tensor.requires_grad or id(tensor) in self.adopted):
+            return tensor
+        if not tensor.is_leaf:
+            raise ProgramError(
+                f"a tensor of shape {list(tensor.shape)} was computed in eager mode from tensors that require "
+                "gradients, which do not flow there from a program; compute it inside of the program, or detach it"
+            )
+        with _disable_current_modes():
+            return self.adopt(tensor, names.generate("parameter")).value
+
     def adopt(self, tensor: torch.Tensor, name: str, module: torch.nn.Module | None = None) -> Variable:
         """Make a torch Parameter or buffer a variable; the startup program gives it the tensor's value when it runs.
 
@@ -320,7 +362,7 @@ class Program:
                 f"{self.name!r} has another variable of that name; build both programs under one "
                 "unique_name.guard, or none"
             )
-        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        is_parameter = isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad
         variable = self.state(
             name, tuple(tensor.shape), tensor.dtype, tensor.requires_grad if is_parameter else None
         )

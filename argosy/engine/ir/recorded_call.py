@@ -43,6 +43,13 @@ class RecordedCall:
     evaluate: Callable[[Substitute], Any] | None
     """Runs the call for evaluation, with other tensors for its inputs. None: it was recorded for evaluation."""
 
+    has_attributes: bool = False
+    """True: the result is (what the call returned, tensors that it set as attributes)."""
+
+    def shown(self, describe: Callable[[Any], str], result: Any) -> str:
+        """A result for a message: what the user's code got."""
+        return describe(result[0] if self.has_attributes and not result[1] else result)
+
     def with_nodes(self, node_map: dict[fx.Node, fx.Node]) -> "RecordedCall | None":
         """The call in a copy of its graph; None if the copy has no such nodes."""
         if not all(node in node_map for node in (*(n for _, n in self.inputs), *self.after)):

@@ -35,6 +35,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.constants import value_of_constant
 from argosy.engine.ir.infer import infer
+from argosy.engine.ir.shape_functions import shape_function
 from argosy.engine.ir.source import SourceLine, user_line
 from argosy.engine.ir.symbols import Symbols
 
@@ -73,6 +74,8 @@ class Recorder(TorchDispatchMode):
         self._expressions: dict[sympy.Expr, fx.Node] = {}
         self._lines: dict[int, SourceLine | None] = {}  # autograd's sequence number -> forward line
         self._last_input: fx.Node | None = None  # the last placeholder or constant at the head of the graph
+        self._memory_of_constants: set[int] = set()
+        self._records_aliases = False
         self._journal: list[tuple[torch.Tensor | None, Any]] | None = None
         """What `attempt` may have to undo: (None, a new node), or (value, what node_of had for it)."""
 
@@ -142,6 +145,15 @@ class Recorder(TorchDispatchMode):
         self.graph.erase_node(node)
 
     @contextmanager
+    def recording_aliases(self) -> Iterator[None]:
+        """Inside, `aten.alias` is a node; it gives a value another name elsewhere."""
+        self._records_aliases = True
+        try:
+            yield
+        finally:
+            self._records_aliases = False
+
+    @contextmanager
     def attempt(self) -> Iterator[None]:
         """If an error leaves it, what was recorded inside is taken back; an attempt inside of another is part of it."""
         if self._journal is not None:
@@ -204,7 +216,12 @@ class Recorder(TorchDispatchMode):
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _ALIASES and isinstance(args[0], FakeTensor) and args[0] in self.node_of:
+        if func.namespace == "profiler":
+            return func(
+                *args, **kwargs
+            )  # torch.profiler.record_function, around optimizer.step() and the like
+        is_alias = func in _ALIASES and not self._records_aliases
+        if is_alias and isinstance(args[0], FakeTensor) and args[0] in self.node_of:
             return self._alias(func, args)
         line = self._line()
         args, kwargs = tree_map(self._constant_as_fake, (args, kwargs))
@@ -215,12 +232,18 @@ class Recorder(TorchDispatchMode):
             if constant is not None:
                 with _disable_current_modes():
                     return constant.item()
+        if func._schema.is_mutable:
+            self._check_written(func, args, kwargs)
         with self.symbols.env.in_kernel(), _exact_sizes(func):
-            out = func(*args, **kwargs)
+            out = shape_function(func)(*args, **kwargs)
         # tensor.item(): a number that a later run knows, unless it is known already
         is_number = func is aten._local_scalar_dense.default and isinstance(out, _SYMBOLIC)
         if not _makes_tensors(out) and func._schema.returns and not is_number:
             return out  # a question about a tensor, such as its device
+        if isinstance(out, torch.Tensor) and out.layout is not torch.strided:
+            raise ProgramError(
+                f"{func._opname} at {line} gives a sparse tensor, which cannot be recorded; programs have dense tensors"
+            )
         node_args, node_kwargs = tree_map(self._argument, (args, kwargs))
         node = self.graph.create_node("call_function", func, node_args, node_kwargs, func._opname)
         self._created(node)
@@ -238,7 +261,7 @@ class Recorder(TorchDispatchMode):
         old, self.symbols.env.asker = self.symbols.env.asker, lambda: (meta.get("source"), "forward", None)
         try:
             with self.symbols.env.in_kernel(), _exact_sizes(target):
-                out = target(*args, **kwargs)
+                out = shape_function(target)(*args, **kwargs)
         finally:
             self.symbols.env.asker = old
         node.meta = {**meta, "val": out}
@@ -252,6 +275,17 @@ class Recorder(TorchDispatchMode):
             self._set_node(node.meta["val"], node)
             return node.meta["val"]
         return value
+
+    def _check_written(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise if an op writes into a constant: the next run would find it changed, or not, depending on passes."""
+        for place, argument in enumerate(func._schema.arguments):
+            value = args[place] if place < len(args) else kwargs.get(argument.name)
+            is_written = argument.alias_info is not None and argument.alias_info.is_write
+            if is_written and isinstance(value, FakeTensor) and _memory(value) in self._memory_of_constants:
+                raise ProgramError(
+                    f"{func._opname} writes into a tensor of shape {list(value.shape)}, a constant of the program; "
+                    "make it a buffer (register_buffer), or work on a copy (clone)"
+                )
 
     def _alias(self, func: OpOverload, args: tuple[Any, ...]) -> Any:
         out = func(*args)
@@ -337,6 +371,7 @@ class Recorder(TorchDispatchMode):
         self._created(node)
         node.meta = {"val": fake, "role": "forward", "source": self._line()}
         self._set_node(fake, node)
+        self._memory_of_constants.add(_memory(fake))
         return node
 
     def _last_placeholder(self) -> fx.Node:
@@ -379,6 +414,10 @@ def _exact_sizes(func: Any) -> Iterator[None]:
         yield
     finally:
         symbolic_config.backed_size_oblivious = before
+
+
+def _memory(value: torch.Tensor) -> int:
+    return int(value.untyped_storage()._cdata)
 
 
 def _makes_tensors(out: Any) -> bool:

@@ -177,8 +177,8 @@ class _Replay:
         new, new_spec = tree_flatten(result)
         if old_spec != new_spec:
             raise ProgramError(
-                f"{call.what} returns something else in training ({_shape(call.result)}) than in evaluation "
-                f"({_shape(result)}), so the one cannot replace the other; {_ADVICE}"
+                f"{call.what} returns something else in training, {call.shown(_shape, call.result)}, than in "
+                f"evaluation, {call.shown(_shape, result)}, so the one cannot replace the other; {_ADVICE}"
             )
         for before, after in zip(old, new, strict=True):
             if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
@@ -190,29 +190,27 @@ class _Replay:
                 entry = self.old.recorder.node_of.get(before)
                 if entry is not None:
                     self.nodes[self.old.recorder.node(before)] = self.new.recorder.node(after)
-            elif isinstance(before, _SIZES) or isinstance(after, _SIZES):
-                continue  # the nodes of sizes are computed again
-            elif before is not after and before != after:
+            elif not self._is_same(before, after):
                 raise ProgramError(
-                    f"{call.what} returns {before!r} in training and {after!r} in evaluation, and code behind it may "
-                    f"have used that; {_ADVICE}"
+                    f"{call.what} returns {_shape(before)} in training and {_shape(after)} in evaluation, and code "
+                    f"behind it may have used that; {_ADVICE}"
                 )
 
     def _are_alike(self, before: torch.Tensor, after: torch.Tensor) -> bool:
         if before.dtype != after.dtype or before.ndim != after.ndim:
             return False
-        translated = self._symbols()
-        for old, new in zip(before.shape, after.shape, strict=True):
-            if isinstance(old, int) and isinstance(new, int):
-                if old != new:
-                    return False
-                continue
-            wanted = old if isinstance(old, int) else old.node.expr.xreplace(translated)
-            found = new if isinstance(new, int) else new.node.expr
+        return all(self._is_same(old, new) for old, new in zip(before.shape, after.shape, strict=True))
+
+    def _is_same(self, before: Any, after: Any) -> bool:
+        """True for equal numbers and for the same size; its nodes are computed again."""
+        if isinstance(before, _SIZES) or isinstance(after, _SIZES):
             env = self.new.symbols.env
-            if env.replace(sympy.sympify(wanted)) != env.replace(sympy.sympify(found)):
-                return False
-        return True
+            wanted = before.node.expr.xreplace(self._symbols()) if isinstance(before, _SIZES) else before
+            found = after.node.expr if isinstance(after, _SIZES) else after
+            return bool(env.replace(sympy.sympify(wanted)) == env.replace(sympy.sympify(found)))
+        if isinstance(before, torch.Tensor) or isinstance(after, torch.Tensor):
+            return False
+        return before is after or bool(before == after)
 
     def _match_inside(self, number: int, last: fx.Node) -> None:
         """If evaluation is the same computation, values inside of the call correspond, too."""
@@ -274,5 +272,7 @@ def _shape(tree: Any) -> str:
         sizes = ", ".join(str(s) if isinstance(s, int) else "any" for s in tree.shape)
         return f"{str(tree.dtype).removeprefix('torch.')}[{sizes}]"
     if isinstance(tree, tuple | list):
-        return f"{type(tree).__name__} of {len(tree)}"
-    return type(tree).__name__
+        return f"({', '.join(map(_shape, tree))})"
+    if isinstance(tree, dict):
+        return f"{{{', '.join(f'{key!r}: {_shape(value)}' for key, value in tree.items())}}}"
+    return "another size" if isinstance(tree, _SIZES) else repr(tree)

@@ -15,15 +15,18 @@ searched for that satisfy everything assumed so far: `x: [N, 8] -> reshape [-1, 
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, product
+from types import FrameType
 from typing import Any
 
 import sympy
-from sympy.logic.boolalg import Boolean
+from sympy.logic.boolalg import Boolean, BooleanFunction
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import ToFloat
 from torch.utils._sympy.solve import try_solve
 
 from argosy.engine.errors import UnknownSizeError
@@ -115,7 +118,11 @@ class SizeEnv(ShapeEnv):
     def evaluate_sym_node(
         self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
     ) -> Any:
-        return self.evaluate_expr(sym_node.expr, size_oblivious=size_oblivious, fallback_value=fallback_value)
+        is_shortcut = _excludes_special_sizes(sym_node.expr) and _is_asked_by_cpp()
+        with self.in_kernel() if is_shortcut else nullcontext():
+            return self.evaluate_expr(
+                sym_node.expr, size_oblivious=size_oblivious, fallback_value=fallback_value
+            )
 
     def evaluate_expr(
         self,
@@ -137,7 +144,7 @@ class SizeEnv(ShapeEnv):
         if fallback_value is not None:
             self._doubt(orig_expr, fallback_value)
             return fallback_value
-        if not isinstance(orig_expr, Boolean):
+        if not isinstance(orig_expr, sympy.Rel | BooleanFunction):  # sympy counts a symbol as a Boolean
             raise UnknownSizeError(
                 f"the number {orig_expr} is needed, and it is unknown while the program is built; give the size in "
                 "static.data, or compute with the size as a symbol"
@@ -187,7 +194,7 @@ class SizeEnv(ShapeEnv):
                 guess.condition, sympy.Ne | sympy.Lt | sympy.Le | sympy.Gt | sympy.Ge
             ):
                 opposite = sympy.Not(guess.condition)
-                is_special = isinstance(opposite, sympy.Eq) and opposite.rhs in (0, 1)
+                is_special = isinstance(opposite, sympy.Eq) and _excludes_special_sizes(opposite)
                 return None if is_special else replace(guess, condition=opposite)
         return None
 
@@ -271,6 +278,35 @@ class SizeEnv(ShapeEnv):
         for first, second in _pairs(symbols):
             for a, b in product(range(1, 41), repeat=2):
                 yield {first: sympy.Integer(a), second: sympy.Integer(b)}
+
+
+def _excludes_special_sizes(question: Any) -> bool:
+    """True for `N == 1`, `N <= 1`, `N == 0` and the like: torch's C++ code takes shortcuts there (the cumulative sum of
+    one row is the row), and the general case gives the same. tests/torch_db feeds one row to prove it."""
+    if not isinstance(question, sympy.Rel):
+        return False
+    gap = (question.lhs - question.rhs).replace(ToFloat, lambda size: size)  # float(N) - 1.0 > 0 is N > 1
+    return any(_is_product_of_sizes(gap + number) for number in (-1, 0, 1))
+
+
+def _is_product_of_sizes(expression: Any) -> bool:
+    factors = sympy.Mul.make_args(expression)
+    return bool(expression.free_symbols) and all(f.is_Symbol or f.is_number for f in factors)
+
+
+def _is_asked_by_cpp() -> bool:
+    """True if torch's C++ code asks, and not Python.
+
+    SymNode.guard_bool and its like have the C++ file as an argument, which is empty if Python asks.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(4):
+        if frame is None:
+            return False
+        if "file" in frame.f_code.co_varnames[: frame.f_code.co_argcount]:
+            return bool(frame.f_locals["file"])
+        frame = frame.f_back
+    return False
 
 
 def _conjuncts(condition: Any) -> tuple[Any, ...]:

@@ -39,6 +39,13 @@ def hint(size: Size) -> int:
     return env.hint_of(size.node.expr) or 0
 
 
+def _holds(condition: sympy.Basic, values: dict[sympy.Symbol, sympy.Integer]) -> bool:
+    try:
+        return bool(condition.xreplace(values) != sympy.false)
+    except ZeroDivisionError:  # a remainder of a division by size 0
+        return False
+
+
 @dataclass(frozen=True)
 class _Feed(Source):
     """Where a symbol comes from, for the ShapeEnv: all it asks for is a name."""
@@ -122,7 +129,7 @@ class Symbols:
         doubtful = []
         for assumption in self.assumptions:
             condition = assumption.condition
-            if condition.free_symbols <= sizes.keys() and condition.xreplace(values) == sympy.false:
+            if condition.free_symbols <= sizes.keys() and not _holds(condition, values):
                 if assumption.is_required:
                     raise FeedError(self.violation(assumption, sizes))
                 doubtful.append(assumption)

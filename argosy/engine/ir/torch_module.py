@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
@@ -23,9 +23,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir import module_names
+from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.module_forwards import replace_forwards
 from argosy.engine.ir.module_state import Changes, tensors_of, with_tensors
-from argosy.engine.ir.program import Program
+from argosy.engine.ir.program import Program, RecordAgain
 from argosy.engine.ir.recorded_call import Substitute, substituted
 from argosy.engine.ir.symbols import hint
 from argosy.engine.ir.variable import Variable, first_variable
@@ -79,7 +80,9 @@ def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwar
             t for t in tree_leaves((run.tensors, plain_args, plain_kwargs)) if isinstance(t, FakeTensor)
         ]
         is_training = any(sub.training for sub in module.modules())
-        out, kept = program.record_call(what(), inputs, run, run.evaluate if is_training else None)
+        out, kept = program.record_call(
+            what(), inputs, run, run.evaluate if is_training else None, has_attributes=True
+        )
         _check_state(run)
     prefix = module_names.prefix_of(module, (), ())
     for (sub, name), tree in kept.items():
@@ -107,11 +110,21 @@ class _Run:
         self.args = args
         self.kwargs = kwargs
         self.changes = Changes()
+        self.copied: set[str] = set()
+        """Paths of buffers of which forward sees a copy."""
 
     def __call__(self) -> tuple[Any, dict[tuple[nn.Module, str], Any]]:
-        """The result, and the tensors that the module kept in attributes."""
-        with with_tensors(self.module, self.tensors) as self.changes:
+        """The result, and the tensors that the module kept in attributes.
+
+        A buffer that forward assigns is written at the end of the call. Backward needs the value that it had, so the
+        call is then recorded again with a copy of the buffer.
+        """
+        given = {path: t.clone() if path in self.copied else t for path, t in self.tensors.items()}
+        with with_tensors(self.module, given) as self.changes:
             out = self._forward(self.args, self.kwargs)
+        if self.changes.buffers.keys() - self.copied:
+            self.copied |= self.changes.buffers.keys()
+            raise RecordAgain
         return self._assign_buffers(out, self.tensors, self.changes), self._kept(self.changes)
 
     def evaluate(self, substitute: Substitute) -> tuple[Any, dict[tuple[nn.Module, str], Any]]:
@@ -152,11 +165,14 @@ class _Run:
         with torch.no_grad():
             for path, value in changes.buffers.items():
                 old = tensors[path]
-                if value.dtype != old.dtype or value.ndim != old.ndim:
+                known = [(a, b) for a, b in zip(value.shape, old.shape, strict=False) if isinstance(a, int)]
+                if value.dtype != old.dtype or value.ndim != old.ndim or any(a != b for a, b in known):
                     raise ProgramError(
-                        f"forward assigns a tensor of {value.dtype} and {value.ndim} dimensions to buffer {path!r}, "
-                        f"which is {old.dtype}{list(old.shape)}; a variable keeps its dtype and shape"
+                        f"forward assigns {_kind(value)} to buffer {path!r}, which is {_kind(old)}; a variable keeps "
+                        "its dtype and shape"
                     )
+                for size, wanted in zip(value.shape, old.shape, strict=True):
+                    torch._check(size == wanted)
                 old.copy_(value)
         return out
 
@@ -170,6 +186,11 @@ class _Run:
         }
 
 
+def _kind(value: Tensor) -> str:
+    sizes = ", ".join(str(size) if isinstance(size, int) else "any" for size in value.shape)
+    return f"{dtype_name(value.dtype)}[{sizes}]"
+
+
 def _is_real(value: Any) -> bool:
     return isinstance(value, Tensor) and not isinstance(value, FakeTensor)
 
@@ -179,6 +200,7 @@ def _variables(program: Program, module: nn.Module) -> dict[str, Variable]:
     prefix = module_names.prefix_of(module, tensors, program.vars)
     for sub in module.modules():
         if _after_load not in sub._load_state_dict_post_hooks.values():
+            sub.register_load_state_dict_pre_hook(_before_load)
             sub.register_load_state_dict_post_hook(_after_load)
         _tensors_at_call[sub] = {
             key: tensor
@@ -188,11 +210,29 @@ def _variables(program: Program, module: nn.Module) -> dict[str, Variable]:
     return {key: program.adopt(tensor, f"{prefix}.{key}", module) for key, tensor in tensors.items()}
 
 
+_loading: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
+"""The names of a submodule's tensors that `load_state_dict` is about to load."""
+
+
+def _before_load(module: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    """Called by torch before `load_state_dict` loads into one submodule."""
+    names = (*module._parameters, *module._buffers)
+    own = {
+        **module._parameters,
+        **module._buffers,
+    }  # torch adds a module's own counter where old files have none
+    _loading[module] = {
+        name for name in names if state_dict.get(f"{prefix}{name}", own[name]) is not own[name]
+    }
+
+
 def _after_load(module: nn.Module, incompatible_keys: Any) -> None:
     """Called by torch after `load_state_dict` has loaded into one submodule."""
     tensors = {**module._parameters, **module._buffers}
-    changed = {}
+    loaded, changed = _loading.pop(module, set()), {}
     for key, before in _tensors_at_call.get(module, {}).items():
+        if key not in loaded:
+            continue
         name, tensor = module_names.known_name(before), tensors.get(key)
         if tensor is not before:
             raise ProgramError(
@@ -212,10 +252,13 @@ def recordable(module: nn.Module) -> nn.Module:
     """The module itself, or what torch.compile was given; an error for what cannot be recorded."""
     if type(module).__module__.startswith("torch._dynamo") and "_orig_mod" in module._modules:
         return module.get_submodule("_orig_mod")  # a program is compiled as a whole, by Argosy
-    if isinstance(module, torch.jit.ScriptModule):
+    scripted = next(
+        (path for path, sub in module.named_modules() if isinstance(sub, torch.jit.ScriptModule)), None
+    )
+    if scripted is not None:
         raise ProgramError(
-            f"{type(module).__name__} is compiled TorchScript, which cannot be recorded; call the module that it was "
-            "made from"
+            f"{scripted or type(module).__name__} is compiled TorchScript, which cannot be recorded; use the module "
+            "that it was made from"
         )
     if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
         raise ProgramError(
@@ -233,7 +276,7 @@ def _initialize_lazy(module: nn.Module, args: Any, kwargs: Any) -> None:
     except Exception as e:
         raise ProgramError(
             f"{type(module).__name__} takes the shape of a parameter from a size of its input that is unknown while "
-            "the program is built; give the size in static.data, or use the module that is not lazy"
+            "the program is built; give the size in static.data and make the module anew, or use one that is not lazy"
         ) from e
 
 
@@ -291,13 +334,20 @@ def _traced_apart(
         if _is_real(value):
             return value
         sizes = [hint(size) for size in value.shape]
-        return program.state(f"input_{len(program.vars)}", sizes, value.dtype).value
+        trainable = True if value.requires_grad else None
+        return program.state(
+            f"input_{id(value)}", sizes, value.dtype, trainable
+        ).value  # named alike in both traces
 
     attributes = {key: tree_map_only(Tensor, concrete, tree) for key, tree in tensors.items()}
     set_before = {id(leaf) for leaf in tree_leaves(attributes) if isinstance(leaf, FakeTensor)}
     with program.recording():
         run.again(concrete, {**attributes, **values})
-    ops = [n.target for n in program.graph.nodes if isinstance(n.target, OpOverload)]
+    ops = [
+        fx.map_arg((n.target, n.args, n.kwargs), lambda source: source.name)
+        for n in program.graph.nodes
+        if isinstance(n.target, OpOverload)
+    ]
     return ops, any(v.node.users for v in program.vars.values() if id(v.value) in set_before)
 
 

@@ -16,6 +16,7 @@ from torch import fx
 from argosy.engine.errors import ProgramError, UnknownNameError
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.nearest import nearest
+from argosy.engine.ir.source import user_line
 
 if TYPE_CHECKING:
     from argosy.engine.ir.program import Program
@@ -196,8 +197,8 @@ class Variable:
 
     def _no_value(self, wanted: str) -> NoReturn:
         raise ProgramError(
-            f"Variable {self.name!r} ({dtype_name(self.dtype)}{list(self.shape)}) was used as {wanted}, but it has "
-            f"no value while the program is built; run the program and fetch {self.name!r}, or keep the "
+            f"Variable {self.name!r} ({dtype_name(self.dtype)}{list(self.shape)}) was used as {wanted} at "
+            f"{user_line()}, but it has no value while the program is built; run the program and fetch {self.name!r}, or keep the "
             "computation inside the program (torch.where, masks, arithmetic on Variables)"
         )
 

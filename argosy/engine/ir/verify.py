@@ -28,6 +28,9 @@ _PLAIN = frozenset(
         "le",
         "gt",
         "ge",
+        "and_",
+        "or_",
+        "xor",
     )
 )
 

@@ -20,6 +20,15 @@ _NO_VALUE = (
     "inside the program (torch.where, masks) or fetch the value and feed it back"
 )
 
+_DENSE = "sparse tensors cannot be recorded; programs have dense tensors: use to_dense() before"
+_KNOWN = {
+    ".numpy() is not supported for tensor subclasses": f".numpy() {_NO_VALUE}",
+    "SparseTensorImpl": _DENSE,
+    "SparseCsrTensorImpl": _DENSE,
+    "unsupported memory format option": _DENSE,
+}
+"""A part of a message of torch's -> what it means in a program."""
+
 
 @contextmanager
 def building(what: Callable[[], str], symbols: Symbols) -> Iterator[None]:
@@ -64,4 +73,5 @@ def why(error: Exception, symbols: Symbols) -> str:
             "compute it outside of the program and feed it"
         )
     text = str(error).strip().split("\n", 1)[0]
-    return symbols.without_symbols(text) if text else f"torch raised {type(error).__name__}"
+    known = next((reason for part, reason in _KNOWN.items() if part in text), None)
+    return known or (symbols.without_symbols(text) if text else f"torch raised {type(error).__name__}")

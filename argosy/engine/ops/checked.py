@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from argosy.engine.errors import ProgramError
 from argosy.engine.ops.autograd import register_autograd
 from argosy.engine.ops.spec import OpSpec, declare
 
 
 def _kernel(x: Tensor, holds: Tensor, message: str) -> Tensor:
     if not bool(holds):
-        raise ProgramError(message)
+        raise ValueError(message)  # the executor adds the node and the line
     return x.clone()
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import torch
 
 from argosy.engine.errors import ConfigError, ProgramError
+from argosy.engine.ir import module_names
+from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.program import Program
 from argosy.engine.log import logger
 from argosy.engine.ps.trainer import trainer
@@ -36,8 +38,18 @@ def write_through(tensors: Mapping[str, torch.Tensor]) -> None:
 def check_sources(startup: Program) -> None:
     """Raise if a module no longer has the tensor that gives a variable its first value."""
     for module, key, tensor in startup.live_tensors:
+        variable = startup.vars[module_names.name_of(tensor, key)]
+        if tensor.dtype != variable.dtype or tuple(tensor.shape) != variable.shape:
+            raise ProgramError(
+                f"{key!r} of {type(module).__name__} is {dtype_name(tensor.dtype)}{list(tensor.shape)} now, and was "
+                f"{dtype_name(variable.dtype)}{list(variable.shape)} when the program was built; convert the module "
+                "before it is called"
+            )
         path, _, name = key.rpartition(".")
-        current = getattr(module.get_submodule(path), name, None)
+        try:
+            current = getattr(module.get_submodule(path), name, None)
+        except AttributeError:  # a submodule was removed
+            current = None
         if current is not tensor and not torch.nn.utils.parametrize.is_parametrized(module):
             raise ProgramError(
                 f"{key!r} of {type(module).__name__} was replaced by another tensor after the program was built; "
