@@ -42,6 +42,7 @@ coverage-torch: $(STAMP) ## compare with eager mode over torch's databases, and 
 	$(BIN)/python -m tests.torch_db --jobs 2
 
 bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/results/ (an hour and more)
+	$(BIN)/python benchmarks/build.py
 	$(BIN)/python benchmarks/resnet50_step.py
 	$(BIN)/python benchmarks/mlp_step.py
 	$(BIN)/python benchmarks/fusion.py

@@ -81,7 +81,8 @@ class Feeds:
     values: dict[str, Tensor] = field(default_factory=dict)
     leaves: list[static.Variable] = field(default_factory=list)
     """Those to differentiate for, in the order of `Copies.leaves`."""
-    _known: dict[int, tuple[Tensor, static.Variable]] = field(default_factory=dict)
+    known: dict[int, tuple[Tensor, static.Variable]] = field(default_factory=dict)
+    """id of a tensor -> the tensor and its feed."""
 
     def of(self, tree: Tree) -> Tree:
         return tree_map_only(Tensor, self._feed, tree)
@@ -89,7 +90,7 @@ class Feeds:
     def _feed(self, tensor: Tensor) -> Any:
         if not is_feedable(tensor):
             return tensor
-        if id(tensor) not in self._known:
+        if id(tensor) not in self.known:
             name = f"x{len(self.values)}"
             # static.data rejects size 0, which only a feed of unknown size can have.
             shape = [None if s == 0 or (d == 0 and self.unknown) else s for d, s in enumerate(tensor.shape)]
@@ -98,8 +99,8 @@ class Feeds:
             if tensor.requires_grad:
                 variable.stop_gradient = False
                 self.leaves.append(variable)
-            self._known[id(tensor)] = (tensor, variable)
-        return self._known[id(tensor)][1]
+            self.known[id(tensor)] = (tensor, variable)
+        return self.known[id(tensor)][1]
 
 
 def forms(tree: Tree, has_batch: bool = True) -> dict[str, bool]:

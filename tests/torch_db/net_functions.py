@@ -297,7 +297,7 @@ def as_image(x: Tensor) -> Tensor:
 def distances(x: Tensor) -> Tensor:
     """Distances to all rows of the batch, reduced over these."""
     squares = (x.unsqueeze(1) - x.unsqueeze(0)).pow(2)
-    return squares.mean(1)
+    return squares.mean(1).tanh()
 
 
 def addmm(x: Tensor) -> Tensor:
@@ -458,6 +458,10 @@ def shuffle_channels(x: Tensor) -> Tensor:
     return x.view(batch, 2, channels // 2, height, width).transpose(1, 2).reshape(x.shape)
 
 
+def attend_image(x: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(x, x, 0.5 * x)
+
+
 def grid_sample(x: Tensor) -> Tensor:
     theta = torch.tensor([[0.8, 0.1, 0.0], [0.0, 0.9, 0.1]]).expand(x.shape[0], -1, -1)
     grid = F.affine_grid(theta, [x.shape[0], 1, 3, 3], align_corners=False)
@@ -484,7 +488,7 @@ BY_DIMS = {
     4: (
         interpolate_bilinear, interpolate_bicubic, interpolate_area, max_pool_image, avg_pool_image,
         adaptive_max_pool, global_pool, pad_reflect, pad_circular, pixel_shuffle, pixel_unshuffle, patches,
-        as_sequence, channels_last, shuffle_channels, grid_sample,
+        as_sequence, channels_last, shuffle_channels, attend_image, grid_sample,
     ),
 }  # fmt: skip
 """Number of dimensions, with the batch -> functions that need just so many."""

@@ -588,7 +588,7 @@ def alias(choices: Choices, shape: Shape) -> nn.Module:
 
 
 def checkpointed(choices: Choices, shape: Shape) -> nn.Module:
-    return Checkpointed(choices.choice((linear, hooked_module, parametrized, projected))(choices, shape))
+    return Checkpointed(choices.choice((linear, hooked_module, projected))(choices, shape))
 
 
 def over_steps(choices: Choices, shape: Shape) -> nn.Module:

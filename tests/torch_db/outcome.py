@@ -54,6 +54,7 @@ RAW_MESSAGES: dict[str, str] = {
     r"FakeTensor|fake tensor|[Mm]eta tensor|device meta|'meta'|\bSym(?:Int|Bool|Float)\b": "torch's internals",
     r"NotImplemented(?:Error)?\b|DispatchKey|dispatch key|__torch_dispatch__": "torch's internals",
     r"<(?:function|built-in|method|torch\.)": "a Python object",
+    r"symbolically traced variables": "torch.fx's internals",
     r"unsupported memory format option": "torch's internals",
     r"built for [^;]*= (?:13|17|19|23|29|31|37|41)\b": "the hint of an unknown size, which the user never gave",
     r"\b(?:Ne|Eq|Mod|FloorDiv|PythonMod|CeilToInt)\(": "sympy's notation",

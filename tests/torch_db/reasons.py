@@ -16,11 +16,14 @@ REASONS: dict[str, str] = {
     "to_sparse": "Programs have dense tensors only.",
     "tensor_split": "The sizes of the parts depend on the values of the indices, if these are a tensor.",
     "repeat_interleave": "The size of the result depends on the values of the repeats.",
-    "RNN time first": "A recurrent layer is unrolled over time, so the number of steps must be known.",
-    "GRU time first": "A recurrent layer is unrolled over time, so the number of steps must be known.",
-    "LSTM time first": "A recurrent layer is unrolled over time, so the number of steps must be known.",
     "BatchNorm*d 0 rows": "The statistics of no rows do not exist.",
-    "if self.training": "A branch of Python code is taken once, when the program is built.",
+    "linalg.lstsq*": "The shape of the residuals depends on the rank, which depends on the values.",
+    "index_reduce.prod": "The second derivative, which static.gradients prepares, asks whether a value is zero.",
+    "scatter_reduce.prod": "The second derivative, which static.gradients prepares, asks whether a value is zero.",
+    "combinations": "torch needs the number of elements as a Python number.",
+    "*split": "The number of parts must be known.",
+    "chunk": "The number of parts must be known.",
+    "nn.GaussianNLLLoss": "Two unknown sizes that meet in arithmetic are taken for equal, so neither may be 1.",
 }
 """Pattern of names -> one sentence."""
 

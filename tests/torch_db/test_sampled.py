@@ -1,4 +1,4 @@
-"""A part of `make coverage-torch` for every test run: each module once, some ops, all samples of our own."""
+"""A part of `make coverage-torch` for every test run: each module once, some ops and nets, all samples of our own."""
 
 # SPDX-License-Identifier: Apache-2.0
 import zlib
@@ -8,15 +8,17 @@ import pytest
 import torch
 from torch._dynamo import config as fake_tensors
 
-from tests.torch_db import modules, ops
+from tests.torch_db import modules, nets, ops
 from tests.torch_db.compare import forms
 from tests.torch_db.modules import ModuleSample
 from tests.torch_db.outcome import FAILURES, Record
 from tests.torch_db.pool import run_all
-from tests.torch_db.tasks import Task, module_case, own_samples
+from tests.torch_db.tasks import Task, module_case, net_cases, own_samples
 
 STRIDE = 11
 OPS = sorted(ops.OPS)[::STRIDE]
+NETS = (4, 6, 7, 8, 9, 44, 45, 55, 63, 84, 92, 104, 106, 108, 138, 150)
+"""Seeds of nets that take less than a second each and have many different pieces between them."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +62,17 @@ def test_an_op_of_torch_gives_values_and_gradients_of_eager_mode(name: str) -> N
         for form, unknown in forms(sample.tree).items():
             outcomes = ops.check(sample, unknown)
             check(Record("ops", name, mode, form, index, o.kind, o.detail) for mode, o in outcomes)
+
+
+@pytest.mark.parametrize("seed", NETS)
+def test_a_random_net_trains_and_infers_as_in_eager_mode(seed: int) -> None:
+    records = [record for case in net_cases(Task("nets", nets.name_of(seed))) for record in case.run()]
+    assert [record.mode for record in records] == ["train", "clone", "eval"]
+    check(records)
+
+
+def test_a_net_is_the_same_in_every_call() -> None:
+    first, second = nets.net(NETS[0]), nets.net(NETS[0])
+    assert str(first) == str(second)
+    state = nets.state_of(second)
+    assert all(torch.equal(value, state[key]) for key, value in nets.state_of(first).items())

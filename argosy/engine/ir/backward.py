@@ -112,7 +112,8 @@ def _gradients(
                     for i, g in zip(sources, found, strict=True)
                 ]
     except Exception as e:  # torch's: a value that backward needs was changed in place, or a hook's
-        reason = str(e) if isinstance(e, ArgosyError) else why(e, program.symbols)
+        is_ours = isinstance(e, ArgosyError)
+        reason = program.symbols.without_symbols(str(e)) if is_ours else why(e, program.symbols)
         raise ProgramError(
             f"the gradient of {outs[0].name!r} at {user_line()} cannot be built: {reason}"
         ) from e

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.errors import FeedError
-from argosy.engine.ir.shape_functions import shape_function
+from argosy.engine.ir.shape_functions import fake_result
 from argosy.engine.ir.size_env import Assumption
 from argosy.engine.ir.symbols import Sizes, Symbols
 from argosy.engine.ir.verify import describe
@@ -40,7 +40,7 @@ def confirm_shapes(
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode, torch.no_grad():
         for node in nodes:
-            values[node] = _value(node, values, numbers, symbols, doubtful[0], sizes)
+            values[node] = _value(node, values, numbers, symbols, doubtful[0], sizes, mode)
     for node, value in values.items():  # now that nodes such as unsqueeze_ have changed shapes in place
         for recorded, computed in zip(_shapes(node.meta.get("val")), _shapes(value), strict=False):
             expected = [_number(size, numbers) for size in recorded]
@@ -61,6 +61,7 @@ def _value(
     symbols: Symbols,
     doubt: Assumption,
     sizes: Sizes,
+    mode: FakeTensorMode,
 ) -> Any:
     if node.op != "call_function":
         recorded = node.meta["val"]
@@ -69,9 +70,8 @@ def _value(
     if any(values.get(source, _UNKNOWN) is _UNKNOWN for source in node.all_input_nodes):
         return _UNKNOWN
     args, kwargs = tree_map_only(fx.Node, values.__getitem__, (node.args, node.kwargs))
-    function = shape_function(node.target)
     try:
-        return function(*args, **kwargs)
+        return fake_result(node.target, args, kwargs, mode)
     except (DynamicOutputShapeException, DataDependentOutputException, ZeroDivisionError):
         return _UNKNOWN
     except Exception as e:

@@ -13,7 +13,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.ir.effects import changed_inputs
-from argosy.engine.ir.shape_functions import shape_function
+from argosy.engine.ir.shape_functions import fake_result
 from argosy.engine.ir.size_env import SizeEnv
 
 
@@ -21,11 +21,11 @@ def infer(node: fx.Node) -> Any:
     """The value for `node.meta["val"]`; torch's error if the op rejects its inputs. Assumes nothing about sizes."""
     args, kwargs = tree_map_only(fx.Node, lambda n: n.meta["val"], (node.args, node.kwargs))
     fakes = [v for v in tree_leaves((args, kwargs, node.meta.get("val"))) if isinstance(v, FakeTensor)]
-    function = shape_function(node.target)
     if not fakes:
-        return function(*args, **kwargs)
-    with _shapes_only(fakes[0].fake_mode), unchanged(node):
-        return function(*args, **kwargs)
+        return node.target(*args, **kwargs)  # type: ignore[operator]  # operator.mul and the like, on sizes
+    mode = fakes[0].fake_mode
+    with _shapes_only(mode), unchanged(node):
+        return fake_result(node.target, args, kwargs, mode)
 
 
 @contextmanager

@@ -199,7 +199,8 @@ def _cov(
     centred = rows - mean
     weighted = centred if weights is None else centred * weights
     product: torch.Tensor = centred @ weighted.mT.conj()
-    return (product / norm).squeeze()
+    covariance: torch.Tensor = product / norm
+    return covariance.squeeze()
 
 
 def _corrcoef(x: torch.Tensor) -> torch.Tensor:

@@ -5,16 +5,21 @@ contiguous one.
 """
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental import _config as symbolic_config
 
+from argosy.engine.ir.size_env import SizeEnv
 from argosy.engine.ops.order import empty_as
 
 aten = torch.ops.aten
 _NO_REDUCTION = 0
+_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten.reshape.default})
 
 
 def _like_input(gradient: Tensor, x: Tensor, *rest: Any, **kwargs: Any) -> Tensor:
@@ -67,7 +72,27 @@ _SHAPES: dict[Any, Callable[..., Any]] = {
 }
 
 
-def shape_function(target: Any) -> Callable[..., Any]:
-    """What to call on fake tensors for a node's target: the target itself, unless it has another one here."""
+def fake_result(target: Any, args: Any, kwargs: Any, mode: FakeTensorMode) -> Any:
+    """What a node's target gives for these fake tensors; the caller has entered the mode."""
     function: Callable[..., Any] = _SHAPES.get(target, target)
-    return function
+    env = mode.shape_env
+    if not isinstance(env, SizeEnv):
+        return function(*args, **kwargs)
+    if target in _VIEWS:
+        with _exact_sizes():
+            return function(*args, **kwargs)
+    return env.memo.run(mode, target, function, args, kwargs, is_muted=env.is_muted)
+
+
+@contextmanager
+def _exact_sizes() -> Iterator[None]:
+    """Let the shape function of a view return the sizes that were asked for: x [N, 8] as [-1, 5, 8] is [N/5, 5, 8].
+
+    torch's other shape function splits and merges dimensions, and gives N // (N // 5) for the 5.
+    """
+    before = symbolic_config.backed_size_oblivious
+    symbolic_config.backed_size_oblivious = True
+    try:
+        yield
+    finally:
+        symbolic_config.backed_size_oblivious = before

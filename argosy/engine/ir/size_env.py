@@ -17,7 +17,7 @@ searched for that satisfy everything assumed so far: `x: [N, 8] -> reshape [-1, 
 # SPDX-License-Identifier: Apache-2.0
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from types import FrameType
@@ -30,6 +30,7 @@ from torch.utils._sympy.functions import ToFloat
 from torch.utils._sympy.solve import try_solve
 
 from argosy.engine.errors import UnknownSizeError
+from argosy.engine.ir.shape_memo import ShapeMemo
 from argosy.engine.ir.source import SourceLine, user_line
 
 Asker = Callable[[], tuple[SourceLine | None, str, int | None]]
@@ -81,7 +82,8 @@ class SizeEnv(ShapeEnv):
         """Who asks: line, role and call; set by the recorder."""
         self._noted: set[tuple[Any, bool]] = set()
         self._in_kernel = False
-        self._is_muted = False
+        self.is_muted = False
+        self.memo = ShapeMemo()
         self._replaces_by_numbers = False
 
     @contextmanager
@@ -96,11 +98,11 @@ class SizeEnv(ShapeEnv):
     @contextmanager
     def muted(self) -> Iterator[None]:
         """Answers inside are not recorded as assumptions."""
-        old, self._is_muted = self._is_muted, True
+        old, self.is_muted = self.is_muted, True
         try:
             yield
         finally:
-            self._is_muted = old
+            self.is_muted = old
 
     def hint_of(self, expression: sympy.Expr) -> int | None:
         """The number that the hints give; None if the expression depends on data."""
@@ -118,11 +120,7 @@ class SizeEnv(ShapeEnv):
     def evaluate_sym_node(
         self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
     ) -> Any:
-        is_shortcut = _excludes_special_sizes(sym_node.expr) and _is_asked_by_cpp()
-        with self.in_kernel() if is_shortcut else nullcontext():
-            return self.evaluate_expr(
-                sym_node.expr, size_oblivious=size_oblivious, fallback_value=fallback_value
-            )
+        return self.evaluate_expr(sym_node.expr, size_oblivious=size_oblivious, fallback_value=fallback_value)
 
     def evaluate_expr(
         self,
@@ -151,7 +149,8 @@ class SizeEnv(ShapeEnv):
             )
         answer = orig_expr.xreplace(self.backed_var_to_val)
         if not size_oblivious:
-            is_required = not self._in_kernel
+            is_shortcut = _excludes_special_sizes(orig_expr) and _is_asked_by_cpp()
+            is_required = not self._in_kernel and not is_shortcut
             self._assume(orig_expr if answer else sympy.Not(orig_expr), is_required, is_guess=is_required)
         return answer
 
@@ -163,7 +162,7 @@ class SizeEnv(ShapeEnv):
             return bool(answer)
         if not orig_expr.free_symbols <= self.backed_var_to_val.keys():
             return bool(super().guard_or_defer_runtime_assert(orig_expr, msg, fx_node))
-        if not orig_expr.xreplace(self.backed_var_to_val) and (self._is_muted or not self._rehint(orig_expr)):
+        if not orig_expr.xreplace(self.backed_var_to_val) and (self.is_muted or not self._rehint(orig_expr)):
             return False
         self._assume(orig_expr, is_required=True)
         return True
@@ -184,6 +183,7 @@ class SizeEnv(ShapeEnv):
             current.clear()
             current.update(table)
         self.divisible = set(snapshot.divisible)
+        self.memo.clear()
         self._replacements_version_counter += 1
         self._update_version_counter()
 
@@ -219,7 +219,7 @@ class SizeEnv(ShapeEnv):
         return self._maybe_evaluate_static(expression)
 
     def _assume(self, condition: Any, is_required: bool, is_guess: bool = False) -> None:
-        if self._is_muted or self._suppress_guards_tls():
+        if self.is_muted or self._suppress_guards_tls():
             return
         replaced = len(self.replacements)
         self._replaces_by_numbers = is_required
@@ -235,7 +235,7 @@ class SizeEnv(ShapeEnv):
     def _doubt(self, question: Any, answer: bool) -> None:
         """Note torch's answer for the general case, so that shapes are confirmed for sizes that are special."""
         condition = question if answer else sympy.Not(question)
-        is_noted = (condition, False) in self._noted or self._is_muted or self._suppress_guards_tls()
+        is_noted = (condition, False) in self._noted or self.is_muted or self._suppress_guards_tls()
         if not is_noted and condition.xreplace(self.backed_var_to_val) == sympy.true:
             self._note(condition, is_required=False, is_replacement=False, is_guess=False)
 
@@ -300,7 +300,7 @@ def _is_asked_by_cpp() -> bool:
     SymNode.guard_bool and its like have the C++ file as an argument, which is empty if Python asks.
     """
     frame: FrameType | None = sys._getframe(2)
-    for _ in range(4):
+    for _ in range(5):
         if frame is None:
             return False
         if "file" in frame.f_code.co_varnames[: frame.f_code.co_argcount]:

@@ -198,8 +198,8 @@ class Variable:
     def _no_value(self, wanted: str) -> NoReturn:
         raise ProgramError(
             f"Variable {self.name!r} ({dtype_name(self.dtype)}{list(self.shape)}) was used as {wanted} at "
-            f"{user_line()}, but it has no value while the program is built; run the program and fetch {self.name!r}, or keep the "
-            "computation inside the program (torch.where, masks, arithmetic on Variables)"
+            f"{user_line()}, but it has no value while the program is built; run the program and fetch {self.name!r}, "
+            "or keep the computation inside the program (torch.where, masks, arithmetic on Variables)"
         )
 
     def __bool__(self) -> bool:  # noqa: PLE0304  (it raises)

@@ -134,3 +134,48 @@ def test_a_mean_over_no_rows_is_what_eager_gives() -> None:
         given = torch.ones(rows, 3)
         (found,) = Executor().run(feed={"x": given}, fetch_list=[out], return_numpy=False)
         torch.testing.assert_close(found, per_row(given), equal_nan=True)
+
+
+def test_a_group_norm_behind_frozen_images_trains_in_channels_last() -> None:
+    """ATen's kernel ended the process: it runs in a process of its own."""
+    code = """
+import torch
+from argosy.engine.runtime.codegen import kernel
+
+backward = kernel(torch.ops.aten.native_group_norm_backward.default)
+x = torch.randn(7, 6, 4, 5).contiguous(memory_format=torch.channels_last)
+weight = torch.randn(6, requires_grad=True)
+y, mean, rstd = torch.native_group_norm(x, weight, None, 7, 6, 20, 2, 1e-5)
+dy = torch.randn_like(y)
+(wanted,) = torch.autograd.grad(torch.nn.functional.group_norm(x.contiguous(), 2, weight), weight, dy)
+dx, dweight, dbias = backward(dy, x, mean.detach(), rstd.detach(), weight.detach(), 7, 6, 20, 2, [False, True, False])
+assert dx is None
+assert dbias is None
+torch.testing.assert_close(dweight, wanted)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("is_last", [(a, b) for a in (False, True) for b in (False, True)])
+def test_the_gradient_of_a_group_norm_does_not_depend_on_the_layout(is_last: tuple[bool, bool]) -> None:
+    x, dy, weight = torch.randn(7, 4, 3, 5), torch.randn(7, 4, 3, 5), torch.randn(4)
+    _, mean, rstd = torch.native_group_norm(x, weight, None, 7, 4, 15, 2, 1e-5)
+    rest = (mean, rstd, weight, 7, 4, 15, 2, [True, True, True])
+    wanted = torch.ops.aten.native_group_norm_backward(dy, x, *rest)
+    orders = [torch.channels_last if last else torch.contiguous_format for last in is_last]
+    given = [t.contiguous(memory_format=order) for t, order in zip((dy, x), orders, strict=True)]
+    found = SAFE[torch.ops.aten.native_group_norm_backward.default](*given, *rest)
+    for have, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(have, want)
+
+
+@pytest.mark.parametrize("is_last", [(a, b) for a in (False, True) for b in (False, True)])
+def test_the_gradient_of_a_weight_norm_does_not_depend_on_the_layout(is_last: tuple[bool, bool]) -> None:
+    dw, v, g = torch.randn(4, 4, 3, 3), torch.randn(4, 4, 3, 3), torch.randn(4, 1, 1, 1)
+    _, norms = torch._weight_norm_interface(v, g, 0)
+    wanted = torch.ops.aten._weight_norm_interface_backward(dw, v, g, norms, 0)
+    orders = [torch.channels_last if last else torch.contiguous_format for last in is_last]
+    given = [t.contiguous(memory_format=order) for t, order in zip((dw, v), orders, strict=True)]
+    found = SAFE[torch.ops.aten._weight_norm_interface_backward.default](*given, g, norms, 0)
+    for have, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(have, want)

@@ -1,0 +1,156 @@
+"""Remembers what ops give for arguments of the same shapes, so that a shape function runs once per kind of call.
+
+    relu(float32[N, 64, 56, 56])    computed     torch's fake kernel, some milliseconds of Python
+    relu(float32[N, 64, 56, 56])    remembered   an empty tensor of the same sizes and strides
+
+torch's own cache of fake tensors checks each entry by computing it twice, and builds keys of everything that might
+matter to a compiler. Here an op is remembered only if it returns new tensors that depend on its arguments alone.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+
+_SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_PLAIN = (
+    int,
+    float,
+    complex,
+    bool,
+    str,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
+_META = torch.device("meta")
+_can_be_remembered: dict[Any, bool] = {}
+
+
+@dataclass(frozen=True)
+class _Result:
+    """One tensor of a result."""
+
+    sizes: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    def make(self, mode: FakeTensorMode) -> FakeTensor:
+        # The guard is as cheap as leaving the modes is dear: nothing but torch.empty_strided runs inside.
+        with torch._C._DisableTorchDispatch(), in_kernel_invocation_manager(mode):
+            empty = torch.empty_strided(self.sizes, self.strides, dtype=self.dtype, device=_META)
+        return FakeTensor(mode, empty, self.device)
+
+
+class ShapeMemo:
+    """The results of one program's ops; the sizes in them are symbols of one SizeEnv."""
+
+    def __init__(self) -> None:
+        self._results: dict[Any, Any] = {}
+        self._muted_results: dict[Any, Any] = {}
+        """Those that were computed while nothing was noted: an op that is recorded must ask its questions once."""
+
+    def clear(self) -> None:
+        """Forget everything: assumptions about sizes were taken back, and results may depend on them."""
+        self._results.clear()
+        self._muted_results.clear()
+
+    def run(
+        self,
+        mode: FakeTensorMode,
+        target: Any,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        is_muted: bool,
+    ) -> Any:
+        """What `function`, the shape function of `target`, gives for these arguments; muted: nothing is assumed."""
+        key = _key(target, args, kwargs)
+        if key is None:
+            return function(*args, **kwargs)
+        known = self._results.get(key) or (self._muted_results.get(key) if is_muted else None)
+        if known is not None:
+            return _made(known, mode)
+        out = function(*args, **kwargs)
+        if (result := _described(out, mode)) is not None:
+            (self._muted_results if is_muted else self._results)[key] = result
+        return out
+
+
+def _made(result: Any, mode: FakeTensorMode) -> Any:
+    if isinstance(result, _Result):
+        return result.make(mode)
+    return tuple(None if one is None else one.make(mode) for one in result)
+
+
+def _described(out: Any, mode: FakeTensorMode) -> Any:
+    """How to make such a result again; None if that cannot be said."""
+    if isinstance(out, FakeTensor):
+        return _described_tensor(out, mode)
+    if not isinstance(out, tuple):
+        return None
+    parts = [None if one is None else _described(one, mode) for one in out]
+    return tuple(parts) if all((p is None) == (o is None) for p, o in zip(parts, out, strict=True)) else None
+
+
+def _described_tensor(out: FakeTensor, mode: FakeTensorMode) -> _Result | None:
+    env = mode.shape_env
+    assert env is not None, "a program's fake tensors have symbols"
+    known = env.backed_var_to_val.keys()
+    sizes, strides = tuple(out.shape), tuple(out.stride())
+    if any(isinstance(s, torch.SymInt) and not s.node.expr.free_symbols <= known for s in sizes):
+        return None  # a size that depends on data is a new symbol every time
+    if out.layout is not torch.strided or out.storage_offset() != 0 or out.is_conj() or out.is_neg():
+        return None
+    return _Result(sizes, strides, out.dtype, out.device)
+
+
+def _key(target: Any, args: Any, kwargs: Any) -> Any:
+    """Equal keys, equal results; None if the op is not one to remember."""
+    if target not in _can_be_remembered:
+        _can_be_remembered[target] = _returns_new_tensors(target)
+    if not _can_be_remembered[target]:
+        return None
+    parts: list[Any] = [target]
+    is_known = _add(args, parts) and _add(tuple(kwargs.items()), parts)
+    return tuple(parts) if is_known else None
+
+
+def _add(value: Any, parts: list[Any]) -> bool:
+    if isinstance(value, tuple | list):
+        parts.append(len(value))
+        return all(_add(one, parts) for one in value)
+    if isinstance(value, FakeTensor):
+        if value.is_conj() or value.is_neg() or value.layout is not torch.strided:
+            return False
+        parts.append(value.dtype)
+        parts.append(value.device)
+        return _add(tuple(value.shape), parts) and _add(tuple(value.stride()), parts)
+    if isinstance(value, _SIZES):
+        parts.append(value.node.expr)
+        return True
+    if isinstance(value, _PLAIN):
+        parts.append(type(value))
+        parts.append(value)
+        return True
+    return False
+
+
+def _returns_new_tensors(target: Any) -> bool:
+    if not isinstance(target, OpOverload):
+        return False
+    schema = target._schema
+    if any(a.alias_info is not None for a in (*schema.arguments, *schema.returns)):
+        return False
+    data_dependent = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+    is_tensors = bool(schema.returns) and all(
+        str(r.type) in ("Tensor", "Optional[Tensor]") for r in schema.returns
+    )
+    return is_tensors and not data_dependent & set(target.tags)
