@@ -23,7 +23,7 @@ REASONS: dict[str, str] = {
     "combinations": "torch needs the number of elements as a Python number.",
     "*split": "The number of parts must be known.",
     "chunk": "The number of parts must be known.",
-    "nn.GaussianNLLLoss": "Two unknown sizes that meet in arithmetic are taken for equal, so neither may be 1.",
+    "nn.GaussianNLLLoss": "Two unknown sizes in one elementwise op are assumed to be equal, so neither may be 1.",
 }
 """Pattern of names -> one sentence."""
 

@@ -188,7 +188,7 @@ class Program:
     def _recorded(self, run: Callable[[], Any]) -> Any:
         """What `run` returns while its ops are recorded.
 
-        Code that raises for a size (`if x.shape[1] != self.channels: raise …`) has told what the size must be: that is
+        Code that raises for a size (`if x.shape[1] != self.channels: raise …`) states what the size must be: that is
         assumed if it was unknown, and `run` is run again.
         """
         env = self.symbols.env

@@ -276,7 +276,8 @@ def _initialize_lazy(module: nn.Module, args: Any, kwargs: Any) -> None:
     except Exception as e:
         raise ProgramError(
             f"{type(module).__name__} takes the shape of a parameter from a size of its input that is unknown while "
-            "the program is built; give the size in static.data and make the module anew, or use one that is not lazy"
+            "the program is built; give the size in static.data and create the module again, or use one that is "
+            "not lazy"
         ) from e
 
 

@@ -130,7 +130,7 @@ def test_one_rank_needs_no_exchange() -> None:
 
 
 def test_second_derivatives_are_refused_and_nothing_is_changed() -> None:
-    x = default_main_program().data("x", [None, 3])
+    x = default_main_program().data("x", [8, 3])
     x.stop_gradient = False
     w = default_main_program().state("w", [3], "float32", trainable=True)
     (slope,) = gradients((F.batch_norm(x, None, None, w, training=True) ** 3).sum(), x)
