@@ -48,6 +48,16 @@ _INPUTS = ("placeholder", "get_attr")
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+class SizeArithmetic(PythonReferenceAnalysis):
+    """What sympy's functions are in Python; torch leaves the division of sizes to sympy."""
+
+    @staticmethod
+    def int_truediv(a: Any, b: Any) -> Any:
+        return a / b
+
+    truediv = int_truediv
+
+
 class Recorder(TorchDispatchMode):
     """Records into one graph; entered by `Program.recording`, above the program's fake mode."""
 
@@ -320,7 +330,7 @@ class Recorder(TorchDispatchMode):
         if expr not in self._expressions:
             tracer = _Tracer(self.graph)
             known = {s: fx.Proxy(self._symbol(s), tracer) for s in sorted(expr.free_symbols, key=str)}
-            made = sympy_interp(PythonReferenceAnalysis, known, expr)  # writes operator.mul and the like
+            made = sympy_interp(SizeArithmetic, known, expr)  # writes operator.mul and the like
             self._expressions[expr] = made.node
             for node in tracer.created:
                 self._created(node)

@@ -26,12 +26,11 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 import argosy.engine.ops
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.program import Program
-from argosy.engine.ir.recorder import ROLES
+from argosy.engine.ir.recorder import ROLES, SizeArithmetic
 from argosy.engine.ir.source import SourceLine
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ir.verify import describe, verify
@@ -186,7 +185,7 @@ def _rules(program: Program) -> list[dict[str, Any]]:
         tracer.graph = fx.Graph()
         inputs = {s: tracer.graph.placeholder(f"s{i}") for i, s in enumerate(wanted)}
         made = sympy_interp(
-            PythonReferenceAnalysis, {s: fx.Proxy(n, tracer) for s, n in inputs.items()}, assumption.condition
+            SizeArithmetic, {s: fx.Proxy(n, tracer) for s, n in inputs.items()}, assumption.condition
         )
         places = {node: sizes[symbol] for symbol, node in inputs.items()}
         rules.append({"holds": _expression(made.node, places), "source": _source_record(assumption.line)})

@@ -60,11 +60,17 @@ def _upsample_backward(dy: Tensor, output_size: Any, input_size: list[Any], *res
     return dy.new_empty(input_size)
 
 
+def _native_dropout_backward(dy: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """torch's fake kernel has a contiguous result; the kernel multiplies, which keeps the strides of dy."""
+    return dy * mask
+
+
 _SHAPES: dict[Any, Callable[..., Any]] = {
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
     aten.multilabel_margin_loss_backward.default: _like_input,
     aten.multi_margin_loss_backward.default: _like_input,
     aten._upsample_bicubic2d_aa_backward.default: _upsample_backward,
+    aten.native_dropout_backward.default: _native_dropout_backward,
     aten.native_batch_norm.default: _native_batch_norm,
     aten.native_batch_norm_backward.default: _native_batch_norm_backward,
     aten.fractional_max_pool2d_backward.default: _like_input,

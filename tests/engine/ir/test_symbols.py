@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -64,3 +65,12 @@ def test_any_batch_fits_a_reshape_and_a_convolution(batch: int) -> None:
     z = torch.nn.functional.conv2d(image, w)
     assert run(y, x=(batch, 3, 4)) == (4, batch, 3)
     assert run(z, image=(batch, 3, 8, 8)) == (batch, 2, 6, 6)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7])
+def test_a_number_that_is_computed_from_a_size_is_that_of_the_feed(batch: int) -> None:
+    x = default_main_program().data("x", [None, 3])
+    y = x * (1 + 1 / x.size(0))
+    given = np.ones((batch, 3), "float32")
+    (found,) = Executor().run(feed={"x": given}, fetch_list=[y])
+    np.testing.assert_allclose(found, given * (1 + 1 / batch), rtol=1e-6)
