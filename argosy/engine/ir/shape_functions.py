@@ -60,9 +60,13 @@ def _upsample_backward(dy: Tensor, output_size: Any, input_size: list[Any], *res
     return dy.new_empty(input_size)
 
 
-def _native_dropout_backward(dy: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """torch's fake kernel has a contiguous result; the kernel multiplies, which keeps the strides of dy."""
-    return dy * mask
+def _product(dy: Tensor, x: Tensor, *rest: Any, **kwargs: Any) -> Tensor:
+    """An elementwise kernel lays its result out as its first argument; decompositions compute in other orders."""
+    return dy * x
+
+
+def _elu_backward(dy: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor) -> Tensor:
+    return dy * x
 
 
 _SHAPES: dict[Any, Callable[..., Any]] = {
@@ -70,7 +74,13 @@ _SHAPES: dict[Any, Callable[..., Any]] = {
     aten.multilabel_margin_loss_backward.default: _like_input,
     aten.multi_margin_loss_backward.default: _like_input,
     aten._upsample_bicubic2d_aa_backward.default: _upsample_backward,
-    aten.native_dropout_backward.default: _native_dropout_backward,
+    aten.elu_backward.default: _elu_backward,
+    aten.native_dropout_backward.default: _product,
+    aten.hardswish_backward.default: _product,
+    aten.softplus_backward.default: _product,
+    aten.hardtanh_backward.default: _product,
+    aten.hardsigmoid_backward.default: _product,
+    aten.logit_backward.default: _product,
     aten.native_batch_norm.default: _native_batch_norm,
     aten.native_batch_norm_backward.default: _native_batch_norm_backward,
     aten.fractional_max_pool2d_backward.default: _like_input,
