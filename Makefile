@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.argosy-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test check format coverage-torch bench clean
+.PHONY: help setup quickstart test check format coverage-torch soak kills fuzz bench clean
+SECONDS ?= 3600
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +27,7 @@ quickstart: $(STAMP) ## train the ResNet of the quick start on two ranks, on an 
 		--layers 18 --image_size 32 --batch_size 16 --epochs 2 --class_dim 102
 
 test: $(STAMP) ## run all tests
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests
 
 check: $(STAMP) ## lint, format, types, layers
 	$(BIN)/ruff check .
@@ -40,6 +41,15 @@ format: $(STAMP) ## rewrite the files as ruff wants them
 
 coverage-torch: $(STAMP) ## compare with eager mode over torch's databases, and write docs/torch_coverage.md (half an hour)
 	$(BIN)/python -m tests.torch_db --jobs 2
+
+soak: $(STAMP) ## simulate parameter-server jobs with faults for SECONDS (default 3600), one job per seed
+	$(BIN)/python -m tests.simulation --seconds $(SECONDS)
+
+kills: $(STAMP) ## kill, stop and partition servers and trainers 1,000 times, and check what trainers saw (half an hour)
+	$(BIN)/python -m tests.histories.kills --kills 1000
+
+fuzz: $(STAMP) ## load and run 100,000 mutated models under AddressSanitizer (an hour)
+	$(BIN)/python -m tests.fuzz --count 100000
 
 bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/results/ (an hour and more)
 	$(BIN)/python benchmarks/build.py
@@ -58,6 +68,7 @@ bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/res
 	$(BIN)/python benchmarks/exposed.py
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/ps_dense.py
+	$(BIN)/python benchmarks/ps_durability.py
 	$(BIN)/python benchmarks/ps_lookup.py
 	$(BIN)/python benchmarks/ps_wide_and_deep.py
 	$(BIN)/python benchmarks/ps_modes.py

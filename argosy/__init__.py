@@ -2,22 +2,21 @@
 
 `import argosy as paddle` makes programs written for Paddle 2.0's static mode run.
 
-What the package offers is listed in `argosy/api.py` and loaded when the first of it is used: the launcher, which
-only starts processes, must not wait two seconds for torch.
+`argosy/api.py` lists the public names and is imported on first use: the launcher, which only starts processes, must
+not spend two seconds on importing torch.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import importlib
 from typing import TYPE_CHECKING
 
+from argosy.engine import version as _version
 from argosy.modules import lazily as _lazily
 
 if TYPE_CHECKING:
     from argosy.api import *  # noqa: F403  (for editors and type checkers)
 
-__version__ = "0.1.0"
-
-
+__version__ = _version.VERSION
 __getattr__ = _lazily(globals(), "argosy.api")
 
 

@@ -1,4 +1,4 @@
-"""What `import argosy` offers, by Paddle's names."""
+"""The public names of `argosy`, as in Paddle."""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Literal as _Literal
@@ -34,7 +34,7 @@ from argosy.framework.io import load, save
 from argosy.framework.missing import missing as _missing
 from argosy.framework.param_attr import ParamAttr
 from argosy.framework.place import CPUPlace, CUDAPlace, is_compiled_with_cuda
-from argosy.tensor import *  # noqa: F403  (paddle.add and its kin live at the top)
+from argosy.tensor import *  # noqa: F403  (paddle.add and others are top-level names)
 
 float16, bfloat16, float32, float64 = _torch.float16, _torch.bfloat16, _torch.float32, _torch.float64
 int8, int16, int32, int64, uint8, bool = (
@@ -51,12 +51,12 @@ no_grad = _torch.no_grad
 
 
 def enable_static() -> None:
-    """Static mode is the only one there is; kept for scripts that switch it on."""
+    """No effect: static mode is the only mode; for scripts that turn it on."""
 
 
 def disable_static() -> None:
-    """Raises: there is no eager mode."""
-    raise _ConfigError("Argosy has static programs only; for eager mode use torch itself")
+    """Raises a ConfigError: there is no eager mode."""
+    raise _ConfigError("Argosy has static programs only; for eager mode use torch")
 
 
 def in_dynamic_mode() -> _Literal[False]:
@@ -65,7 +65,7 @@ def in_dynamic_mode() -> _Literal[False]:
 
 
 def seed(value: int) -> None:
-    """Seed the random numbers of programs that have no `random_seed` of their own; each rank draws others."""
+    """Seed programs without a `random_seed`; the seed differs between ranks."""
     _torch.manual_seed(value + _world().rank)
 
 

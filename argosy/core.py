@@ -1,4 +1,4 @@
-"""paddle.core: what scripts use of it."""
+"""paddle.core: the names that scripts use."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine.errors import EOFException

@@ -1,4 +1,4 @@
-"""Modules that are loaded when they are used, and modules with a second name. Needs no torch."""
+"""Lazy imports, and aliases of modules. Does not import torch."""
 
 # SPDX-License-Identifier: Apache-2.0
 import importlib
@@ -10,21 +10,21 @@ from typing import Any
 
 
 def lazily(package: dict[str, Any], api: str) -> Callable[[str], Any]:
-    """A `__getattr__` for the package with these globals: the first name that is asked for loads all of `api`."""
+    """A `__getattr__` for the package with these globals: the first attribute access imports all of `api`."""
 
     def __getattr__(name: str) -> Any:
         if name.startswith("_") and name != "__all__":
-            raise AttributeError(name)  # Python's own questions
+            raise AttributeError(name)  # Python looks up optional dunder names
         module = importlib.import_module(api)
-        found = getattr(module, name)
+        value = getattr(module, name)
         package.update({n: v for n, v in vars(module).items() if not n.startswith("_")})
-        return found
+        return value
 
     return __getattr__
 
 
 class Alias(Loader):
-    """Gives a module that is there already another name."""
+    """A loader that returns an existing module under another name."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module, self._spec = module, module.__spec__
@@ -33,4 +33,4 @@ class Alias(Loader):
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import machinery has put the alias's there
+        module.__spec__ = self._spec  # the import machinery has replaced it by the alias's spec

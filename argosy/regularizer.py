@@ -12,7 +12,7 @@ from argosy.framework.checks import number
 
 
 class WeightDecay:
-    """The base; a subclass says what is added to a parameter's gradient."""
+    """The base class; a subclass defines the term that is added to a parameter's gradient."""
 
     def __init__(self, coeff: float = 0.0) -> None:
         self.coeff = number(f"{type(self).__name__}: coeff", coeff, least=0)
@@ -40,7 +40,7 @@ class L2Decay(WeightDecay):
 
 
 def to_regularizer(given: Any, what: str = "weight_decay") -> WeightDecay | None:
-    """What an optimizer's weight_decay or a parameter's regularizer means: a number is L2Decay."""
+    """Convert an optimizer's weight_decay or a parameter's regularizer; a number is L2Decay."""
     if given is None or isinstance(given, WeightDecay):
         return given
     if isinstance(given, numbers.Real) and not isinstance(given, bool):

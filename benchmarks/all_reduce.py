@@ -1,4 +1,4 @@
-"""All-reduces alone: the host plane against gloo on one host, and the hierarchical against the flat one on two.
+"""All-reduces alone: shared memory against gloo on one host, and the hierarchical against the flat one on two.
 
 python benchmarks/all_reduce.py one-host            2 ranks: 64 KB, 1 MB, 16 MB, 64 MB
 python benchmarks/all_reduce.py two-hosts           2 hosts x 4 ranks in the lab, 1 Gbit/s, 32 MB
@@ -40,7 +40,7 @@ def argosy(nbytes: int, repeat: int) -> harness.Step:
     world = collective.connect()
     group = world.group("dp")
     buffer = world.flat_buffer("benchmark", nbytes // 4, torch.float32, "dp")
-    buffer.own.fill_(1.0)
+    buffer.local.fill_(1.0)
 
     def step() -> None:
         for _ in range(repeat):
@@ -64,8 +64,8 @@ def argosy_tensor(nbytes: int, repeat: int) -> harness.Step:
 def hierarchical(nbytes: int, repeat: int, block: int, by_leaders: bool) -> harness.Step:
     world = collective.connect()
     stages = world.hierarchy("dp", block, by_leaders)
-    buffer = world.flat_buffer("benchmark", nbytes // 4, torch.float32, f"dp/inner{block}")
-    buffer.own.fill_(1.0)
+    buffer = world.flat_buffer("benchmark", nbytes // 4, torch.float32, f"dp/intra{block}")
+    buffer.local.fill_(1.0)
 
     def step() -> None:
         for _ in range(repeat):
@@ -76,14 +76,14 @@ def hierarchical(nbytes: int, repeat: int, block: int, by_leaders: bool) -> harn
 
 def one_host(rounds: int) -> tuple[str, dict[str, dict[str, harness.Measured]]]:
     contenders = {"argosy": argosy, "argosy, any tensor": argosy_tensor, "gloo": gloo}
-    text, found = "", {}
+    text, results = "", {}
     for nbytes, repeat in ((64 * KIB, 200), (MIB, 50), (16 * MIB, 5), (64 * MIB, 2)):
         size = f"{nbytes // MIB} MB" if nbytes >= MIB else f"{nbytes // KIB} KB"
         title = f"all-reduce of {size}, 2 ranks on one host, {repeat} times"
         print(title, file=sys.stderr)
-        found[title] = harness.measure(contenders, rounds, 1, 2, nbytes=nbytes, repeat=repeat)
-        text += harness.table(title, found[title], "argosy") + "\n"
-    return text, found
+        results[title] = harness.measure(contenders, rounds, 1, 2, nbytes=nbytes, repeat=repeat)
+        text += harness.table(title, results[title], "argosy") + "\n"
+    return text, results
 
 
 def two_hosts(
@@ -97,8 +97,8 @@ def two_hosts(
     }
     title = f"all-reduce of 32 MB, {hosts} hosts x {each} ranks, {rate}"
     with Lab(hosts, rate) as lab:
-        found = harness.measure(contenders, rounds, 1, hosts * each, lab, nbytes=32 * MIB, repeat=1)
-    return harness.table(title, found, "hierarchical, shares") + "\n", {title: found}
+        results = harness.measure(contenders, rounds, 1, hosts * each, lab, nbytes=32 * MIB, repeat=1)
+    return harness.table(title, results, "hierarchical, shares") + "\n", {title: results}
 
 
 def main() -> None:
@@ -107,8 +107,8 @@ def main() -> None:
     p.add_argument("--rounds", type=int, default=15)
     p.add_argument("--rate", default="1gbit", help="of the lab's links")
     args = p.parse_args()
-    text, found = one_host(args.rounds) if args.where == "one-host" else two_hosts(args.rounds, args.rate)
-    harness.write(f"all-reduce-{args.where}", text, found)
+    text, results = one_host(args.rounds) if args.where == "one-host" else two_hosts(args.rounds, args.rate)
+    harness.write(f"all-reduce-{args.where}", text, results)
 
 
 if __name__ == "__main__":

@@ -49,9 +49,9 @@ def pairs(x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor) -> None:
 
 
 def over_all(run: Callable[..., None], batch: int, order: torch.memory_format) -> Callable[[], None]:
-    from argosy.engine.runtime.memory import keep_freed_memory
+    from argosy.engine.runtime.malloc import retain_freed_memory
 
-    keep_freed_memory()  # for both: else the kernel's work on fresh pages is most of the time
+    retain_freed_memory()  # for both: else the kernel's work on fresh pages is most of the time
     torch.manual_seed(0)
     cases = []
     for channels, side, count in SHAPES:
@@ -86,7 +86,7 @@ def main() -> None:
     p.add_argument("--batch", type=int, nargs="+", default=[8, 16], help="batch sizes")
     p.add_argument("--rounds", type=int, default=20)
     args = p.parse_args()
-    text, found = "", {}
+    text, results = "", {}
     for batch in args.batch:
         for order, base, contenders in (
             ("channels_last", "argosy", {"argosy": fused_last, "ATen's pairs": pairs_last}),
@@ -95,9 +95,9 @@ def main() -> None:
             title = f"batch norm and relu, forward and backward, batch {batch}, {order}"
             print(title, file=sys.stderr)
             table: Any = contenders
-            found[title] = harness.measure(table, args.rounds, steps=2, batch=batch)
-            text += harness.table(title, found[title], base) + "\n"
-    harness.write("bn-act", text, found)
+            results[title] = harness.measure(table, args.rounds, steps=2, batch=batch)
+            text += harness.table(title, results[title], base) + "\n"
+    harness.write("bn-act", text, results)
 
 
 if __name__ == "__main__":

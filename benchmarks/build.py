@@ -87,16 +87,16 @@ def run(case: str, tree: Path) -> list[float]:
     return [float(seconds) for seconds in json.loads(out.splitlines()[-1])]
 
 
-def table(found: dict[str, dict[str, harness.Measured]], before: str) -> str:
+def table(results: dict[str, dict[str, harness.Measured]], before: str) -> str:
     lines = [f"| CPU time, s, best / median | {before} | now | now / {before} |", "|---|---|---|---|"]
-    for case, contenders in found.items():
+    for case, contenders in results.items():
         old, new = contenders["before"], contenders["now"]
         cells = [f"{m.best:.2f} / {m.median:.2f}" for m in (old, new)]
         lines.append(
             f"| {case} | {cells[0]} | {cells[1]} | {new.best / old.best:.2f} / {new.median / old.median:.2f} |"
         )
     for who in ("before", "now"):
-        long, short = found["fc 800"][who], found["fc 200"][who]
+        long, short = results["fc 800"][who], results["fc 200"][who]
         ratio = f"{long.best / short.best:.2f} / {long.median / short.median:.2f}"
         lines.append(f"\n800 layers against 200, {who}: {ratio} (linear: 4).")
     return "\n".join(lines) + "\n"
@@ -111,7 +111,7 @@ def main() -> None:
     if options.case:
         measure(options.case)
         return
-    found = {case: {who: harness.Measured() for who in ("before", "now")} for case in CASES}
+    results = {case: {who: harness.Measured() for who in ("before", "now")} for case in CASES}
     with tempfile.TemporaryDirectory() as folder:
         archive = ["git", "archive", options.before, "argosy"]
         packed = subprocess.run(archive, cwd=ROOT, check=True, capture_output=True).stdout
@@ -119,9 +119,9 @@ def main() -> None:
         for number in range(options.rounds):
             for case in CASES:
                 for who, tree in (("before", Path(folder)), ("now", ROOT)):
-                    found[case][who].seconds.append(sum(run(case, tree)))
+                    results[case][who].seconds.append(sum(run(case, tree)))
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
-    harness.write("build", table(found, options.before), found)
+    harness.write("build", table(results, options.before), results)
 
 
 if __name__ == "__main__":

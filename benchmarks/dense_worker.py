@@ -4,7 +4,7 @@
     python benchmarks/dense_worker.py resnet18 --collective
 
 Role and addresses come from the environment; benchmarks/ps_modes.py starts it, benchmarks/orders.py says how a
-worker is told what to do.
+worker gets its commands.
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -41,12 +41,12 @@ BOTH = [True, True]
 
 def shapes(pixels: int) -> dict[tuple[int, int, int], int]:
     """(channels, pixels per side, stride) of the depthwise convolutions, and how often each comes."""
-    found: dict[tuple[int, int, int], int] = {}
+    counts: dict[tuple[int, int, int], int] = {}
     side = pixels // 2
     for _, channels, _, stride in BLOCKS:
-        found[channels, side, stride] = found.get((channels, side, stride), 0) + 1
+        counts[channels, side, stride] = counts.get((channels, side, stride), 0) + 1
         side //= stride
-    return found
+    return counts
 
 
 class Layer:
@@ -129,15 +129,15 @@ class Layer:
 
 def alternate(steps: dict[str, harness.Step], rounds: int) -> Found:
     """In one process, one call each in turn."""
-    found = {name: harness.Measured() for name in steps}
+    results = {name: harness.Measured() for name in steps}
     for step in steps.values():
         step()
     for _ in range(rounds):
         for name, step in steps.items():
             began = time.perf_counter()
             step()
-            found[name].seconds.append(time.perf_counter() - began)
-    return found
+            results[name].seconds.append(time.perf_counter() - began)
+    return results
 
 
 def kernels(batch: int, pixels: int, rounds: int) -> tuple[str, Found]:
@@ -147,22 +147,22 @@ def kernels(batch: int, pixels: int, rounds: int) -> tuple[str, Found]:
     lines += ["|---" * (2 + len(names)) + "|"]
     whole: Found = {}
     for (channels, side, stride), times in shapes(pixels).items():
-        found = alternate(Layer(batch, channels, side, stride).kernels(), rounds)
+        results = alternate(Layer(batch, channels, side, stride).kernels(), rounds)
         row = f"| {channels} x {side} x {side}, stride {stride} | {times} |"
-        lines.append(row + _ratios(found, names))
-        _add(whole, found, times)
+        lines.append(row + _ratios(results, names))
+        _add(whole, results, times)
     lines.append(f"| all, weighted | {len(BLOCKS)} |" + _ratios(whole, names))
     return "ATen's time over ours, best (median):\n\n" + "\n".join(lines) + "\n\n", whole
 
 
-def _ratios(found: Found, names: list[str]) -> str:
-    pairs = [(found[name], found[f"{name}, ATen"]) for name in names]
+def _ratios(results: Found, names: list[str]) -> str:
+    pairs = [(results[name], results[f"{name}, ATen"]) for name in names]
     return "".join(f" {a.best / o.best:.2f} ({a.median / o.median:.2f}) |" for o, a in pairs)
 
 
-def _add(whole: Found, found: Found, times: int) -> None:
+def _add(whole: Found, results: Found, times: int) -> None:
     """Add the rounds up, so that `whole` is the time of all layers."""
-    for name, measured in found.items():
+    for name, measured in results.items():
         old = whole.setdefault(name, harness.Measured([0.0] * len(measured.seconds)))
         ordered = sorted(measured.seconds)
         old.seconds = [a + times * b for a, b in zip(old.seconds, ordered, strict=True)]
@@ -226,8 +226,8 @@ def steps(batch: int, pixels: int, rounds: int) -> tuple[str, Found]:
         "no fusion": argosy,
         "eager channels_last": eager,
     }
-    found = harness.measure(contenders, rounds, batch=batch, pixels=pixels)
-    return harness.table(f"MobileNetV1, batch {batch}, {pixels} px", found, "all fusions") + "\n", found
+    results = harness.measure(contenders, rounds, batch=batch, pixels=pixels)
+    return harness.table(f"MobileNetV1, batch {batch}, {pixels} px", results, "all fusions") + "\n", results
 
 
 def main() -> None:
@@ -239,13 +239,13 @@ def main() -> None:
     p.add_argument("--rounds", type=int, default=20)
     p.add_argument("--keep", action="store_true", help="write the result under benchmarks/results")
     args = p.parse_args()
-    text, found = "", {}
+    text, results = "", {}
     for batch in args.batch:
         for what in args.what:
-            more, found[f"{what}, batch {batch}"] = parts[what](batch, args.pixels, args.rounds)
+            more, results[f"{what}, batch {batch}"] = parts[what](batch, args.pixels, args.rounds)
             text += more
     if args.keep:
-        harness.write("depthwise", text, found)
+        harness.write("depthwise", text, results)
     else:
         print(text)
 

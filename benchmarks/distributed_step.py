@@ -71,33 +71,33 @@ def measure(
 ) -> tuple[str, dict[str, harness.Measured]]:
     """A table with the first contender against the others, and a line about the best DDP."""
     print(title, file=sys.stderr)
-    found = harness.measure(contenders, rounds, steps, ranks, lab, **case)
+    results = harness.measure(contenders, rounds, steps, ranks, lab, **case)
     base = next(iter(contenders))
-    best = min(DDP, key=lambda name: found[name].median)
+    best = min(DDP, key=lambda name: results[name].median)
     ratios = [
-        f"{name}: {found[best].best / m.best:.2f} / {found[best].median / m.median:.2f}"
-        for name, m in found.items()
+        f"{name}: {results[best].best / m.best:.2f} / {results[best].median / m.median:.2f}"
+        for name, m in results.items()
         if name not in DDP
     ]
     line = f"Against the best DDP ({best.removeprefix('DDP, ')}), best / median: {'; '.join(ratios)}.\n\n"
-    return harness.table(title, found, base) + "\n" + line, found
+    return harness.table(title, results, base) + "\n" + line, results
 
 
 def one_host(rounds: int) -> tuple[str, dict[str, dict[str, harness.Measured]]]:
-    text, found = "", {}
+    text, results = "", {}
     for batch, pixels in ((8, 224), (2, 64)):
         title = f"ResNet50, 2 ranks on one host, batch {batch} each, {pixels} px"
         steps = 6 if pixels <= 64 else 1
-        made, found[title] = measure(title, ONE_HOST, rounds, steps, 2, None, batch=batch, pixels=pixels)
+        made, results[title] = measure(title, ONE_HOST, rounds, steps, 2, None, batch=batch, pixels=pixels)
         text += made
-    return text, found
+    return text, results
 
 
 def two_hosts(rounds: int, rate: str) -> tuple[str, dict[str, dict[str, harness.Measured]]]:
     title = f"ResNet50, 2 hosts x 2 ranks, {rate}, batch 8 each, 64 px"
     with Lab(2, rate) as lab:
-        text, found = measure(title, TWO_HOSTS, rounds, 2, 4, lab, batch=8, pixels=64)
-    return text, {title: found}
+        text, results = measure(title, TWO_HOSTS, rounds, 2, 4, lab, batch=8, pixels=64)
+    return text, {title: results}
 
 
 def main() -> None:
@@ -106,8 +106,8 @@ def main() -> None:
     p.add_argument("--rounds", type=int, default=10)
     p.add_argument("--rate", default="1gbit", help="of the lab's links")
     args = p.parse_args()
-    text, found = one_host(args.rounds) if args.where == "one-host" else two_hosts(args.rounds, args.rate)
-    harness.write(f"distributed-step-{args.where}", text, found)
+    text, results = one_host(args.rounds) if args.where == "one-host" else two_hosts(args.rounds, args.rate)
+    harness.write(f"distributed-step-{args.where}", text, results)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 python benchmarks/exposed.py                   ResNet50, 2 hosts x 2 ranks in the lab, 1 Gbit/s, batch 8, 64 px
 
-Exposed is the time in which a rank's main thread stands still for an exchange, or does its work itself.
+Exposed is the time in which a rank's main thread waits for a collective, or runs it.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -53,7 +53,7 @@ def main() -> None:
         contenders = {
             name: functools.partial(recorded, folder=folders[name], last=last, **ways[name]) for name in ways
         }
-        found = harness.measure(contenders, args.rounds, steps, 4, lab, batch=8, pixels=64)
+        results = harness.measure(contenders, args.rounds, steps, 4, lab, batch=8, pixels=64)
         summaries = {name: summarize(read(folders[name])) for name in ways}
     lines = [
         "| way | step ms | communication ms | exposed ms | of it without overlap |",
@@ -69,7 +69,7 @@ def main() -> None:
         share = columns[-1] / exposed[name.split(",")[0]]
         lines.append(f"| {name} | " + " | ".join(f"{c:.0f}" for c in columns) + f" | {share:.2f} |")
     text = f"### {title}: exposed communication, median over steps and ranks\n\n" + "\n".join(lines) + "\n"
-    harness.write("exposed-communication", text, {title: found})
+    harness.write("exposed-communication", text, {title: results})
 
 
 if __name__ == "__main__":

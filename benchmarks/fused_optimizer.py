@@ -23,16 +23,16 @@ def parameters() -> list[torch.nn.Parameter]:
     """With gradients; convolution weights in channels_last, as both sides train them."""
     torch.manual_seed(0)
     model = TorchResNet(50).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not annotated
-    found = list(model.parameters())
-    for parameter in found:
+    parameters = list(model.parameters())
+    for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)
-    return found
+    return parameters
 
 
 def argosy_momentum() -> harness.Step:
     """What the runtime calls for a fused_momentum node."""
     from argosy.engine.ops.fused_updates import fused_momentum
-    from argosy.engine.ops.spec import OpSpec
+    from argosy.engine.ops.op_spec import OpSpec
 
     params = [p.detach() for p in parameters()]
     grads = [torch.randn_like(p) for p in params]
@@ -45,7 +45,7 @@ def argosy_momentum() -> harness.Step:
 def argosy_adam() -> harness.Step:
     """What the runtime calls for a fused_adam node."""
     from argosy.engine.ops.fused_updates import fused_adam
-    from argosy.engine.ops.spec import OpSpec
+    from argosy.engine.ops.op_spec import OpSpec
 
     params = [p.detach() for p in parameters()]
     grads = [torch.randn_like(p) for p in params]
@@ -74,7 +74,7 @@ def main() -> None:
     p.add_argument("--rounds", type=int, default=40)
     p.add_argument("--steps", type=int, default=5, help="updates in a round")
     args = p.parse_args()
-    text, found = "", {}
+    text, results = "", {}
     for name, (ours, theirs) in CASES.items():
         title = f"{name}, ResNet50"
         print(title, file=sys.stderr)
@@ -83,9 +83,9 @@ def main() -> None:
             "torch fused": partial(theirs, fused=True),
             "torch foreach": partial(theirs, foreach=True),
         }
-        found[title] = harness.measure(contenders, args.rounds, args.steps)
-        text += harness.table(title, found[title], "argosy") + "\n"
-    harness.write("fused-optimizer", text, found)
+        results[title] = harness.measure(contenders, args.rounds, args.steps)
+        text += harness.table(title, results[title], "argosy") + "\n"
+    harness.write("fused-optimizer", text, results)
 
 
 if __name__ == "__main__":

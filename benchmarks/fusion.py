@@ -90,10 +90,10 @@ def eager(
     from torch_resnet import TorchResNet
 
     x, y = batch_of(batch, pixels)
-    made: Any = TorchResNet(50, CLASSES) if model == "resnet50" else TorchMobileNetV1(CLASSES)
-    made = made.to(memory_format=torch.channels_last)
-    network = wrap(made)
-    optimizer = torch.optim.SGD(made.parameters(), 0.01, 0.9, weight_decay=1e-4, fused=True)
+    torch_net: Any = TorchResNet(50, CLASSES) if model == "resnet50" else TorchMobileNetV1(CLASSES)
+    torch_net = torch_net.to(memory_format=torch.channels_last)
+    network = wrap(torch_net)
+    optimizer = torch.optim.SGD(torch_net.parameters(), 0.01, 0.9, weight_decay=1e-4, fused=True)
 
     def step() -> float:
         optimizer.zero_grad()
@@ -132,14 +132,16 @@ def main() -> None:
     p.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS))
     args = p.parse_args()
     chosen = {name: CONTENDERS[name] for name in args.contenders}
-    text, found = "", {}
+    text, results = "", {}
     for model in args.models:
         for batch in args.batch:
             title = f"{model}, batch {batch}, {args.pixels} px"
             print(title, file=sys.stderr)
-            found[title] = harness.measure(chosen, args.rounds, model=model, batch=batch, pixels=args.pixels)
-            text += harness.table(title, found[title], args.contenders[0]) + "\n"
-    harness.write("fusion", text, found)
+            results[title] = harness.measure(
+                chosen, args.rounds, model=model, batch=batch, pixels=args.pixels
+            )
+            text += harness.table(title, results[title], args.contenders[0]) + "\n"
+    harness.write("fusion", text, results)
 
 
 if __name__ == "__main__":

@@ -93,21 +93,21 @@ def measure(
     With a lab as `hosts` the ranks are spread over its hosts, equally many on each, in order.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch misses a name server in a lab
-    found = {name: Measured() for name in contenders}
+    results = {name: Measured() for name in contenders}
     running: dict[str, list[tuple[BaseProcess, Connection]]] = {}
     try:
         for name, make in contenders.items():
             running[name] = []
             for environ, host in _places(ranks, hosts):
                 running[name].append(start(_serve, make, arguments, environ, host))
-            found[name].build_s = max(connection.recv() for _, connection in running[name])
+            results[name].build_s = max(connection.recv() for _, connection in running[name])
         for _ in in_rounds(rounds):
             for name, processes in running.items():
                 for _, connection in processes:
                     connection.send(steps)
                 answers = [connection.recv() for _, connection in processes]
-                found[name].seconds += [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
-                found[name].peak_mib = max(a[1] for a in answers)
+                results[name].seconds += [max(times) for times in zip(*(a[0] for a in answers), strict=True)]
+                results[name].peak_mib = max(a[1] for a in answers)
     finally:
         everyone = [pair for processes in running.values() for pair in processes]
         for _, connection in everyone:
@@ -115,7 +115,7 @@ def measure(
                 connection.send(None)
         for process, _ in everyone:
             process.join(20)
-    return found
+    return results
 
 
 def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Connection]:
@@ -167,22 +167,22 @@ def _of_rank(rank: int, local_rank: int) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that nobody uses just now."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
 
 
-def table(title: str, found: Mapping[str, Measured], base: str) -> str:
+def table(title: str, results: Mapping[str, Measured], base: str) -> str:
     """A Markdown table: times, and how many times as fast as each other the base is."""
-    own = found[base]
+    own = results[base]
     lines = [
         f"### {title}",
         "",
         f"| contender | best ms | median ms | {base} is faster by (best) | (median) | peak MiB | build s |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, m in found.items():
+    for name, m in results.items():
         ratios = f"{m.best / own.best:.3f} | {m.median / own.median:.3f}"
         times = f"{1000 * m.best:.2f} | {1000 * m.median:.2f}"
         rest = " | ".join(
@@ -198,7 +198,7 @@ def speed(count: int, measured: Measured, what: str) -> str:
     return f"{best:,.0f} {what}/s at best, {median:,.0f} in the median"
 
 
-def write(name: str, text: str, found: Mapping[str, Mapping[str, Measured]]) -> Path:
+def write(name: str, text: str, results: Mapping[str, Mapping[str, Measured]]) -> Path:
     """Keep a dated result: the tables, the command, the machine, every single time."""
     import torch
 
@@ -209,7 +209,7 @@ def write(name: str, text: str, found: Mapping[str, Mapping[str, Measured]]) -> 
     )
     path = RESULTS / f"{today}-{name}.md"
     path.write_text(f"# {name}, {today}\n\n`{' '.join(['python', *sys.argv])}` on {machine}.\n\n{text}")
-    raw = {case: {who: vars(m) for who, m in one.items()} for case, one in found.items()}
+    raw = {case: {who: vars(m) for who, m in one.items()} for case, one in results.items()}
     path.with_suffix(".json").write_text(json.dumps(raw, indent=1) + "\n")
     print(text)
     print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")

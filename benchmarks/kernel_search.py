@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 
-from argosy.engine.kernels.search import Alternatives, measured
+from argosy.engine.kernels.measure import Alternatives, measured
 from argosy.engine.ops.convolution import (
     FORWARD,
     OF_INPUT,
@@ -32,20 +32,20 @@ SQUARE = 1024
 
 def convolutions(size: int) -> Counter[Shape]:
     """How often ResNet50 has each shape; without the first one, which has 3 channels and no choice."""
-    found: Counter[Shape] = Counter()
+    counts: Counter[Shape] = Counter()
     image, channels = (size + 3) // 4, 64
     for stage, blocks in enumerate((3, 4, 6, 3)):
         width = 64 << stage
         for block in range(blocks):
             stride = 2 if stage and not block else 1
             inside = (image + stride - 1) // stride
-            found[channels, width, image, 1, 1] += 1
-            found[width, width, image, 3, stride] += 1
-            found[width, 4 * width, inside, 1, 1] += 1
+            counts[channels, width, image, 1, 1] += 1
+            counts[width, width, image, 3, stride] += 1
+            counts[width, 4 * width, inside, 1, 1] += 1
             if not block:
-                found[channels, 4 * width, image, 1, stride] += 1
+                counts[channels, 4 * width, image, 1, stride] += 1
             channels, image = 4 * width, inside
-    return found
+    return counts
 
 
 @dataclass
@@ -110,8 +110,8 @@ def main() -> None:
     )
     print("| part | ATen ms | rule ms | best ms | rule | best | ATen of peak | best of peak | who won |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for name, found in sums.items():
-        print(found.row(name))
+    for name, counts in sums.items():
+        print(counts.row(name))
 
 
 if __name__ == "__main__":

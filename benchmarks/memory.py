@@ -45,7 +45,7 @@ def serve(connection: Connection, how: bool | str | None, batch: int, pixels: in
     """Train, and send (MiB of the process, MiB of the model, MiB that Argosy computed)."""
     import resnet  # noqa: F401  (with Argosy and torch: what is imported is not the model's)
 
-    from argosy.engine.runtime.peak import high_water_mark
+    from argosy.engine.runtime.peak_memory import high_water_mark
 
     before = psutil.Process().memory_info().rss
     step = build(how, batch, pixels)
@@ -69,17 +69,17 @@ def measured(how: bool | str | None, batch: int, pixels: int) -> tuple[float, fl
     process = mp.get_context("spawn").Process(target=serve, args=(theirs, how, batch, pixels), daemon=True)
     process.start()
     theirs.close()
-    found: tuple[float, float, float] = ours.recv()
+    peaks: tuple[float, float, float] = ours.recv()
     process.join()
-    return found
+    return peaks
 
 
-def table(title: str, found: dict[str, tuple[float, float, float]]) -> str:
+def table(title: str, peaks: dict[str, tuple[float, float, float]]) -> str:
     """A table in Markdown; ratios against torch eager."""
     head = "| | process MiB | model MiB | computed MiB | model, of eager |"
     lines = [f"## {title}", "", head, "|---|---|---|---|---|"]
-    eager = found["eager channels_last"][1]
-    for name, (process, model, computed) in found.items():
+    eager = peaks["eager channels_last"][1]
+    for name, (process, model, computed) in peaks.items():
         shown = f"{computed:,.0f}" if computed else ""
         lines.append(f"| {name} | {process:,.0f} | {model:,.0f} | {shown} | {model / eager:.2f} |")
     return "\n".join(lines) + "\n"
@@ -93,10 +93,10 @@ def main() -> None:
     text, everything = "", {}
     for batch in args.batch:
         title = f"ResNet50, batch {batch}, {args.pixels} px, {STEPS} steps"
-        found = {name: measured(how, batch, args.pixels) for name, how in CONTENDERS.items()}
-        everything[title] = {name: harness.Measured(peak_mib=model) for name, (_, model, _) in found.items()}
-        text += table(title, found) + "\n"
-        print(table(title, found), file=sys.stderr)
+        peaks = {name: measured(how, batch, args.pixels) for name, how in CONTENDERS.items()}
+        everything[title] = {name: harness.Measured(peak_mib=model) for name, (_, model, _) in peaks.items()}
+        text += table(title, peaks) + "\n"
+        print(table(title, peaks), file=sys.stderr)
     harness.write("memory", text, everything)
 
 

@@ -71,14 +71,14 @@ def main() -> None:
     p.add_argument("--batch", type=int, nargs="+", default=[1, 32, 128], help="batch sizes")
     p.add_argument("--rounds", type=int, default=60)
     args = p.parse_args()
-    text, found = "", {}
+    text, results = "", {}
     for batch in args.batch:
         title = f"MLP {'-'.join(map(str, SIZES))}, batch {batch}"
         print(title, file=sys.stderr)
         contenders = {"argosy": argosy, "eager": eager, "eager fused": eager_fused}
-        found[title] = harness.measure(contenders, args.rounds, steps=50, batch=batch)
-        text += harness.table(title, found[title], "argosy") + "\n"
-    harness.write("mlp-step", text, found)
+        results[title] = harness.measure(contenders, args.rounds, steps=50, batch=batch)
+        text += harness.table(title, results[title], "argosy") + "\n"
+    harness.write("mlp-step", text, results)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ import torch
 import zmq
 
 from argosy.engine.ps.rpc.client import Client
-from argosy.engine.ps.rpc.listener import Listener
 from argosy.engine.ps.rpc.request import Handler, Request
-from argosy.engine.ps.rpc.settings import Settings
+from argosy.engine.ps.rpc.server import RpcServer
+from argosy.engine.ps.rpc.settings import RpcSettings
 
 SERVERS = TRAINERS = 2
 RATE = 0.01
@@ -35,21 +35,21 @@ CONTENDERS = ("argosy", "raw pyzmq")
 
 
 def serve(connection: Connection, elements: int) -> None:
-    """A server of both kinds: tells their addresses, and ends when it is told so."""
+    """A server of both kinds: sends their addresses, and exits on command."""
     torch.set_num_threads(1)
-    listener = Listener("127.0.0.1:0", Settings(), _handlers(elements), lambda _: None)
+    server = RpcServer("127.0.0.1:0", RpcSettings(), _handlers(elements), lambda _: None)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router = context.socket(zmq.ROUTER)
     port = router.bind_to_random_port("tcp://127.0.0.1")
     threads = [
-        threading.Thread(target=listener.serve),
+        threading.Thread(target=server.serve),
         threading.Thread(target=_echo, args=(router, elements)),
     ]
     for thread in threads:
         thread.start()
-    connection.send((listener.endpoint, f"tcp://127.0.0.1:{port}"))
+    connection.send((server.endpoint, f"tcp://127.0.0.1:{port}"))
     connection.recv()
-    listener.stop()
+    server.stop()
     for thread in threads:
         thread.join()
     context.destroy(linger=0)
@@ -60,10 +60,10 @@ def _handlers(elements: int) -> dict[str, Handler]:
 
     def push(request: Request) -> None:
         parameters[request.trainer].add_(request.tensors[0], alpha=-RATE)
-        request.answer()
+        request.reply()
 
     def pull(request: Request) -> None:
-        request.answer({}, [parameters[request.trainer]])
+        request.reply({}, [parameters[request.trainer]])
 
     return {"push": Handler("send", push), "pull": Handler("get", pull, repeatable=True)}
 
@@ -79,9 +79,9 @@ def _echo(router: "zmq.Socket[bytes]", elements: int) -> None:
 
 
 def train(connection: Connection, number: int, places: list[tuple[str, str]], elements: int) -> None:
-    """A trainer: runs the steps that it is told to of the contender that it is told, and sends the times."""
+    """A trainer: on command, runs steps of a contender and sends the times."""
     torch.set_num_threads(1)
-    client = Client([place[0] for place in places], f"trainer {number}", number, Settings())
+    client = Client([place[0] for place in places], f"trainer {number}", number, RpcSettings())
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     dealers = [context.socket(zmq.DEALER) for _ in places]
     for dealer, (_, endpoint) in zip(dealers, places, strict=True):
@@ -125,14 +125,14 @@ def _raw_step(dealers: "list[zmq.Socket[bytes]]", block: memoryview) -> None:
 
 def measure(rounds: int, steps: int, elements: int) -> dict[str, harness.Measured]:
     """Start everybody, let the contenders take turns; the slower trainer's time counts."""
-    found = {name: harness.Measured() for name in CONTENDERS}
+    results = {name: harness.Measured() for name in CONTENDERS}
     servers = [harness.start(serve, elements) for _ in range(SERVERS)]
     places = [connection.recv() for _, connection in servers]
     trainers = [harness.start(train, number, places, elements) for number in range(TRAINERS)]
     for _, connection in trainers:
         connection.recv()
     for _ in harness.in_rounds(rounds):
-        for name, measured in found.items():
+        for name, measured in results.items():
             for _, connection in trainers:
                 connection.send((name, steps))
             times = [connection.recv() for _, connection in trainers]
@@ -140,7 +140,7 @@ def measure(rounds: int, steps: int, elements: int) -> dict[str, harness.Measure
     for process, connection in (*trainers, *servers):
         connection.send(None)
         process.join(20)
-    return found
+    return results
 
 
 def main() -> None:
@@ -150,14 +150,16 @@ def main() -> None:
     p.add_argument("--mb", type=int, default=16, help="of a block")
     args = p.parse_args()
     title = f"Push + pull of {args.mb} MB blocks, {TRAINERS} trainers, {SERVERS} servers"
-    found = measure(args.rounds, args.steps, args.mb * 2**20 // 4)
+    results = measure(args.rounds, args.steps, args.mb * 2**20 // 4)
     moved = 2 * SERVERS * TRAINERS * args.mb * 2**20 / 1e9
     speeds = [
         f"- {name}: {moved / m.best:.2f} GB/s at best, {moved / m.median:.2f} in the median (both directions, "
         "all trainers)\n"
-        for name, m in found.items()
+        for name, m in results.items()
     ]
-    harness.write("ps-dense", harness.table(title, found, "argosy") + "\n" + "".join(speeds), {title: found})
+    harness.write(
+        "ps-dense", harness.table(title, results, "argosy") + "\n" + "".join(speeds), {title: results}
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A job of servers and workers for a benchmark: processes of their own, which train when they are told to.
+"""A job of servers and workers for a benchmark: separate processes, which train on command.
 
     with running("async", [sys.executable, "worker.py"], workers=2) as job:
         job.order("30")          all workers train 30 steps at once; gives what each of them answers
@@ -15,7 +15,7 @@ import os
 import secrets
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,10 +71,16 @@ class Job:
 
 @contextlib.contextmanager
 def running(
-    name: str, words: Sequence[str], workers: int, servers: int = 1, lab: Lab | None = None
+    name: str,
+    words: Sequence[str],
+    workers: int,
+    servers: int = 1,
+    lab: Lab | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[Job]:
-    """A job whose workers are ready; it is ended on leaving."""
+    """A job whose workers are ready; it is ended on leaving. `environ`: more variables for the servers."""
     of_servers, of_workers = _environments(workers, servers, lab)
+    of_servers = [one | dict(environ or {}) for one in of_servers]
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
 
         def start(who: str, host: int, environ: dict[str, str], **pipes: int) -> Process:

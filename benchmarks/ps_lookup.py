@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from argosy.engine.ps.rpc.client import Client
-from argosy.engine.ps.rpc.listener import Listener
 from argosy.engine.ps.rpc.request import Handler, Request
-from argosy.engine.ps.rpc.settings import Settings
+from argosy.engine.ps.rpc.server import RpcServer
+from argosy.engine.ps.rpc.settings import RpcSettings
 from argosy.engine.ps.table.spec import RowInit, TableSpec
 from argosy.engine.ps.table.table import SparseTable
 
@@ -37,25 +37,25 @@ LOOKUP, BOTH, LOCAL = "lookup", "lookup + push", "local EmbeddingBag"
 
 
 def serve(connection: Connection) -> None:
-    """A server with one full table; ends when it is told so."""
+    """A server with one full table; exits on command."""
     torch.set_num_threads(1)
     table = SparseTable(TableSpec("table", WIDTH, RowInit("uniform", -0.1, 0.1)))
     table.pull(torch.arange(ROWS))
 
     def pull(request: Request) -> None:
-        request.answer({}, [table.pull(request.tensors[0])])
+        request.reply({}, [table.pull(request.tensors[0])])
 
     def push(request: Request) -> None:
         table.push(request.tensors[0], request.tensors[1], 0.01)
-        request.answer()
+        request.reply()
 
     handlers = {"pull": Handler("prefetch", pull, repeatable=True), "push": Handler("send", push)}
-    listener = Listener("127.0.0.1:0", Settings(), handlers, lambda _: None)
-    thread = threading.Thread(target=listener.serve)
+    server = RpcServer("127.0.0.1:0", RpcSettings(), handlers, lambda _: None)
+    thread = threading.Thread(target=server.serve)
     thread.start()
-    connection.send(listener.endpoint)
+    connection.send(server.endpoint)
     connection.recv()
-    listener.stop()
+    server.stop()
     thread.join()
 
 
@@ -74,7 +74,7 @@ def look_up(client: Client, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def contenders(endpoint: str) -> tuple[Client, dict[str, Callable[[], object]]]:
-    client = Client([endpoint], "trainer 0", 0, Settings())
+    client = Client([endpoint], "trainer 0", 0, RpcSettings())
     bag = torch.nn.EmbeddingBag(ROWS, WIDTH, mode="sum")
     offsets, gradient = torch.arange(EXAMPLES * SLOTS), torch.ones(EXAMPLES * SLOTS, WIDTH)
     endless = batches()
@@ -95,27 +95,27 @@ def measure(rounds: int, steps: int) -> dict[str, harness.Measured]:
     """The contenders take turns in this process; the server is another one."""
     process, ours = harness.start(serve)
     client, functions = contenders(ours.recv())
-    found = {name: harness.Measured() for name in functions}
+    results = {name: harness.Measured() for name in functions}
     for _ in harness.in_rounds(rounds):
         for name, step in functions.items():
             step()
             for _ in range(steps):
                 began = time.perf_counter()
                 step()
-                found[name].seconds.append(time.perf_counter() - began)
+                results[name].seconds.append(time.perf_counter() - began)
     client.close()
     ours.send(None)
     process.join(20)
-    return found
+    return results
 
 
-def summary(found: dict[str, harness.Measured]) -> str:
+def summary(results: dict[str, harness.Measured]) -> str:
     """Rows/s of each, and its share of the local one's."""
     asked = EXAMPLES * SLOTS
     unique = np.mean([len(torch.unique(ids)) for ids in itertools.islice(batches(), BATCHES)])
     lines = [f"A batch asks for {asked:,} rows, of which {unique:,.0f} are different.\n"]
-    for name, m in found.items():
-        share = f"{found[LOCAL].best / m.best:.2f} / {found[LOCAL].median / m.median:.2f}"
+    for name, m in results.items():
+        share = f"{results[LOCAL].best / m.best:.2f} / {results[LOCAL].median / m.median:.2f}"
         speed = f"{asked / m.best / 1e6:.2f} / {asked / m.median / 1e6:.2f} million rows/s"
         lines.append(f"- {name}: {speed} (best / median), {share} of the local EmbeddingBag\n")
     return "\n".join([lines[0], "".join(lines[1:])])
@@ -128,8 +128,10 @@ def main() -> None:
     args = p.parse_args()
     torch.set_num_threads(1)
     title = f"{EXAMPLES} x {SLOTS} ids, rows of {WIDTH} floats, a table of {ROWS:,}"
-    found = measure(args.rounds, args.steps)
-    harness.write("ps-lookup", harness.table(title, found, LOOKUP) + "\n" + summary(found), {title: found})
+    results = measure(args.rounds, args.steps)
+    harness.write(
+        "ps-lookup", harness.table(title, results, LOOKUP) + "\n" + summary(results), {title: results}
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Modes of parameter servers, each told with what bounds it.
+"""Modes of parameter servers, each with its limiting resource.
 
 python benchmarks/ps_modes.py                   both of these; needs root for the lab
 python benchmarks/ps_modes.py --only geo        geo against async: wide and deep, a link of 100 Mbit/s
 python benchmarks/ps_modes.py --only sync       sync against collective training: 2 trainers on one host
 
-geo     the server on one host of the lab, 2 workers on the other: they exchange every step, every 10, every 50
+geo     the server on one host of the lab, 2 workers on the other: they synchronize every step, every 10, every 50
 sync    an MLP of 4 M parameters, ResNet18 at 32 px; 1 server, 2 servers, or none: 2 ranks that add up by themselves
 
 Jobs take turns; one thread each. Beside the speed stands what a step needs: bytes on the wire against its rate, and
@@ -39,7 +39,7 @@ SYNC_STEPS = {"mlp": 10, "resnet18": 4}
 TITLES = {"mlp": "MLP 784-1024-1024-1024-1024-10", "resnet18": "ResNet18, 32 px"}
 K_STEPS = {"async": 0, "geo, k_steps 10": 10, "geo, k_steps 50": 50}
 GEO_STEPS = {"async": 10, "geo, k_steps 10": 20, "geo, k_steps 50": 50}
-"""In a round: whole exchanges, and about as long as each other."""
+"""Steps in a round: a multiple of the synchronization interval, with rounds of similar length."""
 
 
 @dataclass
@@ -86,11 +86,11 @@ def _wire(pid: int) -> tuple[int, int]:
 
 
 def take_turns(jobs: Sequence[Job], rounds: int, steps: Mapping[str, int]) -> dict[str, Measured]:
-    found = {job.name: Measured() for job in jobs}
+    results = {job.name: Measured() for job in jobs}
     for _ in harness.in_rounds(rounds):
         for job in jobs:
-            found[job.name].add(job, steps[job.name])
-    return found
+            results[job.name].add(job, steps[job.name])
+    return results
 
 
 def sync(rounds: int, model: str) -> tuple[str, dict[str, Measured]]:
@@ -105,19 +105,19 @@ def sync(rounds: int, model: str) -> tuple[str, dict[str, Measured]]:
             stack.enter_context(running(name, words + ["--collective"] * (not servers), TRAINERS, servers))
             for name, servers in SERVERS.items()
         ]
-        found = take_turns(jobs, rounds, dict.fromkeys(SERVERS, SYNC_STEPS[model]))
-    text = harness.table(title, found, "collective") + "\n"
+        results = take_turns(jobs, rounds, dict.fromkeys(SERVERS, SYNC_STEPS[model]))
+    text = harness.table(title, results, "collective") + "\n"
     text += (
         f"The parameters are {_mb(size)}; one connection over the loopback moves {rate / 8e9:.1f} GB/s.\n\n"
     )
-    for name, m in found.items():
+    for name, m in results.items():
         text += f"- {name}: {harness.speed(TRAINERS * batch, m, 'images')}. "
         if SERVERS[name]:
             # Each trainer sends all gradients and gets all parameters.
             moved = 2 * TRAINERS * size
             text += f"{_mb(moved)} cross the loopback in a step: {_share(8 * moved / rate, m)}. "
         text += _processors(m)
-    return text + "\n", found
+    return text + "\n", results
 
 
 def geo(rounds: int, rate: str) -> tuple[str, dict[str, Measured]]:
@@ -132,12 +132,12 @@ def geo(rounds: int, rate: str) -> tuple[str, dict[str, Measured]]:
             stack.enter_context(running(name, [*words, f"--k-steps={k}"], TRAINERS, lab=lab))
             for name, k in K_STEPS.items()
         ]
-        found = take_turns(jobs, rounds, GEO_STEPS)
-    text = harness.table(title, found, "async") + "\n"
-    for name, m in found.items():
+        results = take_turns(jobs, rounds, GEO_STEPS)
+    text = harness.table(title, results, "async") + "\n"
+    for name, m in results.items():
         text += f"- {name}: {harness.speed(TRAINERS * batch, m, 'examples')}. A step of all workers "
         text += f"{_link(m, lab.bits_per_s, rate)}. {_processors(m)}"
-    return text + "\n", found
+    return text + "\n", results
 
 
 def _link(m: Measured, bits_per_s: float, rate: str) -> str:
@@ -173,17 +173,17 @@ def main() -> None:
     args = p.parse_args()
     if args.rounds < 1:
         raise ConfigError(f"--rounds {args.rounds}: there is nothing to measure; use 1 or more")
-    text, found = "", {}
+    text, results = "", {}
     if args.only != "sync":  # first: where there can be no lab it fails at once
-        text, found["wide and deep"] = geo(args.rounds, args.rate)
+        text, results["wide and deep"] = geo(args.rounds, args.rate)
     if args.only != "geo":
         for model in SYNC_STEPS:
-            made, found[model] = sync(args.rounds, model)
+            made, results[model] = sync(args.rounds, model)
             text += made
     if args.only:
         print(text)
     else:
-        harness.write("ps-modes", text, found)
+        harness.write("ps-modes", text, results)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ python benchmarks/ps_wide_and_deep.py --only paddle     the yardstick alone
 Asynchronous, one thread each, batch 512, SGD: 26 slots of 10 floats out of a table of 1,000,001 rows, 13
 numbers, three layers of 400, ids from a Zipf law. Paddle is paddlepaddle 2.6.2 in a venv of its own, which is
 made on first use. Every row of the table is touched before the time is taken: what that adds to the memory of
-a worker and of the server stands in the result.
+a worker and of the server is in the result.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -44,7 +44,7 @@ def paddle_python() -> str:
 
 
 def fill(job: Job, steps: int) -> str:
-    """Touch every row of the table; tells what that adds to the memory."""
+    """Touch every row of the table; returns the memory that this adds."""
 
     def held() -> dict[str, float]:
         worker = job.order(str(steps))[0]["mib"]
@@ -60,7 +60,7 @@ def measure(
     names: Sequence[str], workers: int, rounds: int, steps: int
 ) -> tuple[str, dict[str, harness.Measured]]:
     """A table of the contenders' times per step, a line of examples/s, and one about memory."""
-    found = {name: harness.Measured() for name in names}
+    results = {name: harness.Measured() for name in names}
     pythons = {name: paddle_python() if name == "paddle" else sys.executable for name in names}
     with contextlib.ExitStack() as stack:
         commands = {name: [python, str(WORKER), name] for name, python in pythons.items()}
@@ -69,16 +69,16 @@ def measure(
         for _ in harness.in_rounds(rounds):
             for job in jobs:
                 slowest = max(answer["seconds"] for answer in job.order(str(steps)))
-                found[job.name].seconds.append(slowest / steps)
+                results[job.name].seconds.append(slowest / steps)
     title = (
         f"Wide and deep, asynchronous, 1 server, {workers} worker{'s' * (workers > 1)}, batch {BATCH} each"
     )
     lines = [
         f"- {name}: {harness.speed(BATCH * workers, m, 'examples')} (all workers). "
         f"When the table filled: {grown[name]}.\n"
-        for name, m in found.items()
+        for name, m in results.items()
     ]
-    return harness.table(title, found, names[0]) + "\n" + "".join(lines) + "\n", found
+    return harness.table(title, results, names[0]) + "\n" + "".join(lines) + "\n", results
 
 
 def main() -> None:
@@ -91,14 +91,14 @@ def main() -> None:
     if min(args.rounds, args.steps, *args.workers) < 1:
         raise ConfigError("--rounds, --steps and --workers must be 1 or more")
     names = [args.only] if args.only else ["argosy", "paddle"]
-    text, found = "", {}
+    text, results = "", {}
     for workers in args.workers:
-        made, found[f"{workers} workers"] = measure(names, workers, args.rounds, args.steps)
+        made, results[f"{workers} workers"] = measure(names, workers, args.rounds, args.steps)
         text += made
     if args.only:
         print(text)
     else:
-        harness.write("ps-wide-and-deep", text, found)
+        harness.write("ps-wide-and-deep", text, results)
 
 
 if __name__ == "__main__":

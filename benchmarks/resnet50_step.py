@@ -87,13 +87,13 @@ def main() -> None:
         "eager channels_last": eager_channels_last,
         "eager plain": eager_plain,
     }
-    text, found = "", {}
+    text, results = "", {}
     for batch in args.batch:
         title = f"ResNet50, batch {batch}, {args.pixels} px"
         print(title, file=sys.stderr)
-        found[title] = harness.measure(contenders, args.rounds, batch=batch, pixels=args.pixels)
-        text += harness.table(title, found[title], "argosy") + "\n"
-    harness.write("resnet50-step", text, found)
+        results[title] = harness.measure(contenders, args.rounds, batch=batch, pixels=args.pixels)
+        text += harness.table(title, results[title], "argosy") + "\n"
+    harness.write("resnet50-step", text, results)
 
 
 if __name__ == "__main__":

@@ -38,17 +38,17 @@ def main() -> None:
         "fleetrun": [str(BIN / "fleetrun"), ranks, str(SCRIPTS / "argosy_mlp.py")],
         "torchrun + DDP": [str(BIN / "torchrun"), "--standalone", ranks, str(SCRIPTS / "ddp_mlp.py")],
     }
-    found = {name: harness.Measured() for name in commands}
+    results = {name: harness.Measured() for name in commands}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(args.rounds + 1):
             for name, command in commands.items():
                 seconds = start(command, folder)
                 if number:  # the first round only brings the files into memory
-                    found[name].seconds.append(seconds)
+                    results[name].seconds.append(seconds)
             print(f"\r  round {number} of {args.rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     title = f"From the command to the first step, MLP, {args.ranks} ranks"
-    harness.write("start-up", harness.table(title, found, "fleetrun") + "\n", {title: found})
+    harness.write("start-up", harness.table(title, results, "fleetrun") + "\n", {title: results})
 
 
 if __name__ == "__main__":

@@ -64,17 +64,17 @@ class TorchResNet(nn.Module):
 
 def paddle_names(layers: int) -> dict[str, str]:
     """The names of examples/resnet/resnet.py for the names of TorchResNet's parameters and buffers."""
-    found = {"fc.weight": "fc_0.w_0", "fc.bias": "fc_0.b_0"}
-    found |= _conv_bn("conv1", "conv1", "bn_conv1")
+    names = {"fc.weight": "fc_0.w_0", "fc.bias": "fc_0.b_0"}
+    names |= _conv_bn("conv1", "conv1", "bn_conv1")
     index = 0
     for stage, count in enumerate(BLOCKS[layers]):
         for i in range(count):
             long = layers in (101, 152) and stage == 2
             block = f"{stage + 2}{'a' if i == 0 else f'b{i}'}" if long else f"{stage + 2}{chr(97 + i)}"
             for branch in ("branch2a", "branch2b", "branch2c", "branch1"):
-                found |= _conv_bn(f"blocks.{index}.{branch}", f"res{block}_{branch}", f"bn{block}_{branch}")
+                names |= _conv_bn(f"blocks.{index}.{branch}", f"res{block}_{branch}", f"bn{block}_{branch}")
             index += 1
-    return found
+    return names
 
 
 def _conv_bn(torch_name: str, conv: str, bn: str) -> dict[str, str]:

@@ -4,7 +4,7 @@
     python benchmarks/wide_and_deep_worker.py argosy --k-steps 10           geo; without: async
 
 Role and addresses come from the environment; benchmarks/ps_wide_and_deep.py and ps_modes.py start it,
-benchmarks/orders.py says how a worker is told what to do.
+benchmarks/orders.py defines the commands of a worker.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -51,7 +51,7 @@ def _batch(slots: Any, rng: np.random.Generator) -> Batch:
 
 
 def build(net: Any, paddle: Any, fleet: Any, k_steps: int) -> Any:
-    """The program of the example, trained by SGD, asynchronously or, with steps between exchanges, by geo."""
+    """The program of the example, trained by SGD, asynchronously or, with k_steps, in geo mode."""
     paddle.enable_static()
     fleet.init()
     numbers, categories, label = net.inputs()
@@ -83,7 +83,7 @@ def work(net: Any, paddle: Any, fleet: Any, loss: Any) -> None:
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("framework", choices=("paddle", "argosy"))
-    p.add_argument("--k-steps", type=int, default=0, help="geo: steps between two exchanges")
+    p.add_argument("--k-steps", type=int, default=0, help="geo: steps between two synchronizations")
     args = p.parse_args()
     name = args.framework
     paddle = importlib.import_module(name)

@@ -141,7 +141,7 @@ def loss_of(exe: Any, net: Net, batches: int) -> float:
 
 def table_rows() -> np.ndarray[Any, Any]:
     """All rows of the table, as the servers have them."""
-    return current().rows.ask("table", torch.arange(ROWS), create=False).wait().numpy().copy()
+    return current().rows.start_pull("table", torch.arange(ROWS), create=False).wait().numpy().copy()
 
 
 def run(
@@ -151,9 +151,10 @@ def run(
     given: dict[str, Any],
     workers: int,
     servers: int,
+    **environ: str,
 ) -> tuple[list[Arrays], list[str]]:
     """Run a job; what each worker has written to folder/N.npz, and what every process has said."""
     text = json.dumps(given | {"folder": str(folder), "workers": workers})
     # A server ends two heartbeats after its last worker.
-    said = ranks.check(workers + servers, function, CASE=text, ARGOSY_HEARTBEAT_S="0.2")
+    said = ranks.check(workers + servers, function, CASE=text, ARGOSY_HEARTBEAT_S="0.2", **environ)
     return [dict(np.load(folder / f"{rank}.npz")) for rank in range(workers)], said

@@ -11,6 +11,7 @@ Nothing is left: the kernel ends ranks whose job ends, and a test that is over e
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -22,10 +23,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 import pytest
 
@@ -67,14 +71,15 @@ class Job:
 
     def __init__(self, directory: Path, size: int) -> None:
         self.directory, self.size = directory, size
-        self.pids: list[int] = json.loads(self._text("pids", 30.0))
+        self.pids: list[int] = json.loads(self._text("pids", 120.0))  # the nursery may still import
 
     def wait_for(self, rank: int, word: str, timeout_s: float = 30.0) -> None:
         """Return as soon as a rank has printed this."""
         self._until(lambda: word in self.said(rank), timeout_s, f"rank {rank} did not say {word!r}")
 
     def said(self, rank: int) -> str:
-        return (self.directory / f"{rank}.txt").read_text()
+        path = self.directory / f"{rank}.txt"
+        return path.read_text() if path.exists() else ""
 
     def kill(self, rank: int, number: signal.Signals) -> float:
         """Send a signal; gives the time."""
@@ -148,6 +153,19 @@ class Nursery:
         assert not failed, "\n".join(failed)
         return [e.said for e in ends]
 
+    def python(
+        self, *words: str, cwd: Path | str = ROOT, timeout_s: float = 60.0, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
+        """`python -W error` with these words, in a process that has imported torch and Argosy already.
+
+        For scripts that need a process of their own, but not a new interpreter: -c code, -m module, or a file.
+        """
+        with tempfile.NamedTemporaryFile("r") as errors:
+            request = {"words": words, "cwd": str(cwd), "errors": errors.name, "environ": environ}
+            full = {name: environ[name] for name in environ.keys() & {"FULL_EXIT"}}
+            (end,) = self.run(1, be_python, timeout_s, BE_PYTHON=json.dumps(request), **full)
+            return subprocess.CompletedProcess(words, end.code, end.said, errors.read())
+
     def close(self) -> None:
         self._process.communicate(timeout=30)  # the end of its input is its end
 
@@ -157,6 +175,34 @@ def ranks() -> Iterator[Nursery]:
     nursery = Nursery()
     yield nursery
     nursery.close()
+
+
+def leave_job() -> None:
+    """On a rank: forget what the nursery has said about its place in a job."""
+    for name in [n for n in os.environ if n.startswith(("PADDLE_", "LOCAL_WORLD_", "ARGOSY_CONNECT_"))]:
+        del os.environ[name]
+    os.close(int(os.environ.pop("ARGOSY_STORE_FD")))
+
+
+def be_python() -> None:
+    """On a rank of `Nursery.python`."""
+    request = json.loads(os.environ.pop("BE_PYTHON"))
+    leave_job()
+    os.environ.update(request["environ"])
+    os.dup2(os.open(request["errors"], os.O_WRONLY | os.O_APPEND), 2)
+    os.chdir(request["cwd"])
+    option, *words = request["words"]
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    sys.argv = [option, *words]
+    if option == "-c":
+        sys.argv, sys.path[0] = ["-c", *words[1:]], ""
+        exec(compile(words[0], "<string>", "exec"), main.__dict__)
+    elif option == "-m":
+        sys.argv, sys.path[0] = words, os.getcwd()
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path(option).resolve().parent)
+        runpy.run_path(option, run_name="__main__")
 
 
 # --- in the nursery -----------------------------------------------------------------------------------
@@ -236,6 +282,36 @@ def _become_rank(
         os.dup2(new, old)
 
 
+def _run(file: str, function: str) -> None:
+    """Run what was asked for, as the last line of a script."""
+    if "FULL_EXIT" in os.environ:
+        runpy.run_path(file)[function]()
+        return
+    end_process(lambda: runpy.run_path(file)[function]())  # noqa: PLW0108  (its errors are the script's, too)
+
+
+def end_process(run: Callable[[], int | None]) -> NoReturn:
+    """Run this and end with its code, as the interpreter does after the last line of a script, but free nothing.
+
+    A process that frees torch's modules one by one copies all their pages: 0.3 s of CPU, more than most ranks compute.
+    """
+    try:
+        code = run() or 0
+    except SystemExit as e:
+        code = e.code & 0xFF if isinstance(e.code, int) else 0 if e.code is None else 1
+        if isinstance(e.code, str):
+            print(e.code, file=sys.stderr)
+    except Exception as e:
+        sys.last_type, sys.last_value, sys.last_traceback = type(e), e, e.__traceback__
+        sys.excepthook(type(e), e, e.__traceback__)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # joins the threads that are no daemons
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _write(directory: str, name: str, text: str) -> None:
     """There whole or not at all."""
     path = Path(directory, name)
@@ -244,6 +320,4 @@ def _write(directory: str, name: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    _what = _serve()
-    # At the top level: an exception goes through sys.excepthook, as in any script.
-    runpy.run_path(_what["file"])[_what["function"]]()
+    _run(**_serve())

@@ -152,7 +152,7 @@ def _be_part(case: dict[str, Any], path: str) -> None:
         fluid.io.save_persistables(exe, case["save"], main)
     found = {p.name: global_scope().get(p.name).numpy().copy() for p in main.all_parameters()}
     if case.get("table"):
-        found["table"] = current().rows.ask("table", torch.arange(50), create=False).wait().numpy()
+        found["table"] = current().rows.start_pull("table", torch.arange(50), create=False).wait().numpy()
     exe.close()
     np.savez(f"{path}.{rank}.npz", **found)  # type: ignore[arg-type]
     while any(_listens(endpoint) for endpoint in endpoints):  # the next case has servers of its own there

@@ -6,9 +6,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "argosy"
 ROW = [
-    ["errors"],
-    ["env"],
-    ["log", "files"],
+    ["errors", "version"],
+    ["env", "torch_version"],
+    ["log", "files", "net"],
+    ["checksum"],
+    ["disk"],
     ["kernels"],
     ["collective", "data", "launch"],
     ["ps"],

@@ -1,11 +1,11 @@
 """The 102 flowers: readers of (float32 image, flat, BGR, less the mean; label from 0 to 101).
 
-The three files are looked for in `<cache>/dataset/flowers`; where they are absent, drawn flowers stand
-in. As in Paddle, `train` is the split that the files call tstid, because it is the largest (6,149
-images, or 2,448 drawn ones), and `test` is trnid.
+The three files are looked for in `<cache>/dataset/flowers`; if they are missing, generated flowers
+are used. As in Paddle, `train` is the split that the files call tstid, because it is the largest (6,149
+images, or 2,448 generated ones), and `test` is trnid.
 
 Argosy's additions, by keyword: `image_size` (the side of the cropped square), `seed` (of crops and
-flips), `epoch` (the number of the first pass, for a resumed run) and `share` ((rank, ranks): only this
+flips), `epoch` (the number of the first epoch, for a resumed run) and `share` ((rank, ranks): only this
 rank's images). The order is always the same; `argosy.reader.shuffle` changes it.
 """
 

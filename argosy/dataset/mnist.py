@@ -1,6 +1,6 @@
 """MNIST: readers of (784 float32 values from -1 to 1, label from 0 to 9).
 
-The four idx files are looked for in `<cache>/dataset/mnist`; where they are absent, drawn digits stand in.
+The four idx files are looked for in `<cache>/dataset/mnist`; if they are missing, generated digits are used.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -13,10 +13,10 @@ __all__ = ["test", "train"]
 
 
 def train() -> Callable[[], Iterator[Any]]:
-    """The training images: 60,000, or 12,000 drawn ones."""
+    """The training images: 60,000, or 12,000 generated ones."""
     return mnist.reader("train")
 
 
 def test() -> Callable[[], Iterator[Any]]:
-    """The test images: 10,000, or 2,000 drawn ones."""
+    """The test images: 10,000, or 2,000 generated ones."""
     return mnist.reader("t10k")

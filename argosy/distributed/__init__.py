@@ -1,6 +1,7 @@
-"""paddle.distributed: fleet, and who this process is.
+"""paddle.distributed: fleet, the datasets, and the rank and world size of this process.
 
-Loaded when it is used, as `argosy` itself: `python -m argosy.distributed.launch` must not wait for torch.
+The names are imported on first use, as in `argosy` itself, so that `python -m argosy.distributed.launch` starts
+without importing torch.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -25,7 +26,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
-        raise AttributeError(name)  # Python's own questions
+        raise AttributeError(name)  # Python's import machinery looks up optional dunder names
     if name == "fleet":
         return importlib.import_module("argosy.distributed.fleet")
     if name in ("InMemoryDataset", "QueueDataset"):

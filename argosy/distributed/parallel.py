@@ -1,4 +1,4 @@
-"""Who this process is among the ranks, with the names of paddle.distributed."""
+"""The rank of this process and the world size, with the names of paddle.distributed."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine import collective
@@ -7,23 +7,23 @@ from argosy.framework.missing import missing
 
 
 def get_rank() -> int:
-    """This process's rank: 0 if it is alone."""
+    """This process's rank: 0 without a launcher."""
     return _identity().rank
 
 
 def get_world_size() -> int:
-    """How many ranks there are: 1 if this process is alone."""
+    """The number of ranks: 1 without a launcher."""
     return _identity().size
 
 
 def init_parallel_env() -> "ParallelEnv":
-    """Meet the other ranks; `fleet.init` does this too."""
+    """Rendezvous with the other ranks; `fleet.init` does this too."""
     collective.connect()
     return ParallelEnv()
 
 
 class ParallelEnv:
-    """The place of this process in the job."""
+    """The rank, world size and endpoints of this process."""
 
     @property
     def rank(self) -> int:
@@ -32,12 +32,12 @@ class ParallelEnv:
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return _identity().size
 
     @property
     def device_id(self) -> int:
-        """The number of this process's device: its rank on this host."""
+        """The index of this process's device: its rank on this host."""
         return _identity().local_rank
 
     @property

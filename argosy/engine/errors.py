@@ -1,53 +1,58 @@
 """Every exception that Argosy raises on purpose. `ConfigError` is the user's to fix."""
 
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Iterable
 
 
 class ArgosyError(Exception):
-    """The base of them all: `except ArgosyError` catches whatever Argosy says."""
+    """The base class: `except ArgosyError` catches every error of Argosy."""
 
 
 class ConfigError(ArgosyError, ValueError):
-    """An argument, a setting or a file that makes no sense; the message says what would."""
+    """An invalid argument, setting or file; the message says what is valid."""
 
 
 class UnknownNameError(ConfigError, AttributeError):
-    """A name that does not exist here; the message lists or suggests what does."""
+    """A name that does not exist; the message lists or suggests those that do."""
 
 
 class ProgramError(ArgosyError, RuntimeError):
-    """A program that cannot be built, rewritten or run as it stands."""
+    """A program that cannot be built, rewritten or run."""
 
 
 class UnknownSizeError(ProgramError):
-    """Code asked for the number of a size that is unknown while the program is built."""
+    """Code needs the value of a size that is unknown while the program is built."""
 
 
 class FeedError(ConfigError):
-    """What was fed does not fit the program: missing, unknown, wrong shape or dtype."""
+    """A feed does not match the program: missing, unknown, wrong shape or dtype."""
 
 
 class FetchError(ConfigError, KeyError):
-    """What was asked for is not in the program."""
+    """A fetched variable is not in the program."""
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return str(self.args[0])
 
 
 class ScopeError(ArgosyError, RuntimeError):
-    """A variable has no value yet, or one of another kind than the program wants."""
+    """A variable has no value yet, or one of another kind than the program needs."""
 
 
 class NanInfError(ArgosyError, FloatingPointError):
-    """A node made a NaN or an infinity while FLAGS_check_nan_inf was on."""
+    """A node computed a NaN or an infinity while FLAGS_check_nan_inf was on."""
 
 
 class DataError(ArgosyError, ValueError):
-    """A reader or a data set gave something that cannot be used."""
+    """A reader or a data set gave invalid data."""
+
+
+class FileError(ArgosyError, OSError):
+    """A file or folder cannot be created or written: permissions, a full disk, a file instead of a folder."""
 
 
 class CorruptFileError(ArgosyError, OSError):
-    """A file is truncated, altered, or of another format than its name says."""
+    """A file is truncated, altered, or has another format than expected."""
 
 
 class EOFException(ArgosyError, EOFError):
@@ -55,35 +60,42 @@ class EOFException(ArgosyError, EOFError):
 
 
 class CollectiveError(ArgosyError, RuntimeError):
-    """Ranks could not exchange what they had to; the message names the ranks that are missing."""
+    """A collective failed; the message names the ranks that did not join."""
+
+    def __init__(self, message: str = "", ranks: Iterable[int] = (), state: str = "") -> None:
+        super().__init__(message)
+        self.ranks = tuple(ranks)
+        """The ranks that did not join, if known: the launcher reports those, not this one."""
+        self.state = state
+        """Their state: left, failed, lost, unresponsive or late."""
 
 
 class PeerLostError(CollectiveError):
-    """Another rank died or ended while this one needed it: a consequence, not the cause."""
+    """Another rank failed or exited during a collective: this error is a consequence, not the cause."""
 
 
 class ScheduleError(ProgramError):
-    """The ranks would not issue the same collectives: their programs differ."""
+    """The ranks would not start the same collectives: their programs differ."""
 
 
 class KernelError(ArgosyError, RuntimeError):
-    """Argosy's own kernels could not be built or loaded."""
+    """The C++ kernels could not be built or loaded."""
 
 
 class RpcError(ArgosyError, RuntimeError):
-    """A request to a parameter server that got no answer."""
+    """A request to a parameter server failed."""
 
 
 class BadMessage(RpcError, ValueError):
-    """What came over the wire is no message of ours, or one of another version."""
+    """A received message is malformed, or of another version."""
 
     header: object = None
-    """Its header, if that much could be read: the sender can be told."""
+    """Its header, if it could be parsed: the sender can be sent an error."""
 
 
 class RefusedError(RpcError):
-    """The server answered that it will not do what was asked; the message is the server's."""
+    """The server rejected the request; the message is the server's."""
 
 
 class DeadlineError(RpcError, TimeoutError):
-    """The server has said nothing for as long as FLAGS_rpc_deadline allows."""
+    """The server has not replied within FLAGS_rpc_deadline."""

@@ -1,4 +1,4 @@
-"""Files that are on disk when a function says so, and whole or not there."""
+"""Durable and atomic file operations."""
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 
 def sync(path: Path) -> None:
-    """Return when a file, or the list of names in a folder, is on disk."""
+    """fsync a file, or the entries of a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -19,7 +19,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its place once it is written, and on disk."""
+    """Write a file atomically: it replaces `path` once it is written and synced."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
         yield file

@@ -10,19 +10,19 @@ import sys
 from argosy.engine import env
 
 NOTICE = 25
-"""Between info and warning: what a run tells by default without anything being wrong."""
+"""Between info and warning: logged by default, without indicating a problem."""
 _FORMAT = "%(levelname)s %(asctime)s %(filename)s:%(lineno)d] %(message)s"
 
 
-def _make() -> logging.Logger:
-    made = logging.getLogger("argosy")
+def _create() -> logging.Logger:
+    created = logging.getLogger("argosy")
     logging.addLevelName(NOTICE, "NOTICE")
-    if not made.handlers:
+    if not created.handlers:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter(_FORMAT))
-        made.addHandler(handler)
-    made.setLevel(env.log_level())
-    return made
+        created.addHandler(handler)
+    created.setLevel(env.log_level())
+    return created
 
 
-logger = _make()
+logger = _create()

@@ -1,4 +1,4 @@
-"""Gradient clipping under the names of Paddle 1.x; `need_clip` says of a Parameter whether it is clipped."""
+"""Gradient clipping with the names of Paddle 1.x; `need_clip` is a predicate that selects the parameters to clip."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
@@ -13,12 +13,12 @@ __all__ = ["GradientClipByGlobalNorm", "GradientClipByNorm", "GradientClipByValu
 NeedClip = Callable[[Parameter], bool] | None
 
 
-class _Chosen(ClipGradBase):
-    """Clips the parameters for which a function says so."""
+class _SelectiveClip(ClipGradBase):
+    """Clips the parameters for which the predicate `need_clip` is true."""
 
     need_clip: NeedClip = None
 
-    def choose(self, need_clip: NeedClip) -> None:
+    def set_need_clip(self, need_clip: NeedClip) -> None:
         if need_clip is not None and not callable(need_clip):
             raise ConfigError(
                 f"{type(self).__name__}: need_clip is {need_clip!r}; use a function of a Parameter"
@@ -29,30 +29,30 @@ class _Chosen(ClipGradBase):
         return parameter.need_clip and (self.need_clip is None or self.need_clip(parameter))
 
 
-class GradientClipByValue(_Chosen, ClipGradByValue):
+class GradientClipByValue(_SelectiveClip, ClipGradByValue):
     """nn.ClipGradByValue."""
 
     def __init__(self, max: float, min: float | None = None, need_clip: NeedClip = None) -> None:
         super().__init__(max, min)
-        self.choose(need_clip)
+        self.set_need_clip(need_clip)
 
 
-class GradientClipByNorm(_Chosen, ClipGradByNorm):
+class GradientClipByNorm(_SelectiveClip, ClipGradByNorm):
     """nn.ClipGradByNorm."""
 
     def __init__(self, clip_norm: float, need_clip: NeedClip = None) -> None:
         super().__init__(clip_norm)
-        self.choose(need_clip)
+        self.set_need_clip(need_clip)
 
 
-class GradientClipByGlobalNorm(_Chosen, ClipGradByGlobalNorm):
+class GradientClipByGlobalNorm(_SelectiveClip, ClipGradByGlobalNorm):
     """nn.ClipGradByGlobalNorm."""
 
     def __init__(
         self, clip_norm: float, group_name: str = "default_group", need_clip: NeedClip = None
     ) -> None:
         super().__init__(clip_norm, group_name)
-        self.choose(need_clip)
+        self.set_need_clip(need_clip)
 
 
 __getattr__ = missing(__name__, globals())

@@ -1,4 +1,4 @@
-"""fluid.DataFeeder: a list of samples becomes a feed."""
+"""fluid.DataFeeder: converts a list of samples to a feed."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from argosy.engine.ir.variable import Variable
 
 
 class DataFeeder:
-    """`feeder.feed([(image, label), …])` gives {name: tensor} for the variables of `feed_list`."""
+    """`feeder.feed([(image, label), …])` returns {name: tensor} for the variables of `feed_list`."""
 
     def __init__(
         self, feed_list: Sequence[Variable | str], place: Any = None, program: Program | None = None
@@ -22,7 +22,7 @@ class DataFeeder:
         self.specs = [FeedSpec.of(v if isinstance(v, Variable) else program.var(v)) for v in feed_list]
 
     def feed(self, iterable: Sequence[Sequence[Any]]) -> dict[str, torch.Tensor]:
-        """One batch out of samples, each with a value for every variable."""
+        """Batch the samples, each of which has a value for every variable."""
         samples = list(iterable)
         for number, sample in enumerate(samples):
             if len(sample) != len(self.specs):

@@ -14,30 +14,30 @@ __all__ = ["DatasetFactory", "InMemoryDataset", "QueueDataset"]
 
 
 class _Setters(DatasetBase):
-    """One call for each setting, in any order; `use_var` must be among them."""
+    """Setters for the settings, in any order; `set_use_var` must be called."""
 
     def __init__(self) -> None:
         super().__init__()
         self._given: dict[str, Any] = {}
 
     def set_batch_size(self, batch_size: int) -> None:
-        """How many records a batch has."""
+        """Set the number of records in a batch."""
         self._set(batch_size=batch_size)
 
     def set_thread(self, thread_num: int) -> None:
-        """How many readers there are."""
+        """Set the number of readers."""
         self._set(thread_num=thread_num)
 
     def set_use_var(self, var_list: Sequence[Any]) -> None:
-        """The variables that a record feeds, in the order of the text."""
+        """Set the variables that a record feeds, in the order of the slots in a line."""
         self._set(use_var=var_list)
 
     def set_pipe_command(self, pipe_command: str) -> None:
-        """What the files go through."""
+        """Set the shell command that converts a file to lines of slots."""
         self._set(pipe_command=pipe_command)
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
-        """Raises, unless both are empty."""
+        """Raises a ConfigError unless both are empty: HDFS is not supported."""
         self._set(fs_name=fs_name, fs_ugi=fs_ugi)
 
     def _set(self, **setting: Any) -> None:
@@ -47,26 +47,24 @@ class _Setters(DatasetBase):
 
 
 class InMemoryDataset(_Setters, _InMemoryDataset):
-    """All records of the files in memory."""
+    """Holds all records of the files in memory."""
 
 
 class QueueDataset(_Setters, _QueueDataset):
-    """Records straight from the files, in every pass anew."""
+    """Streams the records from the files in every epoch."""
 
 
 class DatasetFactory:
-    """Makes datasets by name."""
+    """Creates datasets by class name."""
 
     def create_dataset(self, datafeed_class: str = "QueueDataset") -> InMemoryDataset | QueueDataset:
-        """An empty dataset: "QueueDataset" or "InMemoryDataset"."""
+        """Create a dataset: "QueueDataset" or "InMemoryDataset"."""
         kinds: dict[str, type[InMemoryDataset] | type[QueueDataset]] = {
             "InMemoryDataset": InMemoryDataset,
             "QueueDataset": QueueDataset,
         }
         if datafeed_class not in kinds:
-            raise ConfigError(
-                f"create_dataset({datafeed_class!r}): there are {' and '.join(kinds)}; use one of them"
-            )
+            raise ConfigError(f"create_dataset({datafeed_class!r}): unknown class; use {' or '.join(kinds)}")
         return kinds[datafeed_class]()
 
 

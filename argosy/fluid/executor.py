@@ -1,4 +1,4 @@
-"""fluid.executor: the executor, and what train_from_dataset calls from time to time."""
+"""fluid.executor: the executor, and FetchHandler, which train_from_dataset calls periodically."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine.runtime.dataset_training import FetchHandler

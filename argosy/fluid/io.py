@@ -1,4 +1,4 @@
-"""fluid.io: saving and loading with the arguments of Paddle 1.x; the work is done in `argosy.static.io`.
+"""fluid.io: saving and loading with the arguments of Paddle 1.x; implemented by `argosy.static.io`.
 
 The files are safetensors and JSON, one file where Paddle 1.x writes one for each variable.
 """
@@ -25,7 +25,7 @@ from argosy.framework.missing import missing
 from argosy.io import DataLoader
 from argosy.static.io import (
     VARS_FILE,
-    Chosen,
+    Variables,
     load,
     load_program_state,
     load_vars,
@@ -66,7 +66,7 @@ __all__ = [
 def save_inference_model(
     dirname: str,
     feeded_var_names: list[str],
-    target_vars: Chosen,
+    target_vars: Variables,
     executor: Any = None,
     main_program: Program | None = None,
     model_filename: str | None = None,
@@ -77,12 +77,12 @@ def save_inference_model(
     """Write `dirname`/__model__ and __params__ for inference; returns the names of the targets."""
     if not export_for_deployment:
         raise ConfigError(
-            "export_for_deployment=False is not supported; fluid.io.save keeps the whole program"
+            "export_for_deployment=False is not supported; fluid.io.save saves the whole program"
         )
     program = main_program or default_main_program()
-    made = normalize_program(program, feeded_var_names, target_vars)
+    inference = normalize_program(program, feeded_var_names, target_vars)
     model, params = _files(dirname, model_filename, params_filename)
-    write_inference(made, feeded_var_names, target_vars, model, None if program_only else params)
+    write_inference(inference, feeded_var_names, target_vars, model, None if program_only else params)
     return names_of(target_vars)
 
 
@@ -102,12 +102,12 @@ def load_inference_model(
 def save_params(
     executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
 ) -> None:
-    """Write the parameters alone; a batch_norm's statistics, parameters in Paddle, are persistables here."""
+    """Write only the parameters; a batch_norm's statistics (parameters in Paddle) are persistables here."""
     program = default_main_program() if main_program is None else main_program
     if program.remote is not None and program.remote[0].tables:
         raise ConfigError(
-            f"the table {program.remote[0].tables[0].name!r} lies on the servers, and would be missing; use "
-            "save_persistables, which lets each server write its part"
+            f"the table {program.remote[0].tables[0].name!r} is on the servers and would be missing; use "
+            "save_persistables, where each server writes its shard"
         )
     save_vars(executor, dirname, main_program, predicate=_is_parameter, filename=filename)
 
@@ -122,13 +122,15 @@ def load_params(
 def save_persistables(
     executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
 ) -> None:
-    """Write all that the scope keeps for the program: parameters, statistics, optimizer state.
+    """Write all persistable variables of the program: parameters, statistics, optimizer state.
 
-    Of a transpiled program also what the parameter servers keep; each of them writes its part of the tables.
+    For a transpiled program, this includes the variables on the parameter servers; each server writes its shard of the
+    tables.
     """
     program = default_main_program() if main_program is None else main_program
     if program.remote is not None:
-        from argosy.distributed.ps.saving import save_persistables as save_from_servers  # it imports fluid
+        # Not at the top: it imports fluid.
+        from argosy.distributed.ps.saving import save_persistables as save_from_servers
 
         save_from_servers(trainer.current(), program, Path(dirname, filename or VARS_FILE))
         return
@@ -138,17 +140,17 @@ def save_persistables(
 def load_persistables(
     executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
 ) -> None:
-    """Read all that the program needs in the scope.
+    """Read all persistable variables of the program into the scope.
 
-    Of a transpiled job each server reads its part, of a file that any number of servers wrote, before it serves
-    (`main_program` is its own program); a trainer reads what it has for itself.
+    In a transpiled job each server calls it with its program before it serves, and reads its shard; any number of
+    servers may have written the files. A trainer reads the variables that are not on servers.
     """
     program = default_main_program() if main_program is None else main_program
     path = Path(dirname, filename or VARS_FILE)
-    if program.serving is not None or program.remote is not None:
-        from argosy.distributed.ps import saving  # it imports fluid
+    if program.server_spec is not None or program.remote is not None:
+        from argosy.distributed.ps import saving  # not at the top: it imports fluid
 
-        if program.serving is not None:
+        if program.server_spec is not None:
             saving.load_on_server(program, path)
         else:
             saving.load_on_trainer(trainer.current(), program, path)

@@ -61,7 +61,7 @@ def img_conv_group(
     pool_type: str = "max",
     use_cudnn: bool = True,
 ) -> Any:
-    """Several conv2d, with batch_norm and dropout behind those that have them, then pool2d, as in VGG.
+    """Several conv2d, each optionally followed by batch_norm and dropout, then pool2d, as in VGG.
 
     An argument of the convolutions is one value for all, or a list with one for each.
     """

@@ -1,4 +1,4 @@
-"""Optimizers under the names and with the arguments of Paddle 1.x."""
+"""Optimizers with the names and arguments of Paddle 1.x."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ Clip = ClipGradBase | None
 
 
 class _Fluid(Optimizer):
-    """What 1.x calls otherwise: `parameter_list`, `current_step_lr`."""
+    """The argument and method names that differ in 1.x: `parameter_list`, `current_step_lr`."""
 
     def minimize(
         self,

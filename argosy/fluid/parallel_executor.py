@@ -17,7 +17,7 @@ from argosy.static.execution_strategy import ExecutionStrategy
 
 
 class ParallelExecutor:
-    """Runs one program in this process, which has one place; `transpile` or fleet exchange the gradients."""
+    """Runs one program in this process on one place; the transpiler or fleet adds the all-reduces of the gradients."""
 
     def __init__(
         self,
@@ -31,11 +31,11 @@ class ParallelExecutor:
         trainer_id: int = 0,
         scope: Scope | None = None,
     ) -> None:
-        found = world()
-        if num_trainers > 1 and (trainer_id, num_trainers) != (found.rank, found.size):
+        ranks = world()
+        if num_trainers > 1 and (trainer_id, num_trainers) != (ranks.rank, ranks.size):
             raise ConfigError(
-                f"ParallelExecutor: trainer {trainer_id} of {num_trainers}, and this is rank {found.rank} of "
-                f"{found.size}; transpile the program for all trainers first (mode 'nccl2'), or use fleet"
+                f"ParallelExecutor: trainer {trainer_id} of {num_trainers}, but this is rank {ranks.rank} of "
+                f"{ranks.size}; transpile the program for all trainers first (mode 'nccl2'), or use fleet"
             )
         shared = None if share_vars_from is None else share_vars_from._compiled
         compiled = CompiledProgram(main_program or default_main_program())

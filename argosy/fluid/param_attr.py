@@ -1,4 +1,4 @@
-"""fluid.param_attr: the 1.x place of ParamAttr."""
+"""fluid.param_attr: the 1.x location of ParamAttr."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.framework.param_attr import ParamAttr

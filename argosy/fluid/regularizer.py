@@ -1,4 +1,4 @@
-"""Weight decay under the names of Paddle 1.x."""
+"""Weight decay with the names of Paddle 1.x."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy import regularizer

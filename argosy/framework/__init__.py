@@ -1,3 +1,3 @@
-"""What every layer is made with: attributes of parameters, layer names, places."""
+"""Shared by all layers: parameter attributes, layer names, places."""
 
 # SPDX-License-Identifier: Apache-2.0

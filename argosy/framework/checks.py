@@ -1,4 +1,4 @@
-"""Checks of arguments: each gives the value back, or raises a ConfigError that says what would be right."""
+"""Argument checks: each returns the value, or raises a ConfigError that names the valid values."""
 
 # SPDX-License-Identifier: Apache-2.0
 import math
@@ -15,7 +15,7 @@ _Function = TypeVar("_Function", bound=Callable[..., float])
 
 
 def plain(value: Any) -> Any:
-    """An array or tensor of one element as a Python number; anything else as it stands."""
+    """An array or tensor of one element as a Python number; anything else unchanged."""
     is_array = isinstance(value, np.generic | np.ndarray | torch.Tensor)
     return value.item() if is_array and math.prod(value.shape) == 1 else value
 
@@ -30,29 +30,29 @@ def number(
     finite: bool = True,
 ) -> float:
     """`value` as a float, if it is a number within the limits; else a ConfigError about `what`."""
-    found = plain(value)
-    if isinstance(found, numbers.Real) and not isinstance(found, bool):
-        made = float(found)
+    scalar = plain(value)
+    if isinstance(scalar, numbers.Real) and not isinstance(scalar, bool):
+        result = float(scalar)
         if (
-            (math.isfinite(made) or not finite)
-            and (above is None or made > above)
-            and (least is None or made >= least)
-            and (below is None or made < below)
+            (math.isfinite(result) or not finite)
+            and (above is None or result > above)
+            and (least is None or result >= least)
+            and (below is None or result < below)
         ):
-            return made
+            return result
     limits = {"above": above, "of at least": least, "below": below}
-    words = " and ".join(f"{word} {limit:g}" for word, limit in limits.items() if limit is not None)
-    raise ConfigError(f"{what} is {value!r}; use a {'finite ' * finite}number {words}".rstrip())
+    bounds = " and ".join(f"{word} {limit:g}" for word, limit in limits.items() if limit is not None)
+    raise ConfigError(f"{what} is {value!r}; use a {'finite ' * finite}number {bounds}".rstrip())
 
 
 def integer(what: str, value: object, *, least: int | None = None) -> int:
-    """`value` as an int, if it is a whole number of at least `least`; else a ConfigError about `what`."""
-    found = plain(value)
-    whole = isinstance(found, numbers.Integral) and not isinstance(found, bool)
-    if not whole or (least is not None and found < least):
+    """`value` as an int, if it is an integer of at least `least`; else a ConfigError about `what`."""
+    scalar = plain(value)
+    is_integer = isinstance(scalar, numbers.Integral) and not isinstance(scalar, bool)
+    if not is_integer or (least is not None and scalar < least):
         limit = "" if least is None else f" of at least {least}"
-        raise ConfigError(f"{what} is {value!r}; use a whole number{limit}")
-    return int(found)
+        raise ConfigError(f"{what} is {value!r}; use an integer{limit}")
+    return int(scalar)
 
 
 def listed(what: str, values: object, *, least: float | None = None) -> list[float]:
@@ -64,11 +64,11 @@ def listed(what: str, values: object, *, least: float | None = None) -> list[flo
 
 def rising(what: str, values: object, *, strictly: bool = True) -> list[float]:
     """`values` as a list of floats, if none is below the one before, or `strictly`, each above it."""
-    found = listed(what, values)
-    if found != sorted(set(found) if strictly else found):
+    numbers = listed(what, values)
+    if numbers != sorted(set(numbers) if strictly else numbers):
         rule = "each above the one before" if strictly else "none below the one before"
         raise ConfigError(f"{what} is {values!r}; use numbers in order, {rule}")
-    return found
+    return numbers
 
 
 def one_of(what: str, value: object, *known: str) -> str:
@@ -79,7 +79,7 @@ def one_of(what: str, value: object, *known: str) -> str:
 
 
 def function(what: str, value: _Function) -> _Function:
-    """`value`, if it can be called."""
+    """`value`, if it is callable."""
     if not callable(value):
         raise ConfigError(f"{what} is {value!r}; use a function that takes and returns a number")
     return value

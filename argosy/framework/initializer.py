@@ -1,7 +1,7 @@
-"""Initialisers: what the startup program computes for a parameter.
+"""Initializers: compute the initial value of a parameter in the startup program.
 
-Called with a shape and a dtype they give a tensor; called by the startup program, the torch operators
-that make it become its nodes.
+An initializer takes a shape and a dtype and returns a tensor; the startup program records its torch operators as
+nodes.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -16,13 +16,13 @@ from argosy.engine.errors import ConfigError
 
 
 class Initializer(Protocol):
-    """Anything that makes a tensor of a shape and a dtype."""
+    """A callable that returns a tensor of a given shape and dtype."""
 
     def __call__(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor: ...
 
 
 class Constant:
-    """All elements the same."""
+    """All elements equal to `value`."""
 
     def __init__(self, value: float = 0.0) -> None:
         self.value = value
@@ -42,7 +42,7 @@ class Normal:
 
 
 class TruncatedNormal:
-    """Gaussian without what lies more than two standard deviations from the mean."""
+    """Gaussian, truncated at two standard deviations from the mean."""
 
     def __init__(self, mean: float = 0.0, std: float = 1.0) -> None:
         self.mean, self.std = mean, _positive("std", std)
@@ -54,7 +54,7 @@ class TruncatedNormal:
 
 
 class Uniform:
-    """Evenly between low and high."""
+    """Uniform between low and high."""
 
     def __init__(self, low: float = -1.0, high: float = 1.0) -> None:
         if low > high:
@@ -125,7 +125,7 @@ class KaimingUniform(MSRA):
 
 
 class NumpyArray:
-    """The values of an array (or of anything that NumPy can make one of)."""
+    """The values of an array, or of anything that NumPy can convert to one."""
 
     def __init__(self, value: Any) -> None:
         self.value = np.asarray(value)

@@ -1,6 +1,6 @@
 """paddle.save and paddle.load: state dicts of layers and optimizers, without pickle.
 
-Tensors lie in the file by name; what else a state holds (a scheduler's numbers) is JSON beside them.
+The file stores tensors by name; other values of a state (a scheduler's numbers) are stored as JSON.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -14,14 +14,14 @@ import torch
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
-from argosy.engine.runtime import store
+from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.scope import global_scope
 
 _REST = "@json"
 
 
 def save(obj: Mapping[str, Any], path: str) -> None:
-    """Write a state dict; of a Variable the value in the global scope is saved."""
+    """Write a state dict; for a Variable, its value in the global scope is saved."""
     if not isinstance(obj, Mapping) or not all(isinstance(name, str) for name in obj):
         raise ConfigError(
             f"save was given a {type(obj).__name__}; give a state_dict() (names and tensors). "
@@ -30,16 +30,18 @@ def save(obj: Mapping[str, Any], path: str) -> None:
     tensors = {name: _tensor(value) for name, value in obj.items() if _is_tensor(value)}
     rest = {name: value for name, value in obj.items() if name not in tensors}
     tensors[_REST] = torch.frombuffer(bytearray(_json(rest)), dtype=torch.uint8)
-    sums = store.checksums(tensors)
-    store.replace_files({Path(path): store.tensor_writer(tensors, sums, store.save_id(sums))})
+    sums = atomic_files.checksums(tensors)
+    atomic_files.replace_files(
+        {Path(path): atomic_files.tensor_writer(tensors, sums, atomic_files.save_id(sums))}
+    )
 
 
 def load(path: str, return_numpy: bool = False) -> dict[str, Any]:
-    """What `save` wrote: torch tensors, or NumPy arrays, by name."""
-    tensors, _ = store.read_tensors(Path(path))
+    """Load a state dict that `save` wrote: torch tensors, or NumPy arrays, by name."""
+    tensors, _ = atomic_files.read_tensors(Path(path))
     rest = tensors.pop(_REST, None)
-    made: dict[str, Any] = {n: value.numpy() if return_numpy else value for n, value in tensors.items()}
-    return made if rest is None else made | json.loads(rest.numpy().tobytes())
+    values: dict[str, Any] = {n: value.numpy() if return_numpy else value for n, value in tensors.items()}
+    return values if rest is None else values | json.loads(rest.numpy().tobytes())
 
 
 def _is_tensor(value: Any) -> bool:
@@ -56,4 +58,4 @@ def _json(rest: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps(rest).encode()
     except TypeError as e:
-        raise ConfigError(f"save: {e}; a state dict holds tensors, and numbers or texts beside them") from e
+        raise ConfigError(f"save: {e}; a state dict contains tensors, numbers and strings") from e

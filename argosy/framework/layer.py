@@ -1,4 +1,4 @@
-"""What a layer function is written with: a name for its results, parameters, and a torch function to run.
+"""Building blocks of layer functions: names of results, parameters, and running a torch function.
 
 def relu(x, name=None):
     return apply("relu", torch.relu, x, name=name)
@@ -64,8 +64,8 @@ class LayerBuilder:
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a torch function; its results become `name`.tmp_0, .tmp_1, …"""
         args, kwargs = _constants(args), _constants(kwargs)
-        found = first_variable((args, kwargs))
-        program = found.program if found is not None else default_main_program()
+        variable = first_variable((args, kwargs))
+        program = variable.program if variable is not None else default_main_program()
         return program.call(function, args, kwargs, self.kind, self.name)
 
     def activate(self, x: Any, act: str | None) -> Any:
@@ -110,18 +110,18 @@ def create_parameter(
     trainable: bool = True,
     **attrs: Any,
 ) -> Variable:
-    """A Parameter, and the nodes of the startup program that give it its first value."""
-    made = program.state(name, _sizes(name, shape), dtype, trainable, **attrs)
-    default_startup_program().define(name, lambda: initializer(tuple(shape), made.dtype))
+    """A Parameter, and the nodes of the startup program that initialize it."""
+    parameter = program.state(name, _sizes(name, shape), dtype, trainable, **attrs)
+    default_startup_program().define(name, lambda: initializer(tuple(shape), parameter.dtype))
     program.initializers.setdefault(name, initializer)
-    return made
+    return parameter
 
 
 def create_state(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> Variable:
-    """A variable of the scope that is not trained, with its first value."""
-    made = default_main_program().state(name, _sizes(name, shape), dtype)
-    default_startup_program().define(name, lambda: initializer(tuple(shape), made.dtype))
-    return made
+    """A variable of the scope that is not trained, with its initial value."""
+    state = default_main_program().state(name, _sizes(name, shape), dtype)
+    default_startup_program().define(name, lambda: initializer(tuple(shape), state.dtype))
+    return state
 
 
 def _sizes(name: str, shape: Sequence[int]) -> tuple[int, ...]:
@@ -135,7 +135,7 @@ def _sizes(name: str, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _constants(tree: Any) -> Any:
-    """NumPy arrays become tensors, which the program keeps as constants."""
+    """Convert NumPy arrays to tensors, which the program stores as constants."""
     if isinstance(tree, np.ndarray):
         return torch.from_numpy(tree.copy())
     if isinstance(tree, dict):

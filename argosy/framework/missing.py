@@ -1,4 +1,4 @@
-"""What a module says when it is asked for a name that it does not have."""
+"""The error for a name that a module does not have."""
 
 # SPDX-License-Identifier: Apache-2.0
 import dis
@@ -8,32 +8,32 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from argosy.engine.errors import UnknownNameError
-from argosy.engine.ir.nearest import nearest
+from argosy.engine.ir.suggest import nearest
 
 
 def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], NoReturn]:
-    """A `__getattr__` for a module: an error with the full name and what is there instead."""
+    """A `__getattr__` for a module: raises an error with the full name and the nearest known name."""
 
     def __getattr__(name: str) -> NoReturn:
         if name.startswith("__"):
-            raise AttributeError(name)  # Python's own questions
+            raise AttributeError(name)  # Python looks up optional dunder names
         known = [n for n in space.get("__all__", space) if not n.startswith("_")]
-        message = f"{spoken_name(module)}.{name} is not in Argosy{nearest(name, sorted(known))}"
+        message = f"{user_name(module)}.{name} is not in Argosy{nearest(name, sorted(known))}"
         if _is_import(sys._getframe(1)):
-            raise ImportError(message, name=module)  # Python would put its own words in place of the other
+            raise ImportError(message, name=module)  # for any other error Python would show its own message
         raise UnknownNameError(message)
 
     return __getattr__
 
 
-def spoken_name(module: str) -> str:
+def user_name(module: str) -> str:
     """The module's name as the user writes it: `paddle.nn` while the import hook is installed."""
     hooked = sys.modules.get("paddle") is sys.modules["argosy"]
     return "paddle" + module.removeprefix("argosy") if hooked else module
 
 
 def _is_import(caller: FrameType) -> bool:
-    """Whether the caller is at a `from module import name`, maybe through the package's own `__getattr__`."""
+    """True if the caller is at a `from module import name`, maybe through the package's own `__getattr__`."""
     while caller.f_code.co_name == "__getattr__" and caller.f_back is not None:
         caller = caller.f_back
     return dis.opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM"

@@ -31,7 +31,7 @@ class ParamAttr:
 
 
 def to_param_attr(attr: Any) -> ParamAttr | None:
-    """What a layer's param_attr or bias_attr means; None if there shall be no parameter (False)."""
+    """Convert a layer's param_attr or bias_attr to a ParamAttr; None for False (no parameter)."""
     if attr is False:
         return None
     if attr is None or attr is True:

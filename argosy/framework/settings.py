@@ -1,17 +1,16 @@
-"""Objects with switches: each field is declared once in a table, and assigning to it checks the value.
+"""Settings objects: each field is declared once in a table, and assignment validates the value.
 
     class BuildStrategy(Settings):
         title = message = "BuildStrategy"
         fields = table(
-            Field("fuse_bn_act_ops", "bool", False, "not yet", "batch_norm and its activation in one node"),
+            Field("fuse_bn_act_ops", "bool", False, "not yet", "fuse batch_norm and its activation"),
 
-The status of a field is one word. To say that a switch is there now, change it to "works":
+Every field has a status. When a switch is implemented, change it to "works":
 
-    works      does what its help says
-    always     any value is accepted: the runtime always behaves so, or the value has no meaning here
-    not yet    any value but the default is refused
-    pending    Paddle has it on by default and we do not do it yet: False is done, any other value is
-               accepted and logged once
+    works      implemented as its help says
+    always     any value is accepted and has no effect
+    not yet    not supported: any value but the default raises
+    pending    on by default in Paddle and not supported yet: any value but False logs a warning once
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -25,7 +24,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import numpy as np
 
 from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.engine.ir.nearest import nearest
+from argosy.engine.ir.suggest import nearest
 from argosy.engine.log import logger
 from argosy.framework import checks
 
@@ -35,11 +34,11 @@ _Settings = TypeVar("_Settings", bound="Settings")
 
 @dataclass(frozen=True)
 class Field:
-    """One row of a table: a name, what may be assigned to it, and how far we are with it."""
+    """One row of a table: a name, the valid values, and the status of the implementation."""
 
     name: str
     kind: Any
-    """A key of `KINDS`, an `IntEnum`, or a class of settings that hangs below this one."""
+    """A key of `KINDS`, an `IntEnum`, or a nested class of settings."""
     default: Any
     status: Status = "works"
     help: str = ""
@@ -47,15 +46,15 @@ class Field:
     above: float | None = None
     among: tuple[str, ...] = ()
     not_yet: tuple[object, ...] = ()
-    """The values of a field that works otherwise that are refused for now."""
+    """The unsupported values of a field that is otherwise supported."""
 
     @property
     def is_part(self) -> bool:
-        """True for settings that hang below, with fields of their own; their default is the class to make."""
+        """True for nested settings, with fields of their own; the default is the class to instantiate."""
         return isinstance(self.kind, type) and issubclass(self.kind, Settings)
 
     def checked(self, what: str, value: object) -> Any:
-        """`value` as it is kept, if it has the right type and lies within the limits; else a ConfigError."""
+        """The value to store; raises a ConfigError if its type is wrong or it is out of range."""
         if isinstance(self.kind, type):
             return _member(what, value, self.kind)
         return KINDS[self.kind](what, value, self)
@@ -67,10 +66,10 @@ def table(*rows: Field) -> dict[str, Field]:
 
 
 class Settings:
-    """Values for the fields of a table; what is not in the table cannot be read or assigned."""
+    """Values for the fields of a table; reading or assigning any other name raises."""
 
     title: ClassVar[str]
-    """How messages call it."""
+    """The name in messages."""
     message: ClassVar[str]
     """The name of its protobuf message."""
     fields: ClassVar[dict[str, Field]] = {}
@@ -84,7 +83,7 @@ class Settings:
         self.__dict__.update(_values={}, _parts=parts, _frozen=False)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # copy and pickle ask for these before there are any values
+        if name.startswith("__"):  # copy and pickle look these up before __init__ has run
             raise AttributeError(name)
         field = self._field(name)
         if field.is_part:
@@ -113,17 +112,17 @@ class Settings:
         return [*super().__dir__(), *self.fields]
 
     def update(self, given: object) -> None:
-        """Assign what a dict gives and keep the rest; if one value is wrong, none is assigned."""
+        """Assign the items of a dict; if one is invalid, raise and assign none."""
         if not isinstance(given, Mapping):
             raise ConfigError(f"{self.title} is {given!r}; use a dict with keys of {', '.join(self.fields)}")
-        tried = copy.deepcopy(self)
+        trial = copy.deepcopy(self)
         for name, value in given.items():
-            setattr(tried, str(name), value)
+            setattr(trial, str(name), value)
         for name, value in given.items():
             setattr(self, str(name), value)
 
     def part(self, name: str) -> "Settings":
-        """The settings that hang below this one under a name."""
+        """The nested settings of this name."""
         return self._parts[name]
 
     def is_assigned(self, name: str) -> bool:
@@ -141,16 +140,16 @@ class Settings:
         return {name: getattr(self, name) for name in self.fields}
 
     def freeze(self) -> None:
-        """Refuse every later assignment, here and below: a program was built with these values."""
+        """Reject later assignments, in nested settings too: a program was built with these values."""
         self.__dict__["_frozen"] = True
         for part in self._parts.values():
             part.freeze()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        made = memo[id(self)] = type(self)()
-        made._values.update(self._values)
-        made._parts.update({name: copy.deepcopy(part, memo) for name, part in self._parts.items()})
-        return made  # not frozen: a copy is there to be changed
+        copied = memo[id(self)] = type(self)()
+        copied._values.update(self._values)
+        copied._parts.update({name: copy.deepcopy(part, memo) for name, part in self._parts.items()})
+        return copied  # not frozen: a copy may be changed
 
     def __copy__(self) -> Self:
         return copy.deepcopy(self)
@@ -176,24 +175,24 @@ class Settings:
     def _field(self, name: str) -> Field:
         if name in self.fields:
             return self.fields[name]
-        below = [
+        nested = [
             n for n, part in self._parts.items() if name in part.fields and not isinstance(part, Configs)
         ]
-        hint = f" (it is in {below[0]}: use .{below[0]}.{name})" if below else nearest(name, self.fields)
+        hint = f" (it is in {nested[0]}: use .{nested[0]}.{name})" if nested else nearest(name, self.fields)
         raise UnknownNameError(f"{self.title} has no {name!r}{hint}")
 
     def _accepted(self, field: Field, value: object) -> Any:
-        """The value to keep, if it is right and its status lets it pass."""
+        """The value to store; raises if it is invalid or unsupported."""
         label = self._label(field.name)
-        found = field.checked(label, value)
-        if found in field.not_yet or (field.status == "not yet" and found != field.default):
+        checked = field.checked(label, value)
+        if checked in field.not_yet or (field.status == "not yet" and checked != field.default):
             raise ConfigError(
-                f"{label} is {shown(found)}, which Argosy does not have yet ({field.help}); "
+                f"{label} is {shown(checked)}, which is not supported ({field.help}); "
                 f"leave it at {shown(field.default)}"
             )
-        if field.status == "pending" and found is not False:
-            _warn_once(f"{label}={shown(found)} is accepted, but not done yet: {field.help}")
-        return found
+        if field.status == "pending" and checked is not False:
+            _warn_once(f"{label}={shown(checked)} is accepted, but has no effect yet: {field.help}")
+        return checked
 
 
 class Configs(Settings):
@@ -228,7 +227,7 @@ def _warn_once(message: str) -> None:
     logger.warning(message)
 
 
-# --- what may be assigned -----------------------------------------------------------------------------
+# --- validation by kind -------------------------------------------------------------------------------
 
 
 def _bool(what: str, value: object, _: Field) -> bool:
@@ -244,17 +243,17 @@ def _bool_or_none(what: str, value: object, field: Field) -> bool | None:
 
 
 def _int(what: str, value: object, field: Field) -> int:
-    found = checks.integer(what, value, least=None if field.least is None else int(field.least))
-    if not -(2**31) <= found < 2**31:
-        raise ConfigError(f"{what} is {value!r}; use a whole number of at most 32 bits")
-    return found
+    number = checks.integer(what, value, least=None if field.least is None else int(field.least))
+    if not -(2**31) <= number < 2**31:
+        raise ConfigError(f"{what} is {value!r}; use an integer of at most 32 bits")
+    return number
 
 
 def _float(what: str, value: object, field: Field) -> float:
-    found = checks.number(what, value, above=field.above, least=field.least)
-    if isinstance(value, int) and found != value:
-        raise ConfigError(f"{what} is {value}, which has more digits than a float keeps; use {found!r}")
-    return found
+    number = checks.number(what, value, above=field.above, least=field.least)
+    if isinstance(value, int) and number != value:
+        raise ConfigError(f"{what} is {value}, which a float cannot represent exactly; use {number!r}")
+    return number
 
 
 def _str(what: str, value: object, field: Field) -> str:
@@ -272,12 +271,14 @@ def _member(what: str, value: object, kind: type) -> Any:
     return value
 
 
-def _list_of(one: Callable[[str, object, Field], Any]) -> Callable[[str, object, Field], tuple[Any, ...]]:
+def _list_of(
+    check_item: Callable[[str, object, Field], Any],
+) -> Callable[[str, object, Field], tuple[Any, ...]]:
     def check(what: str, values: object, field: Field) -> tuple[Any, ...]:
         if not isinstance(values, list | tuple | set | frozenset):
             raise ConfigError(f"{what} is {values!r}; use a list")
-        found = tuple(one(f"{what}[{i}]", value, field) for i, value in enumerate(values))
-        return tuple(sorted(found)) if isinstance(values, set | frozenset) else found
+        items = tuple(check_item(f"{what}[{i}]", value, field) for i, value in enumerate(values))
+        return tuple(sorted(items)) if isinstance(values, set | frozenset) else items
 
     return check
 

@@ -1,4 +1,4 @@
-"""Metrics: `accuracy` and `auc` as part of a program, and classes that add up over batches in NumPy."""
+"""Metrics: `accuracy` and `auc` as part of a program, and classes that accumulate over batches in NumPy."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.framework.missing import missing

@@ -15,11 +15,11 @@ from argosy.metric.layers import area
 
 
 class Metric(ABC):
-    """What adds up over batches. `compute` may be part of the program; the rest is NumPy."""
+    """The base class: accumulates over batches. `compute` may be part of the program; the rest is NumPy."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget all batches."""
+        """Reset the accumulated batches."""
 
     @abstractmethod
     def update(self, *args: Any) -> Any:
@@ -31,15 +31,15 @@ class Metric(ABC):
 
     @abstractmethod
     def name(self) -> Any:
-        """What the value is called."""
+        """The name of the value."""
 
     def compute(self, *args: Any) -> Any:
-        """What `update` is fed with; by default the outputs and labels themselves."""
+        """The input of `update`; by default the outputs and labels."""
         return args
 
 
 class Accuracy(Metric):
-    """The share of samples whose label is among the k best guesses, for each k of `topk`."""
+    """The fraction of samples whose label is among the k highest scores, for each k of `topk`."""
 
     def __init__(self, topk: Sequence[int] = (1,), name: str | None = None) -> None:
         if not topk or min(topk) < 1:
@@ -55,7 +55,7 @@ class Accuracy(Metric):
         return _right(torch.as_tensor(pred), torch.as_tensor(label), max(self.topk)).numpy()
 
     def update(self, correct: Any, *args: Any) -> Any:
-        """Add what `compute` gave; returns the accuracy of this batch."""
+        """Add the result of `compute`; returns the accuracy of this batch."""
         right = np.asarray(correct)
         samples = int(np.prod(right.shape[:-1]))
         hits = np.array([right[..., :k].sum() for k in self.topk], dtype=np.float64)
@@ -75,7 +75,7 @@ class Accuracy(Metric):
 
 
 class Precision(Metric):
-    """Of the samples with a score of at least 0.5, the share that is positive; 0 if there is none."""
+    """The fraction of positives among the samples with a score of at least 0.5; 0 if there are none."""
 
     def __init__(self, name: str = "precision") -> None:
         self._name = name
@@ -97,7 +97,7 @@ class Precision(Metric):
 
 
 class Recall(Metric):
-    """Of the positive samples, the share with a score of at least 0.5; 0 if there is none."""
+    """The fraction of the positive samples with a score of at least 0.5; 0 if there are none."""
 
     def __init__(self, name: str = "recall") -> None:
         self._name = name

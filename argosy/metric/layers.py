@@ -27,19 +27,19 @@ def accuracy(
     total: Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """The share of rows whose label is among the k largest entries, float32 of shape [1].
+    """The fraction of rows whose label is among the k largest entries, float32 of shape [1].
 
     `correct` and `total`, if given, are int32 variables of shape [1] that receive the two counts.
     """
     if k < 1:
-        raise ConfigError(f"accuracy: k={k} leaves no guess; use 1 or more")
+        raise ConfigError(f"accuracy: k={k} is less than 1; use 1 or more")
     layer = LayerBuilder("accuracy", name)
     ratio, hits, rows = layer.run(_accuracy, input, label, k)
     for count, wanted in ((hits, correct), (rows, total)):
         if wanted is not None:
             layer.run(torch.Tensor.copy_, wanted, count)
-    made: Variable = ratio
-    return made
+    result: Variable = ratio
+    return result
 
 
 def _accuracy(scores: Tensor, label: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:

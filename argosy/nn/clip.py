@@ -15,28 +15,28 @@ __all__ = ["ClipGradBase", "ClipGradByGlobalNorm", "ClipGradByNorm", "ClipGradBy
 
 
 class ClipGradBase:
-    """The base; a subclass defines `clip`. Parameters with need_clip=False are left alone."""
+    """The base class; a subclass defines `clip`. Parameters with need_clip=False are not clipped."""
 
     def clip(self, grads: Sequence[Tensor]) -> Iterator[Tensor]:
-        """The clipped gradients in order, each made when it is asked for."""
+        """Yield the clipped gradients in order, each computed lazily."""
         raise NotImplementedError(f"{type(self).__name__} has no clip(grads); define it")
 
     def applies_to(self, parameter: Parameter) -> bool:
         return parameter.need_clip
 
     def clipped(self, params_grads: Sequence[tuple[Parameter, Variable]]) -> Iterator[Tensor]:
-        """The gradients as tensors of the program, clipped where wanted; to be called while it is recording.
+        """Yield the gradients as tensors of the program, clipped where `applies_to`; call it while recording.
 
-        One at a time, so that an optimizer can use up each before the next is made.
+        It is lazy, so that an optimizer can use each gradient before the next one is clipped.
         """
-        made = iter(self.clip([g.value for p, g in params_grads if self.applies_to(p)]))
+        clipped = iter(self.clip([g.value for p, g in params_grads if self.applies_to(p)]))
         for parameter, grad in params_grads:
-            yield next(made) if self.applies_to(parameter) else grad.value
+            yield next(clipped) if self.applies_to(parameter) else grad.value
 
     def __call__(
         self, params_grads: Iterable[tuple[Parameter, Variable]]
     ) -> list[tuple[Parameter, Variable]]:
-        """Add the nodes that clip to the program; returns the parameters with their clipped gradients."""
+        """Add the clipping nodes to the program; returns the parameters with their clipped gradients."""
         pairs = [(p, g) for p, g in params_grads if g is not None]
         if not pairs:
             return []
@@ -48,7 +48,7 @@ class ClipGradBase:
 
 
 class ClipGradByValue(ClipGradBase):
-    """Each element between min and max; min is -max by default."""
+    """Clips each element to [min, max]; min is -max by default."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
         name = type(self).__name__
@@ -63,7 +63,7 @@ class ClipGradByValue(ClipGradBase):
 
 
 class ClipGradByNorm(ClipGradBase):
-    """Each gradient scaled so that its own 2-norm is at most clip_norm."""
+    """Scales each gradient so that its 2-norm is at most clip_norm."""
 
     def __init__(self, clip_norm: float) -> None:
         self.clip_norm = number(f"{type(self).__name__}: clip_norm", clip_norm, above=0.0)
@@ -74,9 +74,9 @@ class ClipGradByNorm(ClipGradBase):
 
 
 class ClipGradByGlobalNorm(ClipGradBase):
-    """All gradients scaled alike so that the 2-norm of all together is at most clip_norm.
+    """Scales all gradients by one factor so that their joint 2-norm is at most clip_norm.
 
-    The gradients of one optimizer are one group, whatever `group_name` says, as in Paddle 2.0.
+    The norm is over all gradients of one optimizer, whatever `group_name` is, as in Paddle 2.0.
     """
 
     def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
@@ -92,8 +92,8 @@ class ClipGradByGlobalNorm(ClipGradBase):
 
     def _norm(self, grads: Sequence[Tensor]) -> Tensor:
         norms: Tensor = torch.stack([torch.linalg.vector_norm(grad) for grad in grads])
-        whole: Tensor = torch.linalg.vector_norm(norms)
-        return whole
+        total: Tensor = torch.linalg.vector_norm(norms)
+        return total
 
 
 def _scale(norm: Tensor, limit: float) -> Tensor:

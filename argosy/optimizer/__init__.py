@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules under Paddle's names."""
+"""Optimizers and learning-rate schedules with Paddle's names."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.framework.missing import missing

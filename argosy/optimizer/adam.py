@@ -15,7 +15,7 @@ from argosy.optimizer.optimizer import Decay, Names, Optimizer, Rate, Slot, opti
 
 
 class WithBetas(Optimizer):
-    """The base of Adam and its kin: how fast two running means forget, and what keeps a divisor from zero."""
+    """The base of Adam-like optimizers: decay rates of two running means, and the epsilon of the denominator."""
 
     def __init__(  # Paddle's list
         self,
@@ -39,12 +39,11 @@ class WithBetas(Optimizer):
 
 
 class Adam(MultiPrecision, WithBetas):
-    """p -= lr · m1 / (sqrt(m2) + epsilon); m1, m2 are the running means of g and g² without their bias to 0.
+    """p -= lr · m1 / (sqrt(m2) + epsilon); m1, m2 are the bias-corrected running means of g and g².
 
-    Steps are counted in <param>_step_0, where Paddle keeps the powers of beta1 and beta2. `lazy_mode` says to
-    leave out the rows that a sparse gradient does not have; gradients in a program are dense, so it changes
-    nothing, and a warning says so. `multi_precision`: a 16-bit parameter is updated in float32, and is what that
-    rounds to.
+    <param>_step_0 counts the steps, where Paddle stores the powers of beta1 and beta2. `lazy_mode` updates only the
+    rows of a sparse gradient in Paddle; gradients in a program are dense, so it has no effect and logs a warning.
+    `multi_precision` updates a 16-bit parameter in float32 (master weights).
     """
 
     def __init__(  # Paddle's list
@@ -67,7 +66,8 @@ class Adam(MultiPrecision, WithBetas):
         if lazy_mode:
             what = type(self).__name__
             logger.warning(
-                "%s(lazy_mode=True): gradients in a program are dense, so every row is updated", what
+                "%s(lazy_mode=True) has no effect: gradients in a program are dense, so every row is updated",
+                what,
             )
 
     def _update(
@@ -79,9 +79,9 @@ class Adam(MultiPrecision, WithBetas):
 
 
 class AdamW(Adam):
-    """Adam that first shrinks the parameter: p *= 1 - lr · weight_decay.
+    """Adam with decoupled weight decay: first p *= 1 - lr · weight_decay.
 
-    `apply_decay_param_fun`: of a parameter's name, True if it decays (default: all do).
+    `apply_decay_param_fun`: a predicate on the parameter's name, True if it decays (default: all do).
     """
 
     def __init__(  # Paddle's list

@@ -13,7 +13,7 @@ from argosy.optimizer.optimizer import Decay, Names, Rate, Slot
 
 
 class Adamax(WithBetas):
-    """p -= lr · m / n; n = max(|g|, beta2 · n + epsilon), m is the running mean of g without its bias to 0.
+    """p -= lr · m / n; n = max(|g|, beta2 · n + epsilon), m is the bias-corrected running mean of g.
 
     Epsilon is added to the old norm, as in Paddle (torch adds it to |g|).
     """

@@ -1,7 +1,7 @@
-"""The learning-rate schedules of Paddle 1.x, `fluid.layers.exponential_decay` and its kin.
+"""The learning-rate schedules of Paddle 1.x, such as `fluid.layers.exponential_decay`.
 
-In 1.x a schedule is a part of the program and goes on by one with every run, so these return
-schedulers with `steps_by_itself` set: the Executor steps them after each run, the user never does.
+In 1.x a schedule is a part of the program and advances by one with every run, so these return
+schedulers with `steps_by_itself` set: the Executor steps them after each run, not the user.
 In the docstrings n is the number of runs so far.
 """
 
@@ -69,17 +69,17 @@ def polynomial_decay(
     cycle: bool = False,
 ) -> LRScheduler:
     """The formula of `PolynomialDecay`."""
-    return _by_itself(PolynomialDecay(learning_rate, decay_steps, end_learning_rate, power, cycle))
+    return _stepped_by_executor(PolynomialDecay(learning_rate, decay_steps, end_learning_rate, power, cycle))
 
 
 def piecewise_decay(boundaries: list[int], values: list[float]) -> LRScheduler:
     """The formula of `PiecewiseDecay`."""
-    return _by_itself(PiecewiseDecay(boundaries, values))
+    return _stepped_by_executor(PiecewiseDecay(boundaries, values))
 
 
 def noam_decay(d_model: float, warmup_steps: float, learning_rate: float = 1.0) -> LRScheduler:
     """The formula of `NoamDecay`, but 1.x counts this one from 1, so the first rate is not 0."""
-    return _by_itself(NoamDecay(d_model, warmup_steps, learning_rate, last_epoch=0))
+    return _stepped_by_executor(NoamDecay(d_model, warmup_steps, learning_rate, last_epoch=0))
 
 
 def linear_lr_warmup(
@@ -90,11 +90,11 @@ def linear_lr_warmup(
 
 
 class _LinearLRWarmup(LRScheduler):
-    """1.x keeps one counter per program: the schedule that follows has been counting all along.
+    """1.x has one step counter per program, which the schedule after the warm-up shares.
 
     n               0 1 2 3 4 5 6     warmup_steps = 4
-    LinearWarmup    w w w w 0 1 2     2.0: what follows begins at its own 0
-    this            w w w w 4 5 6     1.x: what follows is already at n
+    LinearWarmup    w w w w 0 1 2     2.0: the next schedule starts at 0
+    this            w w w w 4 5 6     1.x: the next schedule continues at n
     """
 
     def __init__(
@@ -126,16 +126,16 @@ class _LinearLRWarmup(LRScheduler):
         return self.learning_rate()
 
 
-def _periods(who: str, decay_steps: float, staircase: bool) -> Callable[[int], float]:
+def _periods(what: str, decay_steps: float, staircase: bool) -> Callable[[int], float]:
     """The function from n to n / decay_steps, rounded down if staircase."""
-    steps = number(f"{who} decay_steps", decay_steps, above=0)
+    steps = number(f"{what} decay_steps", decay_steps, above=0)
     return lambda n: math.floor(n / steps) if staircase else n / steps
 
 
-def _scaled(who: str, learning_rate: float, factor: Callable[[int], float]) -> LRScheduler:
-    return _by_itself(LambdaDecay(number(f"{who} learning_rate", learning_rate, least=0), factor))
+def _scaled(what: str, learning_rate: float, factor: Callable[[int], float]) -> LRScheduler:
+    return _stepped_by_executor(LambdaDecay(number(f"{what} learning_rate", learning_rate, least=0), factor))
 
 
-def _by_itself(scheduler: LRScheduler) -> LRScheduler:
+def _stepped_by_executor(scheduler: LRScheduler) -> LRScheduler:
     scheduler.steps_by_itself = True
     return scheduler

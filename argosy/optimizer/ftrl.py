@@ -13,7 +13,7 @@ from argosy.optimizer.optimizer import Decay, Names, Optimizer, Rate, Slot
 
 
 class Ftrl(Optimizer):
-    """Follow the regularised leader (formula in engine/ops/ftrl.py); l1 makes weights exactly zero."""
+    """Follow the regularized leader (formula in engine/ops/ftrl.py); l1 makes weights exactly zero."""
 
     def __init__(  # Paddle's list
         self,

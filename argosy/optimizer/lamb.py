@@ -16,8 +16,8 @@ from argosy.optimizer.optimizer import Names, Rate, optional_function
 class Lamb(WithBetas):
     """Adam's direction u plus lamb_weight_decay · p; p -= lr · |p| / |u| · u.
 
-    The running means are without their bias to 0, as in the paper; in Paddle since its #29313 (2021).
-    `exclude_from_weight_decay_fn`: of a Parameter, True if it does not decay.
+    The running means are bias-corrected, as in the paper; in Paddle since its #29313 (2021).
+    `exclude_from_weight_decay_fn`: a predicate on a Parameter, True if it does not decay.
     """
 
     def __init__(  # Paddle's list

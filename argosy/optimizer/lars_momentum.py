@@ -16,7 +16,7 @@ from argosy.optimizer.optimizer import Decay, Names, Optimizer, Rate, Slot
 class LarsMomentum(Optimizer):
     """v = momentum · v + rate · (g + decay · p), p -= v; rate = lr · lars_coeff · |p| / (|g| + decay · |p|).
 
-    `exclude_from_weight_decay`: parts of names; a parameter with one of them has no decay and the plain rate.
+    `exclude_from_weight_decay`: substrings of names; a parameter with one of them has no decay and the plain rate.
     """
 
     def __init__(  # Paddle's list
@@ -40,7 +40,7 @@ class LarsMomentum(Optimizer):
         self.epsilon = number(f"{what} epsilon", epsilon, least=0)
         if isinstance(excluded, str) or not all(isinstance(part, str) for part in excluded):
             raise ConfigError(
-                f"{what} exclude_from_weight_decay is {excluded!r}; use a list of parts of names"
+                f"{what} exclude_from_weight_decay is {excluded!r}; use a list of substrings of names"
             )
         self.exclude_from_weight_decay = list(excluded)
 

@@ -3,11 +3,11 @@
 A schedule counts epochs (or batches: whatever the user's `step()` counts) from 0:
 
     lr = StepDecay(0.1, step_size=30)      # epoch 0
-    exe.run(main, ...)                     # the Executor asks lr() before each run
+    exe.run(main, ...)                     # the Executor calls lr() before each run
     lr.step()                              # epoch 1
 
 All but `ReduceOnPlateau` are closed forms of the epoch, so `step(epoch)` jumps anywhere, and a state
-of two numbers is enough to go on bit for bit. In the docstrings t is the epoch and lr0 the first rate.
+of two numbers is enough to resume bit for bit. In the docstrings t is the epoch and lr0 the first rate.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -42,14 +42,14 @@ __all__ = [
 
 
 class LRScheduler:
-    """The base: counts epochs, keeps the current rate, saves and restores both.
+    """The base class: counts epochs, stores the current rate, saves and restores both.
 
     A subclass sets its own fields, then calls `super().__init__`, and defines `get_lr()`: the rate
     of `self.last_epoch`. If that needs more fields than the two saved ones, it redefines `state_keys()`.
     """
 
     steps_by_itself: bool = False
-    """Whether the Executor calls `step()` after each run, as 1.x schedules want (see fluid_decay.py)."""
+    """True: the Executor calls `step()` after each run, as 1.x schedules need (see fluid_decay.py)."""
 
     keys: list[str]
 
@@ -69,7 +69,7 @@ class LRScheduler:
         return self.last_lr
 
     def step(self, epoch: int | None = None) -> None:
-        """Go to the next epoch, or to the given one, and compute its rate; a failure changes nothing."""
+        """Advance to the next epoch, or to the given one, and compute its rate; if that raises, nothing changes."""
         name, before = type(self).__name__, self.last_epoch
         self.last_epoch = before + 1 if epoch is None else integer(f"{name} epoch", epoch, least=0)
         try:
@@ -77,10 +77,10 @@ class LRScheduler:
         except Exception:
             self.last_epoch = before
             raise
-        self._tell()
+        self._print_rate()
 
-    def _tell(self) -> None:
-        if self.verbose:  # Paddle documents that this goes to stdout, so it does not go to the log
+    def _print_rate(self) -> None:
+        if self.verbose:  # Paddle documents that this is printed to stdout, so it is not logged
             print(f"Epoch {self.last_epoch}: {type(self).__name__} set learning rate to {self.last_lr}.")
 
     def get_lr(self) -> float:
@@ -97,7 +97,7 @@ class LRScheduler:
         return {key: plain(getattr(self, key)) for key in self.keys}
 
     def set_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue where `state_dict()` was taken; the constructor's arguments are not part of it."""
+        """Resume from `state_dict()`; the constructor's arguments are not part of it."""
         self.state_keys()
         name = type(self).__name__
         if missing := [key for key in self.keys if key not in state_dict]:
@@ -189,7 +189,7 @@ class InverseTimeDecay(LRScheduler):
 class PolynomialDecay(LRScheduler):
     """(lr0 - end_lr) · (1 - t/n)^power + end_lr
 
-    n is decay_steps and t stops there; with `cycle`, t goes on and n is its next multiple of decay_steps.
+    n is decay_steps and t stops there; with `cycle`, t continues and n is its next multiple of decay_steps.
     """
 
     def __init__(
@@ -252,23 +252,23 @@ class LinearWarmup(LRScheduler):
         return self.learning_rate()
 
     def state_dict(self) -> dict[str, Any]:
-        """The base's fields and, under Paddle's name for it, the state of the schedule that follows."""
+        """The base's fields and, under Paddle's name, the state of the schedule after the warm-up."""
         state = super().state_dict()
         if isinstance(self.learning_rate, LRScheduler):
             state["LinearWarmup_LR"] = self.learning_rate.state_dict()
         return state
 
     def set_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue where `state_dict()` was taken, in the schedule that follows too."""
-        own = dict(state_dict)
+        """Resume from `state_dict()`, including the schedule after the warm-up."""
+        state = dict(state_dict)
         if isinstance(self.learning_rate, LRScheduler):
-            if not isinstance(then := own.pop("LinearWarmup_LR", None), Mapping):
+            if not isinstance(following := state.pop("LinearWarmup_LR", None), Mapping):
                 raise ConfigError(
-                    f"LinearWarmup_LR in the state of LinearWarmup is {then!r}; use a state that was "
+                    f"LinearWarmup_LR in the state of LinearWarmup is {following!r}; use a state that was "
                     f"saved with a {type(self.learning_rate).__name__} after the warm-up"
                 )
-            self.learning_rate.set_state_dict(then)
-        super().set_state_dict(own)
+            self.learning_rate.set_state_dict(following)
+        super().set_state_dict(state)
 
 
 class ExponentialDecay(LRScheduler):
@@ -355,7 +355,7 @@ class MultiplicativeDecay(LRScheduler):
         super().__init__(learning_rate, last_epoch, verbose)
 
     def get_lr(self) -> float:
-        # From the last product on, not from the first factor: a step costs one call, not t of them.
+        # Continue from the cached product, so that a step costs one call and not t calls.
         since, rate = self._reached if self._reached[0] <= self.last_epoch else (0, self.base_lr)
         for epoch in range(int(since) + 1, self.last_epoch + 1):
             rate *= number(f"MultiplicativeDecay lr_lambda({epoch})", self.lr_lambda(epoch))
@@ -367,8 +367,8 @@ class ReduceOnPlateau(LRScheduler):
     """Multiply the rate by `factor` when a metric has not improved for more than `patience` steps.
 
     Better means lower (mode "min") or higher ("max") than the best so far by more than `threshold`:
-    that share of the best ("rel") or that much ("abs"). After a cut, `cooldown` steps are not judged;
-    a cut of no more than `epsilon` is not made. A metric that is no finite number is never better.
+    that fraction of the best ("rel") or that amount ("abs"). After a reduction, `cooldown` steps are ignored;
+    a reduction of at most `epsilon` is skipped. A metric that is not finite is never better.
     """
 
     def __init__(
@@ -398,7 +398,7 @@ class ReduceOnPlateau(LRScheduler):
         super().__init__(learning_rate, 0, verbose)
 
     def _start(self) -> None:
-        """There is no metric yet, so nothing to step by: epoch 0 has the first rate."""
+        """Do not step: there is no metric yet, and epoch 0 has the initial rate."""
 
     def state_keys(self) -> None:
         """The base's two fields, the best metric and the two counters."""
@@ -409,7 +409,7 @@ class ReduceOnPlateau(LRScheduler):
 
     # Paddle puts the metric first, where the base has the epoch.
     def step(self, metrics: object, epoch: int | None = None) -> None:  # type: ignore[override]
-        """Judge `metrics`: a number, or an array or tensor of one element, as `exe.run` returns it."""
+        """Advance by an epoch. `metrics` is a number, or an array or tensor of one element, as `exe.run` returns it."""
         value = number("ReduceOnPlateau metrics", metrics, finite=False)
         following = self.last_epoch + 1
         self.last_epoch = following if epoch is None else integer("ReduceOnPlateau epoch", epoch, least=0)
@@ -425,7 +425,7 @@ class ReduceOnPlateau(LRScheduler):
             lower = max(self.last_lr * self.factor, self.min_lr)
             if self.last_lr - lower > self.epsilon:
                 self.last_lr = lower
-                self._tell()
+                self._print_rate()
 
     def _is_better(self, value: float) -> bool:
         if self.best is None or not math.isfinite(value):
@@ -437,8 +437,8 @@ class ReduceOnPlateau(LRScheduler):
 class CosineAnnealingDecay(LRScheduler):
     """eta_min + (lr0 - eta_min) · (1 + cos(π · t/T_max)) / 2
 
-    Paddle walks along this curve from rate to rate; this is its own closed form, which differs by
-    rounding only and also holds where `last_epoch` starts in the middle.
+    Paddle computes each rate from the previous one; this closed form differs by rounding only, and is also
+    right if `last_epoch` starts in the middle.
     """
 
     def __init__(
@@ -461,7 +461,7 @@ class CosineAnnealingDecay(LRScheduler):
 class OneCycleLR(LRScheduler):
     """Up from max/divide_factor to max in phase_pct of the steps, then down to end_learning_rate.
 
-    With three_phase it comes down to where it began in as many steps as it went up, and to
+    With three_phase it decreases to the initial rate in as many steps as it increased, and to
     end_learning_rate in the rest. "cos" makes each phase half a cosine wave, "linear" a line.
     """
 
@@ -483,12 +483,12 @@ class OneCycleLR(LRScheduler):
         self.total_steps = integer("OneCycleLR total_steps", total_steps, least=2)
         # A phase of no steps would divide by zero.
         most = 0.5 if three_phase else 1
-        share = number("OneCycleLR phase_pct", phase_pct, above=1 / self.total_steps, below=most)
+        fraction = number("OneCycleLR phase_pct", phase_pct, above=1 / self.total_steps, below=most)
         self.anneal_strategy = one_of("OneCycleLR anneal_strategy", anneal_strategy, "cos", "linear")
-        up, last = share * self.total_steps - 1, float(self.total_steps - 1)
+        up, last = fraction * self.total_steps - 1, float(self.total_steps - 1)
         self._corners = [(0.0, first), (up, top), (last, end)]
         if three_phase:
-            self._corners.insert(2, (2 * share * self.total_steps - 2, first))
+            self._corners.insert(2, (2 * fraction * self.total_steps - 2, first))
         super().__init__(first, last_epoch, verbose)
 
     def get_lr(self) -> float:
@@ -500,14 +500,14 @@ class OneCycleLR(LRScheduler):
         ends = [t for t, _ in self._corners[1:]]
         phase = min(bisect_left(ends, self.last_epoch), len(ends) - 1)
         (t0, from_lr), (t1, to_lr) = self._corners[phase : phase + 2]
-        share = (self.last_epoch - t0) / (t1 - t0)
+        fraction = (self.last_epoch - t0) / (t1 - t0)
         if self.anneal_strategy == "linear":
-            return (to_lr - from_lr) * share + from_lr
-        return to_lr + (from_lr - to_lr) / 2.0 * (math.cos(math.pi * share) + 1)
+            return (to_lr - from_lr) * fraction + from_lr
+        return to_lr + (from_lr - to_lr) / 2.0 * (math.cos(math.pi * fraction) + 1)
 
 
 class CyclicLR(LRScheduler):
-    """lr0 + (max - lr0) · height · scale: up in step_size_up steps, down in step_size_down, again and again.
+    """lr0 + (max - lr0) · height · scale: up in step_size_up steps, down in step_size_down, periodically.
 
     scale is 1 in mode "triangular", 0.5^(cycle - 1) in "triangular2", exp_gamma^t in "exp_range", or
     scale_fn of the cycle (counted from 1) or of t, as scale_mode "cycle" or "iterations" says.
@@ -548,8 +548,8 @@ class CyclicLR(LRScheduler):
 
     def get_lr(self) -> float:
         cycle = 1 + self.last_epoch // self.cycle_size
-        share = 1.0 + self.last_epoch / self.cycle_size - cycle
-        rises = share <= self.step_up_pct
-        height = share / self.step_up_pct if rises else (1 - share) / (1 - self.step_up_pct)
+        fraction = 1.0 + self.last_epoch / self.cycle_size - cycle
+        rises = fraction <= self.step_up_pct
+        height = fraction / self.step_up_pct if rises else (1 - fraction) / (1 - self.step_up_pct)
         x = cycle if self.scale_mode == "cycle" else self.last_epoch
         return self.base_lr + self.amplitude * height * number(f"CyclicLR scale_fn({x})", self.scale_fn(x))

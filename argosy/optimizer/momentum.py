@@ -16,7 +16,7 @@ from argosy.optimizer.optimizer import Decay, Names, Rate, Slot
 class Momentum(MultiPrecision):
     """v = momentum · v + g, p -= lr · v; with use_nesterov p -= lr · (g + momentum · v).
 
-    `multi_precision`: a 16-bit parameter is updated in float32, and is what that rounds to.
+    `multi_precision` updates a 16-bit parameter in float32 (master weights).
     """
 
     folds_l2 = True

@@ -1,10 +1,10 @@
 """Master weights: 16-bit parameters that are updated in float32.
 
-    fc_0.w_0                  bfloat16   what the layers compute with: the master, rounded after each update
-    fc_0.w_0_fp32_master_0    float32    what is updated; begins as the parameter
+    fc_0.w_0                  bfloat16   read by the layers: the master, rounded after each update
+    fc_0.w_0_fp32_master_0    float32    updated; initialized from the parameter
     fc_0.w_0_velocity_0       float32
 
-A step that is smaller than a 16-bit number can show is lost without it.
+Without it, an update smaller than the resolution of the 16-bit number is lost.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -36,13 +36,13 @@ class MultiPrecision(Optimizer):
 
 
 def _copy_of(name: str) -> Callable[[Any, torch.dtype], Tensor]:
-    """An initializer: the first value of another variable."""
+    """An initializer that copies the initial value of another variable."""
 
     def initial(shape: Any, dtype: torch.dtype) -> Tensor:
         startup = default_startup_program()
         if name not in startup.vars:
             raise ConfigError(
-                f"multi_precision: {startup.name} has no first value of {name!r} to copy; minimize with the startup "
+                f"multi_precision: {startup.name} has no initial value of {name!r} to copy; minimize with the startup "
                 "program that the layers were built with"
             )
         return startup.vars[name].value.to(dtype)

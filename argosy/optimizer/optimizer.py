@@ -1,9 +1,9 @@
-"""Optimizer: what follows the backward part of a program.
+"""Optimizer: adds the updates after the backward part of a program.
 
     w@GRAD ──▶ clip ──▶ + weight decay ──▶ update(w, grad, w_velocity_0, learning_rate_0)      role optimize
 
-The update is one node for each parameter, which changes it and its state in place. The rate is a variable
-of the scope, so that a new rate recompiles nothing.
+The update is one node for each parameter, which mutates it and its state in place. The rate is a variable
+of the scope, so that a new rate needs no recompilation.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,8 +17,9 @@ from torch import Tensor, fx
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
-from argosy.engine.ir.backward import append_backward
-from argosy.engine.ir.program import Minimized, Program, program_guard
+from argosy.engine.ir.backward import append_backward, note_seeds
+from argosy.engine.ir.gc_pause import paused_gc
+from argosy.engine.ir.program import OptimizerCall, Program, program_guard
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.runtime.scope import global_scope
 from argosy.framework.checks import number
@@ -37,7 +38,7 @@ F = TypeVar("F", bound=Callable[..., bool])
 
 @dataclass(frozen=True)
 class Slot:
-    """A variable that the optimizer keeps for each parameter: w gets w_velocity_0."""
+    """A state variable of the optimizer for each parameter: w gets w_velocity_0."""
 
     name: str
     value: float = 0.0
@@ -46,10 +47,10 @@ class Slot:
 
 
 class Optimizer:
-    """The base: rate, state, clipping and weight decay. A subclass has its formula in `_update`.
+    """The base class: rate, state, clipping and weight decay. A subclass defines its formula in `_update`.
 
     `parameters`: which to train, as Parameters or names (default: all that are trainable).
-    `weight_decay`: a number is L2Decay; a parameter's own regularizer goes first. It is added after clipping.
+    `weight_decay`: a number is L2Decay; a parameter's own regularizer takes precedence. It is added after clipping.
     """
 
     folds_l2 = False
@@ -67,7 +68,9 @@ class Optimizer:
         if not isinstance(learning_rate, LRScheduler):
             learning_rate = number(f"{what} learning_rate", learning_rate, least=0)
         if grad_clip is not None and not isinstance(grad_clip, ClipGradBase):
-            raise ConfigError(f"{what}: grad_clip is {grad_clip!r}; use nn.ClipGradByGlobalNorm or its kin")
+            raise ConfigError(
+                f"{what}: grad_clip is {grad_clip!r}; use nn.ClipGradByGlobalNorm or another nn.ClipGradBase"
+            )
         self.learning_rate: Rate = learning_rate
         self.parameters = _listed(f"{what} parameters", parameters)
         self.regularization = to_regularizer(weight_decay, f"{what} weight_decay")
@@ -118,10 +121,11 @@ class Optimizer:
             loss, wanted if wanted is not None else self.parameters, no_grad_set, callbacks
         )
 
+    @paused_gc()
     def apply_optimize(
         self, loss: Variable, startup_program: Program | None, params_grads: ParamsGrads
     ) -> list[fx.Node]:
-        """`apply_gradients`, with the first values of what it makes in `startup_program`."""
+        """`apply_gradients`, with the initial values of new variables in `startup_program`."""
         with program_guard(loss.program, startup_program):
             return self.apply_gradients(params_grads)
 
@@ -130,6 +134,8 @@ class Optimizer:
         pairs = [(p, g) for p, g in params_grads if g is not None and p.trainable]
         _check_pairs(pairs)
         program = pairs[0][0].program
+        for _, gradient in pairs:
+            note_seeds(gradient)
         with program_guard(program):
             rate = self._rate(program).value
             states = [[state.value for state in self._states_of(p)] for p, _ in pairs]
@@ -142,14 +148,16 @@ class Optimizer:
                 self._update(parameter, decayed, state, rate, l2)
                 updates.append(next(reversed(program.graph.nodes)))
         trained, gradients = tuple(p.name for p, _ in pairs), tuple(g.name for _, g in pairs)
-        done = Minimized(self, trained, gradients, tuple(clipped), self._rates[program])
-        program.minimized.append(done)
+        call = OptimizerCall(self, trained, gradients, tuple(clipped), self._rates[program])
+        program.optimizer_calls.append(call)
         return updates
 
     def _decayed(self, parameter: Parameter, grad: Tensor) -> tuple[Tensor, float]:
-        """The gradient with weight decay, and the coefficient of L2 decay that is left to the update."""
-        own = to_regularizer(parameter.regularizer, f"regularizer of parameter {parameter.name!r}")
-        decay = self.regularization if own is None else own
+        """The gradient with weight decay, and the coefficient of the L2 decay that the update must add."""
+        parameter_decay = to_regularizer(
+            parameter.regularizer, f"regularizer of parameter {parameter.name!r}"
+        )
+        decay = self.regularization if parameter_decay is None else parameter_decay
         if decay is None or decay.coeff == 0:
             return grad, 0.0
         if self.folds_l2 and isinstance(decay, L2Decay):
@@ -166,14 +174,14 @@ class Optimizer:
         for name, other in program.lr_schedulers:
             if other is scheduler:
                 return name  # two optimizers with one schedule: it must not step twice in a run
-        name = _free(program, "learning_rate")
+        name = _unused_name(program, "learning_rate")
         create_state(name, [1], "float32", Constant(self.get_lr()))
         if scheduler is not None:
             program.lr_schedulers.append((name, scheduler))
         return name
 
     def _states_of(self, parameter: Parameter) -> list[Variable]:
-        """The variables of the parameter's slots, made if they are not there yet."""
+        """The variables of the parameter's slots, created on first use."""
         return [self._state(parameter, slot, parameter.dtype) for slot in self.slots()]
 
     def _state(
@@ -183,7 +191,7 @@ class Optimizer:
         known = self._states.setdefault(program, {})
         key = parameter.name, slot.name
         if key not in known:
-            known[key] = _free(program, "_".join(filter(None, (parameter.name, self.name, slot.name))))
+            known[key] = _unused_name(program, "_".join(filter(None, (parameter.name, self.name, slot.name))))
             shape, dtype = ([1], torch.float32) if slot.is_count else (parameter.shape, dtype)
             create_state(known[key], shape, dtype, initializer or Constant(slot.value))
         return program.var(known[key])
@@ -194,13 +202,13 @@ class Optimizer:
         """The current rate: the scheduler's, or the one in the global scope, or the one given."""
         if isinstance(self.learning_rate, LRScheduler):
             return self.learning_rate()
-        found = [global_scope().values_of().get(name) for name in self._rates.values()]
-        values = [value.item() for value in found if value is not None]
+        rates = [global_scope().values_of().get(name) for name in self._rates.values()]
+        values = [value.item() for value in rates if value is not None]
         given = torch.tensor(self.learning_rate, dtype=torch.float32).item()  # rounded, like the variable
         return self.learning_rate if not values or values[0] == given else values[0]
 
     def set_lr(self, value: float) -> None:
-        """Use another rate from the next run on; it is written into the global scope."""
+        """Set the learning rate in the global scope, from the next run on."""
         new = number(f"{type(self).__name__} learning rate", value, least=0)
         if isinstance(self.learning_rate, LRScheduler):
             raise ConfigError(
@@ -226,7 +234,7 @@ class Optimizer:
         return state
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Write what `state_dict` gave back into the global scope; nothing may be missing."""
+        """Restore the state of `state_dict` into the global scope; a missing entry raises."""
         wanted = [
             *self._state_names(),
             *(["LR_Scheduler"] if isinstance(self.learning_rate, LRScheduler) else []),
@@ -242,14 +250,14 @@ class Optimizer:
             self.learning_rate.set_state_dict(state_dict["LR_Scheduler"])
 
     def step(self) -> NoReturn:
-        """Raises: the update is part of the program."""
+        """Raises a ConfigError: the update is part of the program."""
         raise ConfigError(
             "optimizer.step() is eager style; a static program updates in Executor.run: "
             "call minimize(loss) once while the program is built"
         )
 
     def clear_grad(self) -> NoReturn:
-        """Raises: a static program has no gradients between its runs."""
+        """Raises a ConfigError: a static program has no gradients between its runs."""
         raise ConfigError(
             "optimizer.clear_grad() is eager style; a static program computes new gradients in every "
             "Executor.run: leave the call out"
@@ -263,16 +271,14 @@ class Optimizer:
 
 def _check_pairs(pairs: ParamsGrads) -> None:
     if not pairs:
-        raise ConfigError(
-            "there is no gradient to apply: no trainable parameter has one; check stop_gradient"
-        )
+        raise ConfigError("no gradient to apply: no trainable parameter has one; check stop_gradient")
     program, seen = pairs[0][0].program, set()
     for parameter, grad in pairs:
-        program.own(parameter)
-        program.own(grad)
+        program.check_owner(parameter)
+        program.check_owner(grad)
         if parameter.name in seen:
             raise ConfigError(
-                f"parameter {parameter.name!r} comes twice and would be updated twice; list it once"
+                f"parameter {parameter.name!r} is listed twice and would be updated twice; list it once"
             )
         seen.add(parameter.name)
 
@@ -284,22 +290,22 @@ def _listed(what: str, parameters: Any) -> list[Variable | str] | None:
     if isinstance(parameters, str | Variable | dict) or not isinstance(parameters, Iterable):
         raise ConfigError(f"{what} is {parameters!r}; use a list of parameters or their names")
     listed = list(parameters)
-    for one in listed:
-        if not isinstance(one, Variable | str):
+    for item in listed:
+        if not isinstance(item, Variable | str):
             raise ConfigError(
-                f"{what} holds {one!r}; use parameters or their names (groups are not supported)"
+                f"{what} holds {item!r}; use parameters or their names (groups are not supported)"
             )
     return listed
 
 
 def optional_function(what: str, given: F | None) -> F | None:
-    """`given`, if it is None or can be called."""
+    """Return `given` if it is None or callable; raise otherwise."""
     if given is not None and not callable(given):
         raise ConfigError(f"{what} is {given!r}; use a function or None")
     return given
 
 
-def _free(program: Program, key: str) -> str:
+def _unused_name(program: Program, key: str) -> str:
     while (name := names.generate(key)) in program.vars:
         pass
     return name

@@ -1,4 +1,4 @@
-"""Run scripts that say `import paddle`: `python -m argosy.paddle script.py`, or `argosy.paddle.install()`."""
+"""Run scripts with `import paddle` on Argosy: `python -m argosy.paddle script.py`, or `argosy.paddle.install()`."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.paddle.hook import install

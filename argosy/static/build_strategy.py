@@ -1,4 +1,4 @@
-"""BuildStrategy: which rewrites a program goes through before it runs."""
+"""BuildStrategy: which passes rewrite a program before it runs."""
 
 # SPDX-License-Identifier: Apache-2.0
 import enum
@@ -7,16 +7,16 @@ from argosy.framework.settings import Field, Settings, table
 
 
 class BuildStrategy(Settings):
-    """Paddle's `static.BuildStrategy`: assigning checks; what is not there yet raises when it is turned on."""
+    """Paddle's `static.BuildStrategy`: assignment validates, and turning on an unsupported switch raises."""
 
     class ReduceStrategy(enum.IntEnum):
-        """Who sums the gradients and updates the parameters."""
+        """Which ranks reduce the gradients and update the parameters."""
 
         AllReduce = 0
         Reduce = 1
 
     class GradientScaleStrategy(enum.IntEnum):
-        """What the gradient of the loss starts with."""
+        """The initial gradient of the loss."""
 
         CoeffNumDevice = 0
         One = 1
@@ -32,16 +32,14 @@ class BuildStrategy(Settings):
             "always",
             "a step runs its nodes in the order of the program",
         ),
-        Field(
-            "fuse_elewise_add_act_ops", "bool", False, "works", "an addition and its activation in one node"
-        ),
-        Field("fuse_bn_act_ops", "bool", False, "works", "batch_norm and its activation in one node"),
+        Field("fuse_elewise_add_act_ops", "bool", False, "works", "fuse an addition and its activation"),
+        Field("fuse_bn_act_ops", "bool", False, "works", "fuse batch_norm and its activation"),
         Field(
             "fuse_relu_depthwise_conv",
             "bool",
             False,
             "works",
-            "relu and the depthwise convolution after it in one node",
+            "fuse relu and the depthwise convolution after it",
         ),
         Field(
             "fuse_broadcast_ops",
@@ -50,25 +48,29 @@ class BuildStrategy(Settings):
             "works",
             "one broadcast for all parameters under ReduceStrategy.Reduce; without effect under AllReduce",
         ),
-        Field("fuse_all_optimizer_ops", "bool", False, "works", "one update for all parameters"),
-        Field("enable_inplace", "bool", True, "works", "the pass in_place; False switches it off"),
+        Field(
+            "fuse_all_optimizer_ops", "bool", False, "works", "fuse the updates of all parameters into one op"
+        ),
+        Field("enable_inplace", "bool", True, "works", "the pass in_place; False turns it off"),
         Field(
             "enable_backward_optimizer_op_deps",
             "bool",
             True,
             "always",
-            "updates stand behind the whole backward part in the program",
+            "updates follow the whole backward part of the program",
         ),
-        Field("cache_runtime_context", "bool", False, "always", "a compiled step is always kept"),
+        Field("cache_runtime_context", "bool", False, "always", "a compiled step is always cached"),
         Field(
             "fuse_bn_add_act_ops",
             "bool",
             True,
             "works",
-            "batch_norm, addition and relu in one node; only if True is assigned",
+            "fuse batch_norm, addition and relu; only if True is assigned",
         ),
-        Field("enable_auto_fusion", "bool", False, "not yet", "chains of elementwise ops in one kernel"),
-        Field("enable_addto", "bool", False, "always", "a part of in_place, which enable_inplace switches"),
+        Field(
+            "enable_auto_fusion", "bool", False, "not yet", "fuse chains of elementwise ops into one kernel"
+        ),
+        Field("enable_addto", "bool", False, "always", "a part of the pass in_place; see enable_inplace"),
         # Paddle loses these when a BuildStrategy is assigned to a DistributedStrategy.
         Field(
             "reduce_strategy",
@@ -90,7 +92,7 @@ class BuildStrategy(Settings):
             "str",
             "",
             "works",
-            "the program is drawn into files that begin so: _original_graph, _fused_graph, _multi_devices_graph",
+            "prefix of DOT files of the program: _original_graph, _fused_graph, _multi_devices_graph",
         ),
         Field("remove_unnecessary_lock", "bool", True, "always", "the runtime has no locks"),
         Field(
@@ -98,19 +100,27 @@ class BuildStrategy(Settings):
             "int",
             1,
             "always",
-            "fleetrun tells; another number than the ranks raises",
+            "set by fleetrun; a number other than the world size raises",
             least=1,
         ),
-        Field("trainer_id", "int", 0, "always", "fleetrun tells", least=0),
-        Field("trainers_endpoints", "list of str", (), "always", "fleetrun tells"),
-        Field("nccl_comm_num", "int", 1, "works", "communicators that gradients take turns on", least=1),
-        Field("use_hierarchical_allreduce", "bool", False, "works", "sum inside a host, then between hosts"),
+        Field("trainer_id", "int", 0, "always", "set by fleetrun", least=0),
+        Field("trainers_endpoints", "list of str", (), "always", "set by fleetrun"),
+        Field(
+            "nccl_comm_num", "int", 1, "works", "communicators that all-reduces alternate between", least=1
+        ),
+        Field(
+            "use_hierarchical_allreduce",
+            "bool",
+            False,
+            "works",
+            "all-reduce within each host, then between hosts",
+        ),
         Field(
             "hierarchical_allreduce_inter_nranks",
             "int",
             0,
             "works",
-            "ranks that sum first; read with use_hierarchical_allreduce",
+            "ranks in the inner all-reduce; used with use_hierarchical_allreduce",
             least=0,
         ),
         Field("sync_batch_norm", "bool", False, "works", "batch_norm's statistics over all ranks"),
@@ -119,21 +129,25 @@ class BuildStrategy(Settings):
             "bool or None",
             None,
             "works",
-            "True: what backward can compute again is not kept; False: all is kept; None: what costs little",
+            "rematerialize activations in backward: True all that can be, False none, None the cheap ones",
         ),
         Field(
-            "is_distribution", "bool", False, "not yet", "a program with send and recv of parameter servers"
+            "is_distribution",
+            "bool",
+            False,
+            "not yet",
+            "a program with send and recv ops for parameter servers",
         ),
-        Field("async_mode", "bool", False, "not yet", "parameter servers without waiting"),
-        Field("fuse_all_reduce_ops", "bool", True, "works", "several gradients in one all-reduce"),
-        Field("mkldnn_enabled_op_types", "list of str", (), "not yet", "torch chooses oneDNN by itself"),
-        # Ours.
+        Field("async_mode", "bool", False, "not yet", "asynchronous training with parameter servers"),
+        Field("fuse_all_reduce_ops", "bool", True, "works", "several gradients in one all-reduce bucket"),
+        Field("mkldnn_enabled_op_types", "list of str", (), "not yet", "torch chooses oneDNN itself"),
+        # Not in Paddle.
         Field(
             "compiler",
             "str",
             "",
             "works",
-            "inductor: torch's compiler makes kernels of the computation between exchanges",
+            "inductor: compile the computation between collectives with torch.compile's backend",
             among=("", "inductor"),
         ),
     )

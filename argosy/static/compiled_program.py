@@ -1,4 +1,4 @@
-"""CompiledProgram: a program and the strategies it is run with."""
+"""CompiledProgram: a program and its build and execution strategies."""
 
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Self, TypeVar
 
 from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError, FetchError
-from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.program import Build, Program
+from argosy.engine.ir.suggest import nearest
 from argosy.engine.log import logger
 from argosy.framework.place import Place
 from argosy.static.build_strategy import BuildStrategy
@@ -18,7 +18,7 @@ _Strategy = TypeVar("_Strategy", BuildStrategy, ExecutionStrategy)
 
 
 class CompiledProgram:
-    """What Executor.run takes in place of a program, with the strategies to compile it by."""
+    """A program with build and execution strategies, which Executor.run accepts in place of a program."""
 
     def __init__(self, program_or_graph: Program, build_strategy: BuildStrategy | None = None) -> None:
         if not isinstance(program_or_graph, Program):
@@ -30,9 +30,9 @@ class CompiledProgram:
         self.exec_strategy = ExecutionStrategy()
         self.is_data_parallel = False
         self.build: Build | None = None
-        """How it is compiled; None: as the program says."""
+        """The compile options; None: those of the program."""
         if build_strategy is not None:
-            self._take(self.build_strategy)
+            self._compile_with(self.build_strategy)
 
     def with_data_parallel(
         self,
@@ -42,10 +42,10 @@ class CompiledProgram:
         share_vars_from: "CompiledProgram | None" = None,
         places: "Place | list[Place] | tuple[Place, ...] | None" = None,
     ) -> Self:
-        """Run data-parallel: one process has one place, fleetrun starts the others; variables are the scope's."""
+        """Run data-parallel. One process has one place, fleetrun starts the others; the scope holds the variables."""
         if self.is_data_parallel:
             raise ConfigError(
-                "with_data_parallel was called before on this CompiledProgram; make another CompiledProgram"
+                "with_data_parallel was already called on this CompiledProgram; create another CompiledProgram"
             )
         _check_loss(self.program, loss_name)
         _check_places(places)
@@ -59,11 +59,11 @@ class CompiledProgram:
         execution = _settings("exec_strategy", exec_strategy, ExecutionStrategy)
         self.build_strategy, self.exec_strategy, self.is_data_parallel = build, execution, True
         if build_strategy is not None:
-            self._take(build)
+            self._compile_with(build)
         return self
 
-    def _take(self, strategy: BuildStrategy) -> None:
-        """Compile by this strategy, which may not change any more."""
+    def _compile_with(self, strategy: BuildStrategy) -> None:
+        """Compile with this strategy, and freeze it."""
         draw(self.program, strategy, "_original_graph")
         self.build = build_of(self.program, strategy)
         draw(self.program.fused(self.build), strategy, "_fused_graph")
@@ -100,20 +100,20 @@ def _check_places(places: object) -> None:
 
 
 def configure(program: Program, strategy: BuildStrategy) -> None:
-    """Let the program be compiled as the build strategy says."""
+    """Set the program's compile options from the build strategy."""
     program.build = build_of(program, strategy)
     program.touch()
     draw(program, strategy, "_fused_graph")
 
 
 def build_of(program: Program, strategy: BuildStrategy) -> Build:
-    """How the program is to be compiled by this strategy."""
+    """The compile options of the program for this strategy."""
     for parameter in program.all_parameters():
         if parameter.is_sparse:
             program.recorder.placeholder_of[parameter.value].meta["is_table"] = True
     if strategy.compiler and strategy.memory_optimize:
         logger.warning(
-            "memory_optimize=True is not used with compiler='inductor', which plans memory by itself"
+            "memory_optimize=True has no effect with compiler='inductor', which plans memory itself"
         )
     return Build(
         without_passes=frozenset() if strategy.enable_inplace else frozenset({"in_place"}),
@@ -124,6 +124,6 @@ def build_of(program: Program, strategy: BuildStrategy) -> Build:
 
 
 def draw(program: Program, build: BuildStrategy, suffix: str) -> None:
-    """Write the graph where `debug_graphviz_path` asks for it; of all ranks only rank 0 does."""
+    """Write the graph as a DOT file to `debug_graphviz_path` + `suffix`, on rank 0 only."""
     if build.debug_graphviz_path and world().rank == 0:
         Path(build.debug_graphviz_path + suffix).write_text(program.to_dot())

@@ -1,11 +1,11 @@
-"""ExecutionStrategy: how Paddle's executor schedules a step. Ours is one list of nodes; little is left to set."""
+"""ExecutionStrategy: how Paddle's executor schedules a step. Most fields have no effect in Argosy."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.framework.settings import Field, Settings, table
 
 
 class ExecutionStrategy(Settings):
-    """Paddle's `static.ExecutionStrategy`: assigning checks; what has no meaning here is accepted."""
+    """Paddle's `static.ExecutionStrategy`: assignment validates; fields without effect are accepted."""
 
     title = message = "ExecutionStrategy"
     fields = table(
@@ -14,7 +14,7 @@ class ExecutionStrategy(Settings):
             "int",
             0,
             "always",
-            "nodes run one after the other; the threads inside a kernel are OMP_NUM_THREADS",
+            "nodes run sequentially; OMP_NUM_THREADS sets the threads of a kernel",
             least=0,
         ),
         Field(
@@ -31,7 +31,7 @@ class ExecutionStrategy(Settings):
             "bool",
             False,
             "not yet",
-            "workers of a parameter server wait for each other",
+            "a barrier between the workers of a parameter server",
         ),
         Field("allow_op_delay", "bool", False, "always", "without effect in Paddle too"),
         Field("use_experimental_executor", "bool", True, "always", "there is one executor"),

@@ -1,4 +1,4 @@
-"""Feeds, and prefixes of names."""
+"""Feed variables, device_guard and name_scope."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from argosy.engine.log import logger
 
 
 def data(name: str, shape: Sequence[int | None], dtype: Any = None, lod_level: int = 0) -> Variable:
-    """A variable that is fed; None or -1 in the shape is a size that may differ from run to run."""
+    """A variable to feed; None or -1 in the shape is a size that may differ between runs."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"data: name is {name!r}; give a non-empty string")
     if isinstance(shape, int) or shape is None:
@@ -24,7 +24,7 @@ def data(name: str, shape: Sequence[int | None], dtype: Any = None, lod_level: i
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The shape, dtype and name of a feed, without the feed."""
+    """The shape, dtype and name of a feed."""
 
     shape: Sequence[int | None]
     dtype: Any = "float32"
@@ -33,15 +33,15 @@ class InputSpec:
 
 @contextmanager
 def device_guard(device: str | None = None) -> Iterator[None]:
-    """Paddle's hint where the operators built inside shall run. Here the executor's place decides for all."""
+    """Paddle's device hint for the ops built inside. No effect: all ops run on the executor's place."""
     if device is not None and device.split(":")[0] not in ("cpu", "gpu", "all"):
         raise ConfigError(f"device_guard({device!r}): use 'cpu', 'gpu', 'gpu:1' or None")
-    logger.info("device_guard(%r): a program runs whole on the executor's place", device)
+    logger.info("device_guard(%r) has no effect: a program runs on the executor's place", device)
     yield
 
 
 @contextmanager
 def name_scope(prefix: str | None = None) -> Iterator[None]:
-    """Names made inside start with the prefix."""
+    """Prefix the names generated inside."""
     with names.guard(f"{prefix}/" if prefix else None):
         yield

@@ -1,4 +1,4 @@
-"""What one rank alone must not save: in Reduce mode the ranks have divided the updates among them."""
+"""Reject saves by a single rank that would be incomplete: in Reduce mode each rank updates only some parameters."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterable
@@ -9,30 +9,30 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.reduce_to_owner import is_divided, owners
 
-_TO_DO = "call fleet.save_persistables(executor, dirname) or use fleet.Checkpoint, on all ranks"
+_REMEDY = "call fleet.save_persistables(executor, dirname) or use fleet.Checkpoint, on all ranks"
 
 
-def refuse_divided(what: str, program: Program) -> None:
-    """Raise if the program has only some of the updates: loaded on every rank, it would train only those."""
+def reject_divided(what: str, program: Program) -> None:
+    """Raise if the program has only some of the updates: loaded elsewhere, it would train only those parameters."""
     if program.remote is not None:
         raise ConfigError(
-            f"{what}: {program.name} is a trainer's program; its tables and the optimizer's state lie on the parameter "
+            f"{what}: {program.name} is a trainer's program; its tables and optimizer state are on the parameter "
             "servers: use fleet.save_persistables or fleet.save_inference_model (fluid.io.save_persistables for a "
             "transpiled program)"
         )
     if is_divided(program):
         raise ConfigError(
             f"{what}: {program.name} was built with ReduceStrategy.Reduce, so rank {world().rank} has the updates and "
-            f"the optimizer state of some parameters only; {_TO_DO}; program.clone(for_test=True) can be saved here"
+            f"the optimizer state of some parameters only; {_REMEDY}; program.clone(for_test=True) can be saved here"
         )
 
 
-def refuse_stale(what: str, program: Program, names: Iterable[str]) -> None:
-    """Raise if one of these is optimizer state that another rank updates: the scope has an old value of it."""
-    own, owner_of = world().rank, owners(program)
+def reject_stale(what: str, program: Program, names: Iterable[str]) -> None:
+    """Raise if one of these is optimizer state that another rank updates: the value in the scope is stale."""
+    rank, owner_of = world().rank, owners(program)
     for name in names:
-        if owner_of.get(name, own) != own and not isinstance(program.vars[name], Parameter):
+        if owner_of.get(name, rank) != rank and not isinstance(program.vars[name], Parameter):
             raise ConfigError(
-                f"{what}: {name!r} is optimizer state that rank {owner_of[name]} updates (ReduceStrategy.Reduce), and "
-                f"rank {own} has an old value of it; {_TO_DO}; parameters can be saved here"
+                f"{what}: {name!r} is optimizer state that rank {owner_of[name]} updates (ReduceStrategy.Reduce), so "
+                f"rank {rank} has a stale value; {_REMEDY}; parameters can be saved here"
             )

@@ -1,4 +1,4 @@
-"""Torch modules inside a program: getting the trained values back."""
+"""Torch modules inside a program: copy the trained values back to the module."""
 
 # SPDX-License-Identifier: Apache-2.0
 import torch

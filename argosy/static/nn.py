@@ -1,4 +1,4 @@
-"""static.nn: layers with parameters, as functions with 2.0's arguments; the work is that of fluid.layers."""
+"""static.nn: layers with parameters, as functions with 2.0's arguments; implemented by fluid.layers."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
@@ -53,18 +53,18 @@ def sparse_embedding(
     param_attr: Any = None,
     dtype: Any = "float32",
 ) -> Any:
-    """Rows of a table that lies on the parameter servers: `size` is [rows, numbers in a row].
+    """Look up rows of a table on the parameter servers: `size` is [rows, columns].
 
-    There a row is made when it is first looked up, so that any int64 is an id. Without servers it is an embedding like
-    any other, and ids are 0 to rows - 1.
+    A server creates a row when it is first looked up, so that any int64 is a valid id. Without servers it is an
+    ordinary embedding, with ids 0 to rows - 1.
     """
     if is_test:
         logger.warning(
-            "sparse_embedding: is_test=True changes nothing; clone(for_test=True) makes a program for testing"
+            "sparse_embedding: is_test=True has no effect; clone(for_test=True) creates a program for testing"
         )
     if entry is not None:
         raise ConfigError(
-            f"sparse_embedding: entry={entry!r} (rows that are kept only if they come often) is not supported; leave "
+            f"sparse_embedding: entry={entry!r} (admission of frequent rows only) is not supported; leave "
             "it out"
         )
     return embedding(

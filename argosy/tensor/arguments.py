@@ -1,4 +1,4 @@
-"""What the arguments that many functions share mean: sizes, axes, dtypes."""
+"""Conversion of common arguments: sizes, axes, dtypes."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def sizes(what: str, shape: Any) -> list[Size]:
 
 
 def number(what: str, value: Any) -> Size:
-    """A whole number, or a symbol such as `x.size(0)`."""
+    """An integer, or a symbol such as `x.size(0)`."""
     if isinstance(value, Variable) and value.sizes is not None and len(value.sizes) == 1:
         return value.sizes[0]  # type: ignore[no-any-return]  # a number or a symbol
     if isinstance(value, Variable):
@@ -44,29 +44,29 @@ def number(what: str, value: Any) -> Size:
 
 
 def axes(what: str, axis: Any, ndim: int) -> list[int]:
-    """The axes that are meant, counted from 0: None means all of them."""
+    """The axes as non-negative numbers; None means all axes."""
     if axis is None:
         return list(range(ndim))
     return [one_axis(what, a, ndim) for a in sizes(what, axis)]
 
 
 def one_axis(what: str, axis: Any, ndim: int) -> int:
-    """The axis counted from 0; a ConfigError if there is none of that number."""
-    found = number(what, axis)
-    if not isinstance(found, int) or not -ndim <= found < ndim:
+    """The axis as a non-negative number; raises a ConfigError if it is out of range."""
+    position = number(what, axis)
+    if not isinstance(position, int) or not -ndim <= position < ndim:
         raise ConfigError(
-            f"{what}: axis {found} of a variable with {ndim} dimensions; use {-ndim} to {ndim - 1}"
+            f"{what}: axis {position} of a variable with {ndim} dimensions; use {-ndim} to {ndim - 1}"
         )
-    return found % ndim
+    return position % ndim
 
 
 def chosen_dtype(dtype: Any, default: torch.dtype | None = None) -> torch.dtype:
-    """The dtype that is meant; None means the default, float32 unless torch was told otherwise."""
+    """The dtype; None means torch's default dtype, float32 unless it was changed."""
     return (default or torch.get_default_dtype()) if dtype is None else to_dtype(dtype)
 
 
 def no_scalar(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The function with a result of shape [1] where torch's has shape []: Paddle 2.0 has no 0-d tensors."""
+    """Wrap a function to return shape [1] where torch's has shape []: Paddle 2.0 has no 0-d tensors."""
 
     def run(*args: Any, **kwargs: Any) -> torch.Tensor:
         out = function(*args, **kwargs)

@@ -77,9 +77,9 @@ def to_tensor(data: Any, dtype: Any = None, place: Any = None, stop_gradient: bo
     """
     if first_variable(data) is not None:
         raise ConfigError("to_tensor was given a Variable; put Variables together with stack or concat")
-    made = apply("assign", torch.clone, _constant(data, dtype))
-    made.stop_gradient = stop_gradient
-    return made
+    constant = apply("assign", torch.clone, _constant(data, dtype))
+    constant.stop_gradient = stop_gradient
+    return constant
 
 
 def assign(x: Any, output: Variable | None = None) -> Any:
@@ -89,7 +89,7 @@ def assign(x: Any, output: Variable | None = None) -> Any:
         return apply("assign", torch.clone, source)
     if output.is_data:
         raise ConfigError(
-            f"assign would change the fed array of {output.name!r} itself; give no output, or another"
+            f"assign would overwrite the fed array of {output.name!r} ; give no output, or another"
         )
 
     def written(x: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
@@ -101,9 +101,9 @@ def assign(x: Any, output: Variable | None = None) -> Any:
 
 def _constant(data: Any, dtype: Any) -> torch.Tensor:
     array = data if isinstance(data, torch.Tensor | np.ndarray) else _array(data)
-    made = torch.as_tensor(array).detach().clone()
-    made = made if dtype is None else made.to(chosen_dtype(dtype))
-    return made.reshape(1) if made.ndim == 0 else made
+    tensor = torch.as_tensor(array).detach().clone()
+    tensor = tensor if dtype is None else tensor.to(chosen_dtype(dtype))
+    return tensor.reshape(1) if tensor.ndim == 0 else tensor
 
 
 def _array(data: Any) -> torch.Tensor:
@@ -122,11 +122,11 @@ def _no_variables(what: str, *values: Any) -> None:
             )
 
 
-# --- random numbers: drawn anew in every run; `program.random_seed` makes them repeatable -------------------
+# --- random numbers: new ones in every run; `program.random_seed` makes them repeatable ---------------------
 
 
 def rand(shape: Any, dtype: Any = None, name: str | None = None) -> Any:
-    """Random numbers evenly from [0, 1)."""
+    """Uniform random numbers from [0, 1)."""
     return apply("rand", torch.rand, sizes("rand: shape", shape), dtype=chosen_dtype(dtype), name=name)
 
 
@@ -143,11 +143,9 @@ def standard_normal(shape: Any, dtype: Any = None, name: str | None = None) -> A
 def uniform(
     shape: Any, dtype: Any = None, min: float = -1.0, max: float = 1.0, seed: int = 0, name: str | None = None
 ) -> Any:
-    """Random numbers evenly from [min, max); the seed is the program's."""
+    """Uniform random numbers from [min, max); the seed is the program's."""
     if seed:
-        raise ConfigError(
-            f"uniform(seed={seed}): a single layer has no seed of its own; set program.random_seed"
-        )
+        raise ConfigError(f"uniform(seed={seed}): a single layer cannot have a seed; set program.random_seed")
     wanted = chosen_dtype(dtype)
     return apply(
         "uniform",
@@ -171,10 +169,10 @@ def normal(mean: Any = 0.0, std: Any = 1.0, shape: Any = None, name: str | None 
 def randint(
     low: int = 0, high: int | None = None, shape: Any = (1,), dtype: Any = None, name: str | None = None
 ) -> Any:
-    """Random whole numbers from [low, high), or from [0, low) without `high`."""
+    """Random integers from [low, high), or from [0, low) without `high`."""
     first, last = (0, low) if high is None else (low, high)
     if first >= last:
-        raise ConfigError(f"randint({first}, {last}) leaves no number to draw; low must be below high")
+        raise ConfigError(f"randint({first}, {last}) is an empty range; low must be below high")
     wanted = chosen_dtype(dtype, torch.int64)
     return apply(
         "randint", torch.randint, first, last, sizes("randint: shape", shape), dtype=wanted, name=name

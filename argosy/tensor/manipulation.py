@@ -1,4 +1,4 @@
-"""Another arrangement of the same elements: shapes, parts, rows by index."""
+"""Reshaping, joining, splitting, slicing and indexing."""
 
 # SPDX-License-Identifier: Apache-2.0
 import builtins
@@ -21,13 +21,13 @@ def shape(input: Variable) -> Any:
     def measured(x: torch.Tensor) -> torch.Tensor:
         return torch.stack([torch.full((), size, dtype=torch.int32) for size in x.shape])
 
-    made = apply("shape", measured, input)
-    made.sizes = tuple(input.size())
-    return made
+    result = apply("shape", measured, input)
+    result.sizes = tuple(input.size())
+    return result
 
 
 def reshape(x: Variable, shape: Any, name: str | None = None) -> Any:
-    """x in another shape: 0 copies the size of that dimension, one -1 takes what is left.
+    """x in another shape: 0 copies the size of that dimension, one -1 is inferred.
 
     Sizes may be symbols, `y.size(0)`, but no Variables.
     """
@@ -44,7 +44,7 @@ def reshape(x: Variable, shape: Any, name: str | None = None) -> Any:
 
 
 def flatten(x: Variable, start_axis: int = 0, stop_axis: int = -1, name: str | None = None) -> Any:
-    """x with the dimensions from `start_axis` to `stop_axis` (included) put into one."""
+    """x with the dimensions from `start_axis` to `stop_axis` (included) flattened into one."""
     return apply("flatten", torch.flatten, x, start_axis, stop_axis, name=name)
 
 
@@ -64,12 +64,12 @@ def squeeze(x: Variable, axis: Axes = None, name: str | None = None) -> Any:
 
 
 def unsqueeze(x: Variable, axis: int | Sequence[int], name: str | None = None) -> Any:
-    """x with new dimensions of size 1, put in one after the other at the places `axis`."""
-    places = sizes("unsqueeze: axis", axis)
+    """x with new dimensions of size 1, inserted one after the other at `axis`."""
+    positions = sizes("unsqueeze: axis", axis)
 
     def wider(x: torch.Tensor) -> torch.Tensor:
-        for place in places:
-            x = x.unsqueeze(int(place))
+        for position in positions:
+            x = x.unsqueeze(int(position))
         return x
 
     return apply("unsqueeze", wider, x, name=name)
@@ -104,7 +104,7 @@ reverse = flip
 
 
 def roll(x: Variable, shifts: Any, axis: Axes = None, name: str | None = None) -> Any:
-    """x moved along the axes, what falls out at the end coming in at the front; without axes as one row."""
+    """x moved along the axes, wrapping around; without axes, x is flattened."""
     dims = () if axis is None else tuple(axes("roll", axis, x.ndim))
     return apply("roll", torch.roll, x, tuple(sizes("roll: shifts", shifts)), dims, name=name)
 
@@ -113,18 +113,18 @@ def roll(x: Variable, shifts: Any, axis: Axes = None, name: str | None = None) -
 
 
 def concat(x: Sequence[Variable], axis: int = 0, name: str | None = None) -> Any:
-    """Variables one after the other along an axis."""
+    """Concatenate variables along an axis."""
     dim = number("concat: axis", axis)
     return apply("concat", lambda *parts: torch.cat(parts, int(dim)), *x, name=name)
 
 
 def stack(x: Sequence[Variable], axis: int = 0, name: str | None = None) -> Any:
-    """Variables of one shape one after the other along a new axis."""
+    """Stack variables of one shape along a new axis."""
     return apply("stack", lambda *parts: torch.stack(parts, axis), *x, name=name)
 
 
 def split(x: Variable, num_or_sections: Any, axis: int = 0, name: str | None = None) -> list[Any]:
-    """x cut along an axis into equal parts, or into parts of these sizes; one may be -1: the rest."""
+    """Split x along an axis into equal parts, or into parts of the given sizes, one of which may be -1."""
     dim = one_axis("split", axis, x.ndim)
     if isinstance(num_or_sections, list | tuple):
         parts = _sections(x, sizes("split", num_or_sections), dim)
@@ -156,7 +156,7 @@ def _equal_sections(x: Variable, count: int, dim: int) -> list[Size]:
 
 
 def chunk(x: Variable, chunks: int, axis: int = 0, name: str | None = None) -> list[Any]:
-    """x cut along an axis into equal parts."""
+    """Split x along an axis into equal parts."""
     return split(x, int(chunks), axis, name)
 
 
@@ -173,11 +173,9 @@ def unbind(input: Variable, axis: int = 0) -> list[Any]:
 
 def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Any]:
     """The slices along an axis, without that axis; `num`, if given, must be their number."""
-    found = x.shape[one_axis("unstack", axis, x.ndim)]
-    if num is not None and found != num:
-        raise ConfigError(
-            f"unstack: axis {axis} of {x.name!r} has size {found}, not num={num}; leave num out"
-        )
+    size = x.shape[one_axis("unstack", axis, x.ndim)]
+    if num is not None and size != num:
+        raise ConfigError(f"unstack: axis {axis} of {x.name!r} has size {size}, not num={num}; leave num out")
     return unbind(x, axis)
 
 
@@ -220,7 +218,7 @@ def _backwards(kind: str, x: Variable, dim: int, part: builtins.slice) -> list[i
     if x.shape[dim] < 0:
         raise ConfigError(
             f"{kind}: dimension {dim} of {x.name!r} has a size that is known only when data is fed, and "
-            "cannot be cut backwards; flip the Variable and cut it forwards"
+            "cannot be sliced backwards; flip the Variable and slice it forwards"
         )
     return list(range(x.shape[dim]))[part]
 
@@ -257,7 +255,7 @@ def _places(index: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def gather_nd(x: Variable, index: Variable, name: str | None = None) -> Any:
-    """The elements, or slices, of x at the places that the last axis of `index` spells out."""
+    """The elements, or slices, of x at the indices in the last axis of `index`."""
     return apply("gather_nd", lambda x, index: x[_places(index)], x, index, name=name)
 
 
@@ -276,7 +274,7 @@ def scatter(
 
 
 def scatter_nd_add(x: Variable, index: Variable, updates: Variable, name: str | None = None) -> Any:
-    """x with `updates` added at the places that the last axis of `index` spells out."""
+    """x with `updates` added at the indices in the last axis of `index`."""
 
     def added(x: torch.Tensor, index: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
         return x.index_put(_places(index), updates, accumulate=True)
@@ -285,7 +283,7 @@ def scatter_nd_add(x: Variable, index: Variable, updates: Variable, name: str | 
 
 
 def scatter_nd(index: Variable, updates: Variable, shape: Any, name: str | None = None) -> Any:
-    """Zeros of this shape with `updates` added at the places that the last axis of `index` spells out."""
+    """Zeros of this shape with `updates` added at the indices in the last axis of `index`."""
     wanted = sizes("scatter_nd: shape", shape)
 
     def added(index: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Many elements to one: sums, means, extremes. One number has shape [1], as in Paddle 2.0."""
+"""Reductions: sums, means, extremes. A scalar has shape [1], as in Paddle 2.0."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
@@ -116,5 +116,5 @@ def any(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None 
 
 
 def numel(x: Variable, name: str | None = None) -> Any:
-    """How many elements x has when the program runs: int64 of shape [1]."""
+    """The number of elements of x at run time: int64 of shape [1]."""
     return apply("size", lambda x: torch.full((1,), x.numel(), dtype=torch.int64), x, name=name)

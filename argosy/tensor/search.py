@@ -1,4 +1,4 @@
-"""Where things are: extremes, order, conditions."""
+"""Indices of extremes, sorting, selection by condition."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
@@ -67,12 +67,12 @@ def topk(
 ) -> Any:
     """The k greatest (or smallest) elements along `axis`, None for the last, and their indices."""
     dim = one_axis("topk", -1 if axis is None else axis, x.ndim)
-    found = apply("top_k", torch.topk, x, number("topk: k", k), dim, largest, sorted, name=name)
-    return found[0], found[1]
+    top = apply("top_k", torch.topk, x, number("topk: k", k), dim, largest, sorted, name=name)
+    return top[0], top[1]
 
 
 def nonzero(x: Variable, as_tuple: bool = False) -> Any:
-    """The indices of what is not zero: [n, ndim], or one [n, 1] for each dimension; n depends on the data."""
+    """The indices of the non-zero elements: [n, ndim], or one [n, 1] for each dimension; n depends on the data."""
     if not as_tuple:
         return apply("where_index", torch.nonzero, x)
     return tuple(apply("where_index", lambda x: list(torch.split(torch.nonzero(x), 1, 1)), x))

@@ -1,9 +1,9 @@
-"""Timelines of training steps: record them, put those of all ranks together, read what they say.
+"""Timelines of training steps: record them, merge those of all ranks, summarize them.
 
 with argosy.timeline.record("timeline"):        in a script; or fleetrun --timeline DIR
     train()
 
-python -m argosy.timeline timeline              merges the ranks and prints where the time goes
+python -m argosy.timeline timeline              merges the ranks and prints a breakdown of the step time
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,4 +1,4 @@
-"""`python -m argosy.timeline DIR`: merge the timelines of all ranks and say where the time goes."""
+"""`python -m argosy.timeline DIR`: merge the timelines of all ranks and print a breakdown of the step time."""
 
 # SPDX-License-Identifier: Apache-2.0
 import argparse
@@ -16,9 +16,9 @@ from argosy.timeline.traces import read
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: done. 2: there is no whole timeline."""
+    """Exit codes: 0, or 2 if there is no complete timeline."""
     p = argparse.ArgumentParser(prog="python -m argosy.timeline", description=__doc__)
-    p.add_argument("directory", metavar="DIR", help="what was given to fleetrun --timeline")
+    p.add_argument("directory", metavar="DIR", help="the directory given to fleetrun --timeline")
     p.add_argument("--json", action="store_true", help="print the numbers as JSON")
     known = p.parse_args(argv)
     try:

@@ -1,4 +1,4 @@
-"""The files rank0.json, rank1.json, … of a directory, checked: one for every rank of one job."""
+"""Read and validate the files rank0.json, rank1.json, … of a directory, one for every rank of one job."""
 
 # SPDX-License-Identifier: Apache-2.0
 import json
@@ -15,13 +15,13 @@ FORMAT, VERSION = "argosy.timeline", 1  # as engine/runtime/timeline.py writes t
 ROLES = ("forward", "backward", "optimize", "communicate")
 Event = dict[str, Any]
 Key = tuple[str, int]
-"""Group and number of an exchange: the same on all of its ranks."""
-_AGAIN = "record anew: fleetrun --timeline DIR"
+"""Group and sequence number of a collective: the same on all of its ranks."""
+_REMEDY = "record again with fleetrun --timeline DIR"
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What one rank has recorded; times are microseconds of its own clock."""
+    """The recording of one rank; times are microseconds of its clock."""
 
     about: dict[str, Any]
     events: list[Event]
@@ -31,10 +31,10 @@ class Trace:
         return int(self.about["rank"])
 
     def of_kind(self, *kinds: str) -> Iterator[Event]:
-        """The events of these categories: step, exchange, wait, or a role."""
+        """The events of these categories: step, exchange (a collective), wait, or a role."""
         return (e for e in self.events if e["ph"] == "X" and e["cat"] in kinds)
 
-    def exchanges(self) -> dict[Key, Event]:
+    def collectives(self) -> dict[Key, Event]:
         return {(e["args"]["group"], e["args"]["number"]): e for e in self.of_kind("exchange")}
 
 
@@ -44,23 +44,23 @@ def read(directory: str | os.PathLike[str]) -> list[Trace]:
     if not folder.is_dir():
         raise ConfigError(f"there is no directory {folder}; give the DIR of fleetrun --timeline DIR")
     numbers = [re.fullmatch(r"rank(\d+)\.json", path.name) for path in folder.iterdir()]
-    ranks = sorted(int(found[1]) for found in numbers if found)
+    ranks = sorted(int(match[1]) for match in numbers if match)
     if not ranks:
         raise ConfigError(
-            f"{folder} has no rank0.json, rank1.json, …: no timeline was written there; {_AGAIN}"
+            f"{folder} has no rank0.json, rank1.json, …: no timeline was written there; {_REMEDY}"
         )
     traces = [_read_one(folder / f"rank{rank}.json", rank) for rank in ranks]
-    _check_together(folder, traces)
+    _check_same_job(folder, traces)
     return traces
 
 
-def _check_together(folder: Path, traces: list[Trace]) -> None:
+def _check_same_job(folder: Path, traces: list[Trace]) -> None:
     first = traces[0]
     for other in traces[1:]:
         if other.about["size"] != first.about["size"]:
             raise ConfigError(
-                f"{folder}: rank{first.rank}.json is of a job of {first.about['size']} ranks, rank{other.rank}.json "
-                f"of one of {other.about['size']}; delete the older files, or {_AGAIN}"
+                f"{folder}: rank{first.rank}.json is from a job of {first.about['size']} ranks, "
+                f"rank{other.rank}.json from one of {other.about['size']}; delete the older files, or {_REMEDY}"
             )
     missing = sorted(set(range(first.about["size"])) - {t.rank for t in traces})
     if missing:
@@ -73,43 +73,45 @@ def _check_together(folder: Path, traces: list[Trace]) -> None:
 
 def _read_one(path: Path, rank: int) -> Trace:
     try:
-        found = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as e:
-        raise _no_trace(path, f"it is no JSON ({e})") from e
-    about = found.get("otherData") if isinstance(found, dict) else None
+        raise _invalid_trace(path, f"it is not JSON ({e})") from e
+    about = content.get("otherData") if isinstance(content, dict) else None
     if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise _no_trace(path, f"its otherData has no format {FORMAT!r}")
+        raise _invalid_trace(path, f"its otherData has no format {FORMAT!r}")
     if about.get("version") != VERSION:
-        raise _no_trace(path, f"it is of version {about.get('version')!r}, and this Argosy reads {VERSION}")
-    events = found.get("traceEvents")
-    if not _is_whole(about) or not isinstance(events, list) or not all(map(_is_event, events)):
-        raise _no_trace(path, "parts of it are missing or altered")
+        raise _invalid_trace(
+            path, f"it has version {about.get('version')!r}, but this Argosy reads {VERSION}"
+        )
+    events = content.get("traceEvents")
+    if not _is_complete(about) or not isinstance(events, list) or not all(map(_is_event, events)):
+        raise _invalid_trace(path, "it is incomplete or malformed")
     if about["rank"] != rank or not 0 <= rank < about["size"]:
-        raise _no_trace(path, f"it is that of rank {about['rank']} of {about['size']}")
-    made = Trace(about, events)
-    if not any(made.of_kind("step")):
-        raise _no_trace(path, "it has no step")
-    return made
+        raise _invalid_trace(path, f"it is from rank {about['rank']} of {about['size']}")
+    trace = Trace(about, events)
+    if not any(trace.of_kind("step")):
+        raise _invalid_trace(path, "it has no step")
+    return trace
 
 
-def _no_trace(path: Path, why: str) -> ConfigError:
-    return ConfigError(f"{path} is no timeline of this rank: {why}; delete it and {_AGAIN}")
+def _invalid_trace(path: Path, why: str) -> ConfigError:
+    return ConfigError(f"{path} is not a timeline of this rank: {why}; delete it and {_REMEDY}")
 
 
-def _is_whole(about: dict[str, Any]) -> bool:
+def _is_complete(about: dict[str, Any]) -> bool:
     numbers = (about.get("rank"), about.get("size"))
-    words = (about.get("host"), about.get("clock"), about.get("network"))
+    texts = (about.get("host"), about.get("clock"), about.get("network"))
     anchors = about.get("anchors")
     return (
         all(isinstance(n, int) for n in numbers)
-        and all(isinstance(w, str) for w in words)
+        and all(isinstance(w, str) for w in texts)
         and isinstance(anchors, list)
         and bool(anchors)
         and all(isinstance(a, list) and len(a) == 2 and all(isinstance(n, int) for n in a) for a in anchors)
     )
 
 
-_OF_AN_EXCHANGE = {
+_COLLECTIVE_FIELDS = {
     "group": str,
     "number": int,
     "bytes": int,
@@ -119,14 +121,14 @@ _OF_AN_EXCHANGE = {
 
 
 def _is_event(event: Any) -> bool:
-    """Whether it has what is read below; names of tracks have no time."""
+    """True if it has the fields that are read; metadata events (ph "M") have no time."""
     if not isinstance(event, dict) or not isinstance(event.get("args"), dict):
         return False
     if event.get("ph") == "M":
         return True
     times = (event.get("ts"), event.get("dur"))
     about = event["args"]
-    wanted = _OF_AN_EXCHANGE if event.get("cat") == "exchange" else {}
+    wanted = _COLLECTIVE_FIELDS if event.get("cat") == "exchange" else {}
     return (
         event.get("ph") == "X"
         and all(isinstance(event.get(key), str) for key in ("name", "cat"))

@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class TrainingProgress:
-    """Walks over batches and shows where training is.
+    """Iterates over batches and shows the progress of training.
 
         progress = TrainingProgress(print_every=5)
         for batch_id, data in progress.batches(loader(), "Epoch 0", total=70):
             progress.line(batch_id, "[Epoch 0, batch 0] loss: …")
 
-    On a terminal the line stands beside the bar; elsewhere every `print_every`-th line is printed.
+    On a terminal the line is shown beside the bar; elsewhere every `print_every`-th line is printed.
     """
 
     def __init__(self, print_every: int = 5) -> None:
@@ -37,8 +37,8 @@ class TrainingProgress:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=self.console) as self._bar:
             task = self._bar.add_task(description, total=total)
-            for number, one in enumerate(source):
-                yield number, one
+            for number, batch in enumerate(source):
+                yield number, batch
                 self._bar.advance(task)
         self._bar = None
 

@@ -7,7 +7,7 @@
 What follows `--` is given to fleetrun: its own options first, then the script with its arguments. Shown is
 what host 0 says; the logs of host i are in LOG_DIR/host<i>. The lab is torn down at the end, also after a
 failure, Ctrl-C or SIGTERM; `sweep` removes what a killed one has left. Needs root, ip and tc.
-Exit code: that of the job; 2 if the command makes no sense, 3 if there can be no lab here.
+Exit code: that of the job; 2 if the command is invalid, 3 if a lab cannot be created here.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -59,9 +59,9 @@ def run(known: argparse.Namespace) -> int:
     with Lab(known.hosts, None if known.rate == "none" else known.rate) as lab:
         if not known.measure:
             return job.run(lab, known.words, known.ranks, known.threads, known.log_dir)
-        found = measure.throughput(lab)
-        share = f", {found / lab.bits_per_s:.3f} of {lab.rate}" if lab.bits_per_s else ""
-        print(f"throughput {found / 1e6:.1f} Mbit/s{share}")
+        measured_rate = measure.throughput(lab)
+        fraction = f", {measured_rate / lab.bits_per_s:.3f} of {lab.rate}" if lab.bits_per_s else ""
+        print(f"throughput {measured_rate / 1e6:.1f} Mbit/s{fraction}")
         print(f"round trip {1e6 * measure.round_trip(lab):.0f} us")
         return 0
 

@@ -38,12 +38,12 @@ def _start(
 ) -> subprocess.Popen[Any]:
     log_dir.mkdir(parents=True, exist_ok=True)
     launch = [sys.executable, "-m", "argosy.distributed.launch", f"--ips={','.join(lab.addresses)}"]
-    own = [f"--nproc_per_node={ranks}", f"--log_dir={log_dir}"]
+    options = [f"--nproc_per_node={ranks}", f"--log_dir={log_dir}"]
     environ = os.environ | {"OMP_NUM_THREADS": str(threads)}
     if host == 0:
-        return lab.start(host, [*launch, *own, *words], env=environ)
+        return lab.start(host, [*launch, *options, *words], env=environ)
     with _console(log_dir).open("w") as console:
-        return lab.start(host, [*launch, *own, *words], env=environ, stdout=console, stderr=console)
+        return lab.start(host, [*launch, *options, *words], env=environ, stdout=console, stderr=console)
 
 
 def _wait(launchers: Sequence[subprocess.Popen[Any]]) -> int | None:

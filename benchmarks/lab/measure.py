@@ -39,11 +39,11 @@ def flow(ours: socket.socket, theirs: socket.socket, seconds: float = 1.0) -> fl
     thread = threading.Thread(target=_send, args=(ours, time.monotonic() + 1.2 * seconds))
     thread.start()
     _receive(theirs, 0.1 * seconds)
-    found = _receive(theirs, seconds)
+    received = _receive(theirs, seconds)
     while theirs.recv(_BLOCK):
         pass
     thread.join()
-    return found
+    return received
 
 
 def loopback() -> float:
@@ -72,7 +72,7 @@ def _receive(end: socket.socket, seconds: float) -> float:
 
 def round_trip(lab: Lab, sender: int = 0, receiver: int = 1, times: int = 200) -> float:
     """Seconds for one byte there and one back, the median."""
-    found = []
+    received = []
     with connection(lab, sender, receiver) as (ours, theirs):
         for _ in range(times):
             began = time.perf_counter()
@@ -80,5 +80,5 @@ def round_trip(lab: Lab, sender: int = 0, receiver: int = 1, times: int = 200) -
             theirs.recv(1)
             theirs.send(b"!")
             ours.recv(1)
-            found.append(time.perf_counter() - began)
-    return statistics.median(found)
+            received.append(time.perf_counter() - began)
+    return statistics.median(received)

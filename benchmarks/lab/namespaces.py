@@ -71,10 +71,10 @@ def processes(names: Iterable[str]) -> list[int]:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None  # gone, or another user's
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _end_processes(names: list[str]) -> None:

@@ -6,7 +6,7 @@
 
 Hosts and switch are network namespaces, so nothing of them shows on the machine's own interfaces. They are
 named argosy-<pid>-<start of that process>-<count>-<what>: labs stand side by side, and one whose process is
-gone can be told from one that is in use.
+gone can be distinguished from one in use.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -138,8 +138,10 @@ class Lab:
         """The namespaces of labs whose process is gone without tearing them down."""
         if not namespaces.FOLDER.exists():
             return []
-        found = [(p.name, re.match(r"argosy-(\d+)-(\d+)-\d+-", p.name)) for p in namespaces.FOLDER.iterdir()]
-        return sorted(name for name, m in found if m and _start_of(int(m[1])) != int(m[2]))
+        matches = [
+            (p.name, re.match(r"argosy-(\d+)-(\d+)-\d+-", p.name)) for p in namespaces.FOLDER.iterdir()
+        ]
+        return sorted(name for name, m in matches if m and _start_of(int(m[1])) != int(m[2]))
 
 
 def sweep() -> list[str]:
@@ -151,8 +153,8 @@ def sweep() -> list[str]:
 
 def bits_per_s(rate: str) -> float:
     """The number of a rate such as 1gbit, 100mbit or 512kbit."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate)
-    value = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate)
+    value = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if not 1e6 <= value <= 100e9:
         raise ConfigError(f"rate {rate!r}; use 1mbit to 100gbit, for example 1gbit or 100mbit")
     return value

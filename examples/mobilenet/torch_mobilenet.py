@@ -44,13 +44,13 @@ def paddle_names() -> dict[str, str]:
     layers = {"conv1": "conv1"}
     for number, (name, *_) in enumerate(BLOCKS):
         layers |= {f"blocks.{2 * number}": f"{name}_dw", f"blocks.{2 * number + 1}": f"{name}_sep"}
-    found = {"fc.weight": "fc7_weights", "fc.bias": "fc7_offset"}
+    names = {"fc.weight": "fc7_weights", "fc.bias": "fc7_offset"}
     for torch_name, name in layers.items():
-        found |= {
+        names |= {
             f"{torch_name}.conv.weight": f"{name}_weights",
             f"{torch_name}.bn.weight": f"{name}_bn_scale",
             f"{torch_name}.bn.bias": f"{name}_bn_offset",
             f"{torch_name}.bn.running_mean": f"{name}_bn_mean",
             f"{torch_name}.bn.running_var": f"{name}_bn_variance",
         }
-    return found
+    return names

@@ -24,9 +24,9 @@ def strategy(args: argparse.Namespace) -> fleet.DistributedStrategy:
     build_strategy.fuse_relu_depthwise_conv = args.fuse
     build_strategy.fuse_bn_act_ops = args.fuse
     build_strategy.fuse_all_optimizer_ops = args.fuse
-    made = fleet.DistributedStrategy()
-    made.build_strategy = build_strategy
-    return made
+    fleet_strategy = fleet.DistributedStrategy()
+    fleet_strategy.build_strategy = build_strategy
+    return fleet_strategy
 
 
 def parse() -> argparse.Namespace:

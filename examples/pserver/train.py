@@ -132,7 +132,7 @@ def main() -> None:
                 break
         if step == args.max_steps:
             break
-    exe.close()  # tell the servers that this trainer is done
+    exe.close()  # disconnect from the servers
 
 
 if __name__ == "__main__":

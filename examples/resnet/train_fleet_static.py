@@ -102,7 +102,7 @@ def for_fleet(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """The same parser, with what many processes need."""
     p.add_argument("--sync_batch_norm", action="store_true", help="batch statistics of all ranks")
     p.add_argument(
-        "--checkpoint", default="", help="folder for checkpoints; a new start goes on from the newest"
+        "--checkpoint", default="", help="folder for checkpoints; a restart resumes from the newest"
     )
     p.add_argument("--checkpoint_every", type=int, default=100, help="steps between checkpoints")
     return p

@@ -13,16 +13,18 @@ from argosy.distributed import fleet
 
 
 def strategy(args: argparse.Namespace) -> fleet.DistributedStrategy:
-    made = fleet.DistributedStrategy()
-    made.use_hierarchical_allreduce = True
-    made.hierarchical_allreduce_inter_nranks = args.inter_nranks
-    made.hierarchical_allreduce_algorithm = args.algorithm
-    return made
+    fleet_strategy = fleet.DistributedStrategy()
+    fleet_strategy.use_hierarchical_allreduce = True
+    fleet_strategy.hierarchical_allreduce_inter_nranks = args.inter_nranks
+    fleet_strategy.hierarchical_allreduce_algorithm = args.algorithm
+    return fleet_strategy
 
 
 def parse() -> argparse.Namespace:
     p = train_fleet_static.parser(__doc__)
-    p.add_argument("--inter_nranks", type=int, default=1, help="ranks that sum first (1: those of a host)")
+    p.add_argument(
+        "--inter_nranks", type=int, default=1, help="ranks in the inner all-reduce (1: the ranks of a host)"
+    )
     p.add_argument(
         "--algorithm", choices=("shares", "leaders"), default="shares", help="leaders: as Paddle does it"
     )

@@ -1,4 +1,4 @@
-"""train_fleet_static.py with exchanges that run beside the computation, on two communicators.
+"""train_fleet_static.py with all-reduces that overlap with the computation, on two communicators.
 
 fleetrun --gpus=0,1 train_fleet_static_overlap.py
 fleetrun --ips=host-a,host-b --nproc_per_node=2 train_fleet_static_overlap.py        where it pays: between hosts

@@ -54,16 +54,16 @@ def main() -> None:
                 break
 
     batches = paddle.batch(paddle.dataset.mnist.test(), args.batch_size)()
-    found = [
+    accuracies = [
         (exe.run(test_program, feed=feeder.feed(b), fetch_list=[accuracy])[0].item(), len(b)) for b in batches
     ]
-    print(f"test accuracy: {np.average([a for a, _ in found], weights=[n for _, n in found]):.5f}")
+    print(f"test accuracy: {np.average([a for a, _ in accuracies], weights=[n for _, n in accuracies]):.5f}")
 
     paddle.static.write_back(module)
     with torch.no_grad():
-        one = next(iter(paddle.dataset.mnist.test()()))
-        digit = int(module.eval()(torch.as_tensor(one[0]).reshape(1, 784)).argmax())
-    print(f"the module itself, eager: first test image is a {digit} (label {one[1]})")
+        sample = next(iter(paddle.dataset.mnist.test()()))
+        digit = int(module.eval()(torch.as_tensor(sample[0]).reshape(1, 784)).argmax())
+    print(f"the module itself, eager: first test image is a {digit} (label {sample[1]})")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from argosy.engine.data.checked_files import make_once
+from argosy.engine.data.checked_files import create_once
 from argosy.engine.env import cache_dir
 
 VERSION = 1
@@ -33,7 +33,7 @@ def sample() -> Path:
     """The folder with train/part-0 … and test/part-0 …; it is made on first use."""
     folder = cache_dir() / "criteo-sample"
     for name, parts in (("train", TRAIN_PARTS), ("test", TEST_PARTS)):
-        make_once(folder / name, VERSION, lambda made, n=name, p=parts: _write(made, n, p))  # type: ignore[misc]
+        create_once(folder / name, VERSION, lambda made, n=name, p=parts: _write(made, n, p))  # type: ignore[misc]
     return folder
 
 

@@ -38,8 +38,8 @@ def wide_and_deep(
     """The probability of a click, [N, 1]."""
     wide = _linear(numbers, 1, paddle.nn.initializer.TruncatedNormal(0.0, 1.0 / math.sqrt(NUMBERS)))
     ids = paddle.reshape(paddle.concat(list(categories), axis=1), [-1, 1])  # one lookup for all of them
-    found = paddle.reshape(_lookup(ids, [rows, width]), [-1, CATEGORIES * width])
-    deep = paddle.concat([found, numbers], axis=1)
+    embedded = paddle.reshape(_lookup(ids, [rows, width]), [-1, CATEGORIES * width])
+    deep = paddle.concat([embedded, numbers], axis=1)
     for size in layers:
         deep = paddle.nn.functional.relu(_linear(deep, size, _spread(deep)))
     return paddle.nn.functional.sigmoid(paddle.add(wide, _linear(deep, 1, _spread(deep))))

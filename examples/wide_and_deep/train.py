@@ -57,9 +57,9 @@ class Model:
         """The AUC of all workers' examples since the last call."""
         value = fleet.metrics.auc(*self.counts)
         for variable in self.counts:
-            found = paddle.static.global_scope().find_var(variable.name)
-            assert found is not None, "fleet.metrics.auc has read it"
-            tensor = found.get_tensor()
+            scope_variable = paddle.static.global_scope().find_var(variable.name)
+            assert scope_variable is not None, "fleet.metrics.auc has read it"
+            tensor = scope_variable.get_tensor()
             tensor.set(np.zeros_like(np.array(tensor)), paddle.CPUPlace())
         return value
 
@@ -79,26 +79,26 @@ def samples(files: list[str], rows: int) -> Callable[[], Iterator[Sample]]:
 
 def loader(model: Model, files: list[str], args: argparse.Namespace) -> Any:
     """Batches of these files, read in the background."""
-    made = paddle.io.DataLoader.from_generator(feed_list=model.inputs, capacity=64, iterable=True)
-    made.set_sample_generator(samples(files, args.table_rows), args.batch_size, drop_last=False)
-    return made
+    data_loader = paddle.io.DataLoader.from_generator(feed_list=model.inputs, capacity=64, iterable=True)
+    data_loader.set_sample_generator(samples(files, args.table_rows), args.batch_size, drop_last=False)
+    return data_loader
 
 
 def dataset(model: Model, files: list[str], args: argparse.Namespace) -> Any:
     """A QueueDataset or an InMemoryDataset whose files go through reader.py."""
     words = [sys.executable, str(Path(__file__).with_name("reader.py")), "--rows", str(args.table_rows)]
     kinds = {"queue": paddle.distributed.QueueDataset, "memory": paddle.distributed.InMemoryDataset}
-    made: Any = kinds[args.dataset]()
-    made.init(
+    slot_dataset: Any = kinds[args.dataset]()
+    slot_dataset.init(
         batch_size=args.batch_size,
         thread_num=args.threads,
         use_var=model.inputs,
         pipe_command=shlex.join(words),
     )
-    made.set_filelist(files)
+    slot_dataset.set_filelist(files)
     if args.dataset == "memory":
-        made.load_into_memory()
-    return made
+        slot_dataset.load_into_memory()
+    return slot_dataset
 
 
 def trainer(exe: Any, model: Model, files: list[str], args: argparse.Namespace) -> Callable[[], None]:

@@ -21,7 +21,7 @@ def _small_drawn_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     def write(folder: Path) -> None:
         argosy.engine.data.draw_flowers.write_flowers(folder, sizes)
 
-    checked_files.make_once(
+    checked_files.create_once(
         cache / "dataset" / "flowers-drawn", argosy.engine.data.draw_flowers.VERSION, write
     )
     with pytest.MonkeyPatch.context() as patch:

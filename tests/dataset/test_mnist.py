@@ -14,7 +14,7 @@ def test_train_and_test_read_their_files(tmp_path: Path, monkeypatch: pytest.Mon
     def write(folder: Path) -> None:
         draw_digits.write_digits(folder, {"train": 30, "t10k": 20})
 
-    checked_files.make_once(tmp_path / "dataset" / "mnist-drawn", draw_digits.VERSION, write)
+    checked_files.create_once(tmp_path / "dataset" / "mnist-drawn", draw_digits.VERSION, write)
     samples = list(mnist.train()())
     assert (len(samples), len(list(mnist.test()()))) == (30, 20)
     assert all(image.shape == (784,) and -1 <= image.min() < image.max() <= 1 for image, _ in samples)

@@ -68,18 +68,18 @@ def sections(page: str) -> tuple[Section, ...]:
     """The sections of a page that have blocks."""
     lines = (DOCS / page).read_text().splitlines()
     heads = [number for number, line in enumerate(lines) if re.match("## |```", line)]
-    found: list[tuple[str, list[Block]]] = [("", [])]
+    actual: list[tuple[str, list[Block]]] = [("", [])]
     is_open = False
     for start, end in pairwise([*heads, len(lines)]):
         if lines[start].startswith("## "):
-            found.append((lines[start].removeprefix("## "), []))
+            actual.append((lines[start].removeprefix("## "), []))
             continue
         is_open = not is_open
         fence = re.fullmatch(r'```(\w*)(?: title="(.+)")?', lines[start])
         if is_open and fence is not None:
             code = "\n".join(lines[start + 1 : end]) + "\n"
-            found[-1][1].append(Block(fence[1], fence[2] or "", code, start + 2))
-    return tuple(Section(title, tuple(blocks)) for title, blocks in found if blocks)
+            actual[-1][1].append(Block(fence[1], fence[2] or "", code, start + 2))
+    return tuple(Section(title, tuple(blocks)) for title, blocks in actual if blocks)
 
 
 def run(page: str, chosen: Sequence[Section], folder: Path) -> dict[str, str]:
@@ -110,9 +110,9 @@ def run(page: str, chosen: Sequence[Section], folder: Path) -> dict[str, str]:
                     printed = _run_snippet(block, namespace, line)
                     line += block.code.count("\n")
                 elif block.language == "sh":
-                    found = {command: _run_command(command, folder) for command in block.code.splitlines()}
-                    commands |= found
-                    printed = "".join(found.values())
+                    actual = {command: _run_command(command, folder) for command in block.code.splitlines()}
+                    commands |= actual
+                    printed = "".join(actual.values())
             assert not printed, f"docs/{page}, end of {section.title!r}: the page does not show\n{printed}"
     return commands
 

@@ -26,6 +26,6 @@ def test_the_scripts_print_what_the_page_shows_and_train_as_the_torch_script_doe
     wanted = losses(printed["python train_eager.py"])
     assert len(wanted) == 6
     for commands in CONVERTED:
-        found = losses("".join(printed[command] for command in commands))
+        actual = losses("".join(printed[command] for command in commands))
         # Within 1e-5, of figures that are rounded to five digits.
-        assert found == pytest.approx(wanted, rel=0, abs=1.5e-5), commands
+        assert actual == pytest.approx(wanted, rel=0, abs=1.5e-5), commands

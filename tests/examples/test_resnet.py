@@ -55,13 +55,13 @@ def test_resnet50_equals_eager_in_its_gradients_and_in_its_steps(
     names = paddle_names(50)
     for step in range(steps):
         fetches = [loss, *(g for _, g in pairs)] if step == 0 else [loss]
-        found = exe.run(feed={"x": x, "y": y}, fetch_list=fetches)
+        fetched = exe.run(feed={"x": x, "y": y}, fetch_list=fetches)
         eager.zero_grad()
         wanted = F.cross_entropy(model(x), y.squeeze(1))
         wanted.backward()
-        assert float(found[0]) == pytest.approx(wanted.item(), rel=loss_error), f"loss of step {step}"
+        assert float(fetched[0]) == pytest.approx(wanted.item(), rel=loss_error), f"loss of step {step}"
         if step == 0:
-            by_name = {p.name: g for (p, _), g in zip(pairs, found[1:], strict=True)}
+            by_name = {p.name: g for (p, _), g in zip(pairs, fetched[1:], strict=True)}
             for key, parameter in model.named_parameters():
                 assert parameter.grad is not None
                 grad = as_paddle(key, parameter.grad).numpy()
@@ -87,11 +87,11 @@ def test_names_are_those_of_the_quick_start() -> None:
 @pytest.mark.parametrize(("layers", "parameters"), [(18, 62), (34, 110), (101, 314), (152, 467)])
 def test_the_other_depths_have_their_parameters(layers: int, parameters: int) -> None:
     build(layers, 32)
-    found = {p.name: p.shape for p in paddle.static.default_main_program().all_parameters()}
+    actual = {p.name: p.shape for p in paddle.static.default_main_program().all_parameters()}
     model = TorchResNet(layers, CLASSES)
     wanted = {paddle_names(layers)[k]: tuple(as_paddle(k, p).shape) for k, p in model.named_parameters()}
-    assert found == wanted
-    assert len(found) == parameters
+    assert actual == wanted
+    assert len(actual) == parameters
 
 
 def test_a_wrong_depth_is_refused() -> None:

@@ -16,6 +16,7 @@ import pytest
 import argosy as paddle
 from argosy.engine.kernels.library import unavailable
 from tests.ranks import Nursery
+from tests.warm_fleetrun import WarmFleetrun
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -35,18 +36,16 @@ SMALL = (
     "--test_batches",
     "2",
 )
-LAUNCH = ("-m", "argosy.distributed.launch", "--nproc_per_node=2")
 
 
-def run(script: str, *arguments: str, cwd: Path | None = None, launch: tuple[str, ...] = ()) -> str:
+def run(script: str, *arguments: str) -> str:
     """Run an example; its output, or its error as the test's failure."""
     done = subprocess.run(
-        [sys.executable, *launch, str(EXAMPLES / script), *arguments],
+        [sys.executable, str(EXAMPLES / script), *arguments],
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
-        cwd=cwd,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -111,15 +110,19 @@ def test_the_examples_of_strategies_run(
 
 
 def test_the_quick_start_on_two_ranks_goes_on_from_its_checkpoint(tmp_path: Path, ranks: Nursery) -> None:
-    """The first run with fleetrun, as a user starts it."""
+    """The first run with fleetrun."""
     script, size = "resnet/train_fleet_static.py", [*RESNET, "--epochs", "1"]
     size += ["--checkpoint", "kept", "--checkpoint_every", "2", "--max_steps"]
-    first = run(script, *SMALL, *size, "3", cwd=tmp_path, launch=LAUNCH)
+    words = ("--nproc_per_node=2", str(EXAMPLES / script), *SMALL, *size, "3")
+    cache = {"ARGOSY_CACHE": os.environ["ARGOSY_CACHE"]}
+    job = WarmFleetrun(ranks, *words, cwd=tmp_path, environ=cache)
+    first, errors = job.communicate(240.0)
+    assert job.returncode == 0, first + errors
     second = run_on(ranks, 2, script, tmp_path, *SMALL, *size, "1")
     for out, steps, shown in (
         (first, 3, ["0", "1", "2"]),
         (second, 1, ["2"]),
-    ):  # the second goes on from step 2
+    ):  # the second resumes from step 2
         assert re.findall(r"^\[Epoch 0, batch (\d+)\] loss: ", out, re.M) == shown
         assert re.search(rf"^{steps} steps on 2 ranks in .* images/s$", out, re.M)
     assert "resumed at step 2 (epoch 0, batch 2)" in second
@@ -127,17 +130,17 @@ def test_the_quick_start_on_two_ranks_goes_on_from_its_checkpoint(tmp_path: Path
 
 def test_the_mlp_module_learns_digits(tmp_path: Path, ranks: Nursery) -> None:
     out = run_on(ranks, 1, "torch_modules/train_mlp.py", tmp_path, "--epochs", "1", "--max_steps", "80")
-    found = re.search(r"test accuracy: (\d\.\d+)", out)
-    assert found is not None
-    assert float(found[1]) > 0.5
+    match = re.search(r"test accuracy: (\d\.\d+)", out)
+    assert match is not None
+    assert float(match[1]) > 0.5
     assert "the module itself, eager" in out
 
 
 def test_the_transformer_learns_to_sort(tmp_path: Path, ranks: Nursery) -> None:
     out = run_on(ranks, 1, "torch_modules/train_transformer.py", tmp_path, "--steps", "150")
-    found = re.search(r"digits in the right place: (\d\.\d+)", out)
-    assert found is not None
-    assert float(found[1]) > 0.4, "guessing gives about 0.1 to 0.2"
+    match = re.search(r"digits in the right place: (\d\.\d+)", out)
+    assert match is not None
+    assert float(match[1]) > 0.4, "guessing gives about 0.1 to 0.2"
 
 
 def test_a_small_network_learns_the_drawn_flowers() -> None:
@@ -160,8 +163,8 @@ def test_a_small_network_learns_the_drawn_flowers() -> None:
     feeder = paddle.fluid.DataFeeder([image, label])
     for samples in paddle.batch(reader, batch, drop_last=True)():
         exe.run(feed=feeder.feed(samples))
-    found = [
+    fetched = [
         exe.run(test_program, feed=feeder.feed(samples), fetch_list=[right])[0].item()
         for samples in paddle.batch(paddle.dataset.flowers.test(image_size=pixels), 102, drop_last=True)()
     ]
-    assert np.mean(found) > 0.25, "one in 102 is chance"
+    assert np.mean(fetched) > 0.25, "one in 102 is chance"

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from argosy.engine.errors import DataError
+from tests.ranks import Nursery
+from tests.warm_fleetrun import WarmFleetrun
 
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "wide_and_deep"
 WHOLE = "\t".join(["1", *(str(i) for i in range(13)), *(f"{i:08x}" for i in range(26))])
@@ -96,19 +98,20 @@ def test_the_sample_is_drawn_alike_every_time_and_its_best_auc_is_known(scripts:
     assert 0.2 < sum(reader.parse(line)[2] for line in lines) / len(lines) < 0.5
 
 
-def train(*words: str, launcher: Sequence[str] = ()) -> list[float]:
-    """The test AUC after each epoch of a job, without a launcher of a process that trains alone."""
-    done = subprocess.run(
-        [sys.executable, *launcher, FOLDER / "train.py", "--table_rows", "20011", *words],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def train(ranks: Nursery, *words: str, launcher: Sequence[str] = ()) -> list[float]:
+    """The test AUC after each epoch of a job, without words for fleetrun of a process that trains alone."""
+    words = (str(FOLDER / "train.py"), "--table_rows", "20011", *words)
+    cache = {"ARGOSY_CACHE": os.environ["ARGOSY_CACHE"]}
+    if launcher:
+        job = WarmFleetrun(ranks, *launcher, *words, cwd=FOLDER, environ=cache)
+        out, err = job.communicate(240.0)
+        code = job.returncode
+    else:
+        done = ranks.python(*words, cwd=FOLDER, timeout_s=240.0, **cache)
+        out, err, code = done.stdout, done.stderr, done.returncode
+    assert code == 0, out + err
     line = r"^\[Epoch \d\] .* s, training AUC: .*, test loss: .*, test AUC: (.*)$"
-    return [float(auc) for auc in re.findall(line, done.stdout, re.M)]
+    return [float(auc) for auc in re.findall(line, out, re.M)]
 
 
 @pytest.fixture
@@ -120,25 +123,19 @@ def few(tmp_path: Path, scripts: tuple[Any, Any]) -> Path:
     return tmp_path
 
 
-def test_one_process_learns_the_sample_from_memory(tmp_path: Path) -> None:
-    first, second = train("--dataset", "memory", "--epochs", "2", "--save", str(tmp_path / "model"))
+def test_one_process_learns_the_sample_from_memory(ranks: Nursery, tmp_path: Path) -> None:
+    first, second = train(ranks, "--dataset", "memory", "--epochs", "2", "--save", str(tmp_path / "model"))
     assert 0.7 < first < second
     assert second > 0.8
     assert (tmp_path / "model" / "__vars__").exists()
 
 
-def test_files_of_ones_own_are_read_inside_the_worker(few: Path) -> None:
-    assert len(train("--dataset", "loader", "--epochs", "1", "--data", str(few))) == 1
+def test_files_of_ones_own_are_read_inside_the_worker(ranks: Nursery, few: Path) -> None:
+    assert len(train(ranks, "--dataset", "loader", "--epochs", "1", "--data", str(few))) == 1
 
 
-def test_two_workers_train_a_table_on_a_server(few: Path) -> None:
-    launcher = [
-        "-m",
-        "argosy.distributed.launch",
-        "--server_num=1",
-        "--worker_num=2",
-        f"--log_dir={few / 'log'}",
-    ]
+def test_two_workers_train_a_table_on_a_server(ranks: Nursery, few: Path) -> None:
+    launcher = ["--server_num=1", "--worker_num=2", f"--log_dir={few / 'log'}"]
     words = ["--mode", "async", "--epochs", "2", "--data", str(few), "--save", str(few / "model")]
-    assert len(train(*words, launcher=launcher)) == 2
+    assert len(train(ranks, *words, launcher=launcher)) == 2
     assert (few / "model" / "SparseFeatFactors_txt").is_dir()

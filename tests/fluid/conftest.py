@@ -49,7 +49,7 @@ def _layer_agrees(
             global_scope().get(p.name).normal_(generator=torch.Generator().manual_seed(len(p.name)))
         for batch in (5, 2):
             arrays = [_shared["_array"](shape, kind, batch) for shape, kind in described]
-            found = exe.run(
+            fetched = exe.run(
                 feed={v.name: a for v, a in zip(ins, arrays, strict=True)}, fetch_list=[out, *grads]
             )
             values = {
@@ -59,6 +59,6 @@ def _layer_agrees(
             expected = expect(values, *tensors)
             leaves = [t for t in (*tensors, *values.values()) if t.requires_grad]
             wanted = torch.autograd.grad(expected, leaves, expected.cos().detach())
-            assert all(known in (-1, size) for known, size in zip(out.shape, found[0].shape, strict=True))
-            for got, value in zip(found, (expected.detach(), *wanted), strict=True):
+            assert all(known in (-1, size) for known, size in zip(out.shape, fetched[0].shape, strict=True))
+            for got, value in zip(fetched, (expected.detach(), *wanted), strict=True):
                 np.testing.assert_allclose(got, value.numpy(), rtol=10 * rtol, atol=2e-5, strict=True)

@@ -10,7 +10,7 @@ import torch
 
 from argosy.engine.errors import ConfigError, CorruptFileError
 from argosy.engine.ir.program import default_main_program, default_startup_program
-from argosy.engine.runtime import store
+from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.fluid import io
@@ -54,7 +54,7 @@ def test_persistables_come_back_and_parameters_are_a_part_of_them(tmp_path: Path
 def test_parameters_alone_are_not_enough_for_the_persistables(tmp_path: Path) -> None:
     training()
     io.save_params(None, str(tmp_path), filename="params")
-    assert store.read_tensors(tmp_path / "params")[0].keys() == {"w"}
+    assert atomic_files.read_tensors(tmp_path / "params")[0].keys() == {"w"}
     with pytest.raises(ConfigError, match="has no variable 'seen'"):
         io.load_persistables(None, str(tmp_path), filename="params")
     io.load_params(None, str(tmp_path), filename="params")

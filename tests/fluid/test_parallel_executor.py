@@ -25,9 +25,9 @@ def test_it_trains_as_an_executor_does() -> None:
     loss = loss_of_a_net()
     fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
     train = fluid.ParallelExecutor(use_cuda=False, loss_name=loss.name)
-    found = [train.run([loss.name], feed=FEED)[0].item() for _ in range(3)]
-    assert found[0] == 1.0
-    assert found == sorted(found, reverse=True)
+    fetched = [train.run([loss.name], feed=FEED)[0].item() for _ in range(3)]
+    assert fetched[0] == 1.0
+    assert fetched == sorted(fetched, reverse=True)
     test = fluid.ParallelExecutor(
         use_cuda=False,
         main_program=fluid.default_main_program().clone(for_test=True),
@@ -35,7 +35,7 @@ def test_it_trains_as_an_executor_does() -> None:
         scope=fluid.global_scope(),
     )
     (after,) = test.run([loss.name], feed_dict=[FEED], return_numpy=False)
-    assert after.item() < found[-1]
+    assert after.item() < fetched[-1]
     assert (after.item(), train.device_count) == (test.run([loss.name], FEED)[0].item(), 1)
 
 
@@ -43,5 +43,5 @@ def test_what_makes_no_sense_is_refused() -> None:
     loss_of_a_net()
     with pytest.raises(FetchError, match="loss_name 'los' is not in"):
         fluid.ParallelExecutor(use_cuda=False, loss_name="los")
-    with pytest.raises(ConfigError, match="trainer 1 of 2, and this is rank 0 of 1; transpile the program"):
+    with pytest.raises(ConfigError, match="trainer 1 of 2, but this is rank 0 of 1; transpile the program"):
         fluid.ParallelExecutor(use_cuda=False, num_trainers=2, trainer_id=1)

@@ -20,9 +20,9 @@ from argosy.framework.layer import create_parameter
 SHAPE = [300, 200]
 
 
-def started(made: Any, shape: list[int] = SHAPE, dtype: str = "float32") -> torch.Tensor:
+def started(init: Any, shape: list[int] = SHAPE, dtype: str = "float32") -> torch.Tensor:
     """The value of a parameter after the startup program has run."""
-    create_parameter(default_main_program(), "w", shape, dtype, made)
+    create_parameter(default_main_program(), "w", shape, dtype, init)
     Executor().run(default_startup_program())
     return global_scope().get("w")
 
@@ -60,7 +60,7 @@ def test_uniform_numbers_fill_their_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "std"),
+    ("init", "std"),
     [
         (initializer.Xavier(), math.sqrt(2 / 500)),
         (initializer.XavierUniform(), math.sqrt(2 / 500)),
@@ -72,11 +72,11 @@ def test_uniform_numbers_fill_their_range() -> None:
         (initializer.KaimingUniform(), math.sqrt(2 / 300)),
     ],
 )
-def test_the_deviation_of_xavier_and_msra_follows_from_the_fans(made: Any, std: float) -> None:
-    value = started(made)
+def test_the_deviation_of_xavier_and_msra_follows_from_the_fans(init: Any, std: float) -> None:
+    value = started(init)
     assert moments(value) == pytest.approx((0, std), abs=0.01 * std)
     bounded = value.abs().max().item() <= math.sqrt(3) * std * 1.0001
-    assert bounded == (made.uniform)
+    assert bounded == (init.uniform)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_array_is_copied() -> None:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "init",
     [
         initializer.Normal(),
         initializer.Uniform(),
@@ -112,9 +112,9 @@ def test_an_array_is_copied() -> None:
         initializer.MSRA(),
     ],
 )
-def test_a_seed_gives_the_same_values_on_every_run_of_startup(made: Any) -> None:
-    create_parameter(default_main_program(), "w", [5, 4], "float32", made)
-    create_parameter(default_main_program(), "v", [5, 4], "float32", made)
+def test_a_seed_gives_the_same_values_on_every_run_of_startup(init: Any) -> None:
+    create_parameter(default_main_program(), "w", [5, 4], "float32", init)
+    create_parameter(default_main_program(), "v", [5, 4], "float32", init)
     default_startup_program().random_seed = 90
     values: list[torch.Tensor] = []
     for exe in (Executor(), Executor()):

@@ -50,10 +50,10 @@ def told_nothing() -> None:
 
 
 def test_reads_the_default_until_something_is_assigned() -> None:
-    made = Small()
-    assert (made.size, made.names, made.maybe, made.colour) == (3, [], None, Colour.red)
-    made.size = 7
-    assert made.size == 7
+    settings = Small()
+    assert (settings.size, settings.names, settings.maybe, settings.colour) == (3, [], None, Colour.red)
+    settings.size = 7
+    assert settings.size == 7
     assert Small().size == 3
 
 
@@ -62,9 +62,9 @@ def test_reads_the_default_until_something_is_assigned() -> None:
     [
         ("ready", 1, "Small.ready is 1; use True or False"),
         ("ready", "yes", "use True or False"),
-        ("size", True, "Small.size is True; use a whole number of at least 1"),
+        ("size", True, "Small.size is True; use an integer of at least 1"),
         ("size", 0, "of at least 1"),
-        ("size", 2.0, "whole number"),
+        ("size", 2.0, "use an integer"),
         ("size", 2**40, "at most 32 bits"),
         ("rate", False, "number above 0"),
         ("rate", 0, "number above 0"),
@@ -79,18 +79,18 @@ def test_reads_the_default_until_something_is_assigned() -> None:
     ],
 )
 def test_refuses_a_wrong_value_and_keeps_the_old_one(name: str, value: object, words: str) -> None:
-    made = Small()
+    settings = Small()
     with pytest.raises(ConfigError, match=words):
-        setattr(made, name, value)
-    assert made == Small()
+        setattr(settings, name, value)
+    assert settings == Small()
 
 
 def test_an_int_is_fine_where_a_float_is_wanted_and_numpy_numbers_are_numbers() -> None:
-    made = Small()
-    made.rate, made.size, made.ready = 2, np.int64(5), np.bool_(True)
-    assert (made.rate, made.size, made.ready) == (2.0, 5, True)
-    assert type(made.rate) is float
-    assert type(made.size) is int
+    settings = Small()
+    settings.rate, settings.size, settings.ready = 2, np.int64(5), np.bool_(True)
+    assert (settings.rate, settings.size, settings.ready) == (2.0, 5, True)
+    assert type(settings.rate) is float
+    assert type(settings.size) is int
 
 
 def test_suggests_the_nearest_name() -> None:
@@ -109,96 +109,94 @@ def test_says_where_a_name_is_if_it_is_one_level_below() -> None:
 
 
 def test_what_is_not_there_yet_raises_when_turned_on_and_only_then() -> None:
-    made = Small()
-    made.later = False
-    with pytest.raises(
-        ConfigError, match=r"Small.later is True, which Argosy does not have yet \(comes later\)"
-    ):
-        made.later = True
-    with pytest.raises(ConfigError, match="colour is blue, which Argosy does not have yet"):
-        made.colour = Colour.blue
-    made.colour = Colour.red
+    settings = Small()
+    settings.later = False
+    with pytest.raises(ConfigError, match=r"Small.later is True, which is not supported \(comes later\)"):
+        settings.later = True
+    with pytest.raises(ConfigError, match="colour is blue, which is not supported"):
+        settings.colour = Colour.blue
+    settings.colour = Colour.red
 
 
 def test_what_paddle_has_on_by_default_is_accepted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "argosy"):
-        made = Small()
-        assert made.on
-        made.on = False
+        settings = Small()
+        assert settings.on
+        settings.on = False
         assert not caplog.records
-        made.on = True
+        settings.on = True
         Small().on = True
     assert [r.getMessage() for r in caplog.records] == [
-        "Small.on=True is accepted, but not done yet: would be on"
+        "Small.on=True is accepted, but has no effect yet: would be on"
     ]
 
 
 def test_configs_take_the_given_keys_keep_the_others_and_replace_lists() -> None:
-    made = Small()
-    made.fuse_configs = {"bytes": 2}
-    made.fuse_configs = {"mode": "b"}
-    assert made.fuse_configs == {"bytes": 2, "mode": "b"}
-    made.names = ["a"]
-    made.names = ("b",)
-    assert made.names == ["b"]
+    settings = Small()
+    settings.fuse_configs = {"bytes": 2}
+    settings.fuse_configs = {"mode": "b"}
+    assert settings.fuse_configs == {"bytes": 2, "mode": "b"}
+    settings.names = ["a"]
+    settings.names = ("b",)
+    assert settings.names == ["b"]
 
 
 def test_a_dict_with_one_wrong_value_assigns_none_of_it() -> None:
-    made = Small()
+    settings = Small()
     with pytest.raises(ConfigError):
-        made.fuse_configs = {"bytes": 2, "mode": "c"}
-    assert made.fuse_configs["bytes"] == 8
+        settings.fuse_configs = {"bytes": 2, "mode": "c"}
+    assert settings.fuse_configs["bytes"] == 8
 
 
 def test_what_is_read_is_a_copy() -> None:
-    made = Small()
-    made.names.append("a")
-    made.fuse_configs["bytes"] = 9
-    assert made == Small()
+    settings = Small()
+    settings.names.append("a")
+    settings.fuse_configs["bytes"] = 9
+    assert settings == Small()
 
 
 def test_settings_below_are_live_and_have_the_defaults_of_their_place() -> None:
-    made = Large()
-    assert made.small.size == 4
-    made.small.ready = True
-    assert made.small.ready
+    settings = Large()
+    assert settings.small.size == 4
+    settings.small.ready = True
+    assert settings.small.ready
     mine = Small()
-    made.small = mine
+    settings.small = mine
     mine.size = 9
-    assert made.small.size == 9
+    assert settings.small.size == 9
     with pytest.raises(ConfigError, match="Large.small is 3; use an object of Small"):
-        made.small = 3
+        settings.small = 3
 
 
 def test_a_copy_is_equal_and_independent() -> None:
-    made = Large()
-    made.small.names = ["a"]
-    for other in (copy.deepcopy(made), copy.copy(made)):
-        assert other == made
+    settings = Large()
+    settings.small.names = ["a"]
+    for other in (copy.deepcopy(settings), copy.copy(settings)):
+        assert other == settings
         other.small.names = ["b"]
-        assert other != made
-    assert made.small.names == ["a"]
-    assert made != Small()
+        assert other != settings
+    assert settings.small.names == ["a"]
+    assert settings != Small()
 
 
 def test_repr_shows_what_differs_from_the_default() -> None:
-    made = Large()
-    assert repr(made) == "Large()"
-    made.width = 1
-    made.small.size, made.small.fuse_configs = 5, {"bytes": 1}
-    assert repr(made) == "Large(small=Small(size=5, fuse_configs=fuse_configs(bytes=1)))"
+    settings = Large()
+    assert repr(settings) == "Large()"
+    settings.width = 1
+    settings.small.size, settings.small.fuse_configs = 5, {"bytes": 1}
+    assert repr(settings) == "Large(small=Small(size=5, fuse_configs=fuse_configs(bytes=1)))"
 
 
 def test_frozen_settings_refuse_every_assignment_but_a_copy_does_not() -> None:
-    made = Large()
-    made.freeze()
+    settings = Large()
+    settings.freeze()
     with pytest.raises(ConfigError, match="set after a program was built.*set it before minimize"):
-        made.width = 2
+        settings.width = 2
     with pytest.raises(ConfigError, match="Small.size is set after"):
-        made.small.size = 5
+        settings.small.size = 5
     with pytest.raises(ConfigError, match="fuse_configs"):
-        made.small.fuse_configs = {"bytes": 1}
-    free = copy.deepcopy(made)
+        settings.small.fuse_configs = {"bytes": 1}
+    free = copy.deepcopy(settings)
     free.small.size = 5
     assert free.small.size == 5
 
@@ -214,10 +212,10 @@ def test_every_field_is_listed_for_completion() -> None:
 )
 def test_any_value_is_either_kept_as_it_is_or_refused(value: object) -> None:
     for name in Small.fields:
-        made = Small()
+        settings = Small()
         try:
-            setattr(made, name, value)
+            setattr(settings, name, value)
         except ConfigError:
-            assert made == Small()
+            assert settings == Small()
         else:
-            assert getattr(made, name) == value
+            assert getattr(settings, name) == value

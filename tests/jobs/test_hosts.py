@@ -1,7 +1,7 @@
 """Two hosts of the lab (benchmarks/lab), and a fleetrun in each.
 
 host a   10.77.N.1 on "eth0" ──── switch ──── "eth0" 10.77.N.2   host b
-         192.0.2.1 on "astray", up, without anybody behind it (both hosts)
+         192.0.2.1 on "astray", up, without a peer (both hosts)
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -26,6 +26,7 @@ from tests.engine.launch.conftest import Fleetrun
 from tests.jobs.test_lab import a_lab
 from tests.jobs.test_launchers import SCRIPT, check_equal, train_with_given_variables
 from tests.ranks import Nursery
+from tests.warm_fleetrun import WarmFleetrun
 
 
 class Hosts:
@@ -35,7 +36,7 @@ class Hosts:
         self.lab, self.fleetrun = lab, Fleetrun(directory)
         self.names, self.addresses = lab.names, lab.addresses
         for name in self.names:
-            # Another interface, which leads nowhere and has the same address on both hosts.
+            # Another interface without a peer, which has the same address on both hosts.
             call("ip", "-n", name, "link", "add", "astray", "type", "veth", "peer", "name", "nowhere")
             call("ip", "-n", name, "addr", "add", "192.0.2.1/24", "dev", "astray")
             call("ip", "-n", name, "link", "set", "astray", "up")
@@ -55,6 +56,18 @@ class Hosts:
             text=True,
         )
 
+    def start_warm(self, ranks: Nursery, host: int, *words: str, **environ: str) -> WarmFleetrun:
+        """The same without seconds of imports."""
+        directory = self.fleetrun.directory / str(host)
+        directory.mkdir()
+        return WarmFleetrun(
+            ranks,
+            *("--nproc_per_node=1", f"--ips={','.join(self.addresses)}", *words),
+            cwd=directory,
+            environ=environ,
+            host=self.names[host],
+        )
+
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
@@ -65,12 +78,12 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 def listening(pid: str) -> set[str]:
     """The addresses at which the processes of this one's network namespace listen."""
     lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
-    found = [line.split()[1].partition(":")[0] for line in lines if line.split()[3] == "0A"]
-    return {".".join(str(byte) for byte in reversed(bytes.fromhex(text))) for text in found}
+    addresses = [line.split()[1].partition(":")[0] for line in lines if line.split()[3] == "0A"]
+    return {".".join(str(byte) for byte in reversed(bytes.fromhex(text))) for text in addresses}
 
 
-def across_the_cable() -> None:
-    """On a rank of the nursery: move to a host, and be told only where rank 0 is, as by mpirun."""
+def between_hosts() -> None:
+    """On a rank of the nursery: move to a host, and set only the address of rank 0, as with mpirun."""
     rank = int(os.environ["PADDLE_TRAINER_ID"])
     names, addresses = os.environ["NAMES"].split(","), os.environ["ADDRESSES"].split(",")
     for name in [n for n in os.environ if n.startswith(("PADDLE_", "ARGOSY_STORE_FD", "LOCAL_"))]:
@@ -91,13 +104,13 @@ def across_the_cable() -> None:
 def test_two_hosts_train_as_one_process_does(hosts: Hosts, tmp_path: Path, ranks: Nursery) -> None:
     alone = tmp_path / "alone"
     alone.mkdir()
-    jobs = [hosts.start(host, SCRIPT, f"--out={tmp_path}", "--pause_s=0.3") for host in (0, 1)]
+    jobs = [hosts.start_warm(ranks, host, SCRIPT, f"--out={tmp_path}", "--pause_s=0.3") for host in (0, 1)]
     ranks.check(1, train_with_given_variables, GIVEN="{}", OUT=str(alone))
     for host in (0, 1):
         pid = hosts.fleetrun.wait_for(f"step.{host}", 60).split()[1]
-        # Neither everywhere, nor at the interface that leads nowhere.
+        # Neither on all interfaces, nor on the one without a peer.
         assert listening(pid) == {hosts.addresses[host]}
-    said = [job.communicate(timeout=60)[0] for job in jobs]
+    said = ["".join(job.communicate(timeout=60)) for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], "\n".join(said)
     check_equal(tmp_path, alone)
 
@@ -105,26 +118,38 @@ def test_two_hosts_train_as_one_process_does(hosts: Hosts, tmp_path: Path, ranks
 def test_the_interface_is_the_one_of_the_route_to_rank_0(hosts: Hosts, ranks: Nursery) -> None:
     ranks.check(
         2,
-        across_the_cable,
+        between_hosts,
         NAMES=",".join(hosts.names),
         ADDRESSES=",".join(hosts.addresses),
         MASTER_PORT="6170",
     )
 
 
-def test_a_rank_killed_on_one_host_ends_the_job_on_both(hosts: Hosts, tmp_path: Path) -> None:
-    jobs = [hosts.start(host, SCRIPT, f"--out={tmp_path}", "--pause_s=2") for host in (0, 1)]
+def test_a_rank_killed_on_one_host_ends_the_job_on_both(hosts: Hosts, tmp_path: Path, ranks: Nursery) -> None:
+    jobs = [hosts.start_warm(ranks, host, SCRIPT, f"--out={tmp_path}", "--pause_s=2") for host in (0, 1)]
     pid = int(hosts.fleetrun.wait_for("step.1", 60).split()[1])
     os.kill(pid, signal.SIGKILL)
     began = time.monotonic()
-    said = [job.communicate(timeout=60)[0] for job in jobs]
+    said = ["".join(job.communicate(timeout=60)) for job in jobs]
     assert time.monotonic() - began < 10, "\n".join(said)  # 5 s are promised; and a busy machine
     assert [job.returncode for job in jobs] == [1, 1], "\n".join(said)
     assert re.search(r"RankFailed: rank 1 of 2 on \S+ ended with SIGKILL", said[1]), said[1]
     assert re.search(r"RankFailed: rank 0 of 2 on \S+ ended with exit code 1", said[0]), said[0]
-    assert "the connection to rank 1 broke" in said[0]
-    assert "the cause is in the logs of another host" in said[0]
+    assert "lost the connection to rank 1" in said[0]
+    assert "  it needed rank 1, on another host: the cause is in the logs there\n" in said[0]
     assert hosts.fleetrun.all_gone(within_s=2)
+
+
+def test_the_failure_of_rank_0_is_published_to_the_other_hosts_before_it_is_terminated(
+    hosts: Hosts, tmp_path: Path, ranks: Nursery
+) -> None:
+    failing = ("--fail=exception", "--rank=0")
+    jobs = [hosts.start_warm(ranks, host, SCRIPT, f"--out={tmp_path}", *failing) for host in (0, 1)]
+    said = ["".join(job.communicate(timeout=60)) for job in jobs]
+    assert [job.returncode for job in jobs] == [1, 1], "\n".join(said)
+    assert "  raised: ValueError: a bad batch\n" in said[0]
+    assert "rank 0 failed after 3 steps: ValueError: a bad batch\n" in said[1]
+    assert "  it needed rank 0, on another host: the cause is in the logs there\n" in said[1]
 
 
 def test_a_host_that_is_not_in_the_list_starts_nothing(hosts: Hosts) -> None:
@@ -136,9 +161,9 @@ def test_a_host_that_is_not_in_the_list_starts_nothing(hosts: Hosts) -> None:
     assert hosts.fleetrun.all_gone(within_s=1)
 
 
-def test_a_host_that_never_comes_is_named(hosts: Hosts) -> None:
-    job = hosts.start(1, SCRIPT, ARGOSY_CONNECT_TIMEOUT_S="2")
-    said = job.communicate(timeout=60)[0]
+def test_a_host_that_never_connects_is_reported(hosts: Hosts, ranks: Nursery) -> None:
+    job = hosts.start_warm(ranks, 1, SCRIPT, ARGOSY_CONNECT_TIMEOUT_S="2")
+    said = "".join(job.communicate(timeout=60))
     assert job.returncode == 1, said
-    assert f"CollectiveError: rank 0 at {hosts.addresses[0]}:6070 never answered: " in said
+    assert f"CollectiveError: rank 0 at {hosts.addresses[0]}:6070 is unreachable: " in said
     assert "Connection refused; check that its process runs" in said

@@ -1,4 +1,4 @@
-"""The lab of benchmarks/lab: its links, the jobs in it, and that nothing is left of it."""
+"""The lab of benchmarks/lab: its links, the jobs in it, and its clean-up."""
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
@@ -21,10 +21,24 @@ from lab.namespaces import FOLDER, processes
 
 from argosy.engine.errors import ConfigError
 from tests.engine.launch.conftest import Fleetrun, fleetrun
-from tests.jobs.test_launchers import SCRIPT, weights
 
 __all__ = ["fleetrun"]
 COMMAND = [sys.executable, "-W", "error", str(Path(__file__).parents[2] / "benchmarks" / "lab")]
+MEETS = """import socket
+endpoints = [e.split(':') for e in os.environ['PADDLE_TRAINER_ENDPOINTS'].split(',')]
+address, port = endpoints[0][0], int(endpoints[0][1])
+if rank == '0':
+    server = socket.socket(fileno=int(os.environ['ARGOSY_STORE_FD']))
+    assert server.getsockname() == (address, port)
+    found = {server.accept()[0].makefile().readline().strip() for _ in endpoints[1:]}
+    assert found == {'1', '2', '3'}, found
+else:
+    own = (endpoints[int(rank)][0], 0)
+    with socket.create_connection((address, port), 30, own) as there:
+        there.sendall(rank.encode() + b'\\n')
+open(f'met.{rank}', 'w')
+"""
+"""Rank 0 hears of each other rank, by the way from its host."""
 WAITS = "open(f'here.{rank}', 'w').write('.\\n')\ntime.sleep(100)"
 
 
@@ -59,10 +73,10 @@ def start(fleetrun: Fleetrun, *words: str) -> subprocess.Popen[str]:
 
 
 def sums() -> harness.Step:
-    """A contender of the harness: the ranks add up over gloo, each on the host that its variables say."""
+    """A contender of the harness: the ranks all-reduce over gloo, each on the host of its variables."""
     rank = int(os.environ["RANK"])
-    own = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[rank].partition(":")[0]
-    socket.create_server((own, 0)).close()
+    address = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[rank].partition(":")[0]
+    socket.create_server((address, 0)).close()
     torch.distributed.init_process_group("gloo")
 
     def step() -> None:
@@ -80,7 +94,7 @@ def test_a_link_has_its_rate_in_both_directions() -> None:
         assert measure.round_trip(lab) < 0.005
 
 
-def test_two_labs_stand_side_by_side_and_reach_only_their_own_hosts() -> None:
+def test_two_labs_coexist_and_reach_only_their_hosts() -> None:
     with a_lab("100mbit") as one, a_lab(None, hosts=3) as other:
         assert len({*one.names, *other.names}) == 5
         assert len({*one.addresses, *other.addresses}) == 5
@@ -108,7 +122,7 @@ def test_an_exception_tears_down_and_ends_what_runs() -> None:
         (lambda: Lab(2, "fast"), "rate 'fast'; use 1mbit to 100gbit"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make: Callable[[], Lab], said: str) -> None:
+def test_invalid_arguments_are_rejected(make: Callable[[], Lab], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         make()
 
@@ -121,19 +135,19 @@ def test_without_iproute2_the_package_is_named(fleetrun: Fleetrun) -> None:
 
 def test_the_harness_spreads_the_ranks_over_the_hosts() -> None:
     with a_lab("1gbit") as lab:
-        found = harness.measure({"sums": sums}, rounds=2, ranks=2, hosts=lab)
-        assert len(found["sums"].seconds) == 2
+        measured = harness.measure({"sums": sums}, rounds=2, ranks=2, hosts=lab)
+        assert len(measured["sums"].seconds) == 2
         with pytest.raises(ConfigError, match="3 ranks do not divide over 2 hosts"):
             harness.measure({"sums": sums}, rounds=1, ranks=3, hosts=lab)
 
 
-def test_a_job_on_two_hosts_of_two_ranks_ends_well_and_leaves_nothing(fleetrun: Fleetrun) -> None:
-    command = start(fleetrun, "--hosts", "2", "--ranks", "2", "--", SCRIPT)
+def test_a_job_on_two_hosts_of_two_ranks_succeeds_and_leaves_nothing(fleetrun: Fleetrun) -> None:
+    script = fleetrun.script(MEETS)
+    command = start(fleetrun, "--hosts", "2", "--ranks", "2", "--", script)
     said = command.communicate(timeout=120)[0]
     assert command.returncode == 0, said
     assert "PADDLE_TRAINERS_NUM                        4" in said
-    for rank in range(4):
-        assert weights(fleetrun.directory, rank).keys() == weights(fleetrun.directory, 0).keys()
+    assert sorted(fleetrun.directory.glob("met.*")) == [fleetrun.directory / f"met.{i}" for i in range(4)]
     logs = [f"log/host{host}/workerlog.{rank}" for host in (0, 1) for rank in (0, 1)]
     assert all((fleetrun.directory / log).exists() for log in logs)
     assert left_of(command.pid) == []

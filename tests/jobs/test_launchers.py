@@ -70,7 +70,7 @@ def train_with_given_variables() -> None:
 
 @pytest.fixture(scope="module")
 def alone(ranks: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the result of one process lies."""
+    """The directory with the result of one process."""
     directory = tmp_path_factory.mktemp("alone")
     ranks.check(1, train_with_given_variables, GIVEN="{}", OUT=str(directory))
     return directory

@@ -1,8 +1,8 @@
 """Whatever two communication switches are combined, training ends with the parameters of the plain run.
 
 The ranks of one job train one small net after the other, each with another strategy, and compare. The strategies are
-so few that each value of a switch meets each of all others. Where the order of the sums is the same, the parameters
-are the same to the last bit.
+so few that each value of a switch is combined with each value of all others. Where the order of the sums is the same,
+the parameters are bitwise equal.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -53,10 +53,10 @@ BOUND = {"float32": 1e-6, "float16": 2e-3, "bfloat16": 1.5e-2}
 
 
 def strategy(switches: Switches) -> fleet.DistributedStrategy:
-    made = fleet.DistributedStrategy()
+    chosen = fleet.DistributedStrategy()
     for name, value in switches.items():
-        setattr(made if name in made.fields else made.build_strategy, name, value)
-    return made
+        setattr(chosen if name in chosen.fields else chosen.build_strategy, name, value)
+    return chosen
 
 
 def train(switches: Switches) -> Arrays:
@@ -87,7 +87,7 @@ def train(switches: Switches) -> Arrays:
 
 
 def pairwise(table: list[tuple[Switches, ...]]) -> list[Switches]:
-    """Few strategies in which each two parts stand together that can; greedily, most new pairs first."""
+    """Few strategies that contain each possible pair of parts; greedily, most new pairs first."""
     can = [parts for parts in itertools.product(*(range(len(row)) for row in table)) if is_used(table, parts)]
     pairs = {parts: set(itertools.combinations(enumerate(parts), 2)) for parts in can}
     missing, chosen = set[Any]().union(*pairs.values()), []
@@ -103,7 +103,7 @@ def merged(table: list[tuple[Switches, ...]], parts: tuple[int, ...]) -> Switche
 
 
 def is_used(table: list[tuple[Switches, ...]], parts: tuple[int, ...]) -> bool:
-    """Reduce mode uses neither fusion nor hierarchy, and says so: that is tested with its passes."""
+    """Reduce mode uses neither fusion nor hierarchy, and warns about it: that is tested with its passes."""
     switches = merged(table, parts)
     return "reduce_strategy" not in switches or not (
         "use_hierarchical_allreduce" in switches or table[0][parts[0]]
@@ -111,7 +111,7 @@ def is_used(table: list[tuple[Switches, ...]], parts: tuple[int, ...]) -> bool:
 
 
 def is_same_order(switches: Switches, through_memory: bool) -> bool:
-    """Two summands have one order; the plane always sums in the order of the ranks."""
+    """Two summands have one order; shared-memory collectives always sum in rank order."""
     if "fp16_allreduce" in switches:
         return False
     if fleet.worker_num() == 2:
@@ -121,7 +121,7 @@ def is_same_order(switches: Switches, through_memory: bool) -> bool:
 
 def compare_all() -> None:
     fleet.init(is_collective=True)
-    through_memory = os.environ.get("ARGOSY_HOST_PLANE") != "0"
+    through_memory = os.environ.get("ARGOSY_SHM") != "0"
     plain = train({"fuse_all_reduce_ops": False})
     if fleet.worker_num() == 2:
         table = [FUSION, OVERLAP, COMMUNICATORS, HIERARCHY[:1], SIXTEEN, REDUCE]
@@ -131,16 +131,16 @@ def compare_all() -> None:
         table = [FUSION[1:3], OVERLAP, COMMUNICATORS, HIERARCHY, SIXTEEN[:1], REDUCE]
     chosen = pairwise(table)
     for switches in chosen:
-        found = train(switches)
+        trained = train(switches)
         dtype = "float32"
         if "fp16_allreduce" in switches:
             dtype = switches.get("fp16_allreduce_configs", {"dtype": "float16"})["dtype"]
         for name, value in plain.items():
             what = f"{name} with {switches}"
             if is_same_order(switches, through_memory):
-                assert np.array_equal(found[name], value), what
-            np.testing.assert_allclose(found[name], value, rtol=0, atol=BOUND[dtype], err_msg=what)
-            everyone = fleet.util.all_gather(found[name].tobytes().hex())
+                assert np.array_equal(trained[name], value), what
+            np.testing.assert_allclose(trained[name], value, rtol=0, atol=BOUND[dtype], err_msg=what)
+            everyone = fleet.util.all_gather(trained[name].tobytes().hex())
             assert len(set(everyone)) == 1, f"{what}: the ranks differ"
     print(len(chosen), "strategies")
 
@@ -156,5 +156,5 @@ def test_any_two_switches_on_four_ranks_give_the_plain_parameters(ranks: Nursery
 
 
 def test_any_two_switches_on_four_ranks_through_sockets_give_the_plain_parameters(ranks: Nursery) -> None:
-    said = ranks.check(4, compare_all, timeout_s=250, ARGOSY_HOST_PLANE="0")
+    said = ranks.check(4, compare_all, timeout_s=250, ARGOSY_SHM="0")
     assert "10 strategies" in said[0]

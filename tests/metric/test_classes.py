@@ -38,8 +38,8 @@ def test_labels_may_be_one_hot_and_compute_may_be_part_of_a_program() -> None:
     pred, label = np.array([[0.1, 0.9], [0.8, 0.2]], dtype="float32"), np.array([[0.0, 1.0], [0.0, 1.0]])
     assert counted.compute(pred, label).tolist() == [[1], [0]]
     right = counted.compute(static.data("p", [None, 2]), static.data("y", [None, 1], "int64"))
-    found = static.Executor().run(feed={"p": pred, "y": np.array([[1], [1]])}, fetch_list=[right])[0]
-    assert counted.update(found) == 0.5
+    fetched = static.Executor().run(feed={"p": pred, "y": np.array([[1], [1]])}, fetch_list=[right])[0]
+    assert counted.update(fetched) == 0.5
 
 
 BINARY = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=20)

@@ -32,11 +32,11 @@ def test_accuracy_counts_labels_among_the_k_best(k: int, label_shape: list[int |
         random = np.random.default_rng(batch)
         x, y = random.random((batch, 5)).astype("float32"), random.integers(0, 5, batch)
         best = np.argsort(-x, axis=1)[:, :k]
-        found = static.Executor().run(
+        fetched = static.Executor().run(
             feed={"x": x, "y": y.reshape([batch, *label_shape[1:]])}, fetch_list=[out]
         )
-        assert found[0].item() == pytest.approx((best == y[:, None]).any(1).mean())
-        assert found[0].dtype == np.float32
+        assert fetched[0].item() == pytest.approx((best == y[:, None]).any(1).mean())
+        assert fetched[0].dtype == np.float32
 
 
 def test_accuracy_writes_its_counts_to_variables() -> None:
@@ -57,7 +57,7 @@ def test_accuracy_does_not_stand_in_the_way_of_gradients() -> None:
 
 
 def test_accuracy_needs_a_guess() -> None:
-    with pytest.raises(ConfigError, match="k=0 leaves no guess"):
+    with pytest.raises(ConfigError, match="k=0 is less than 1"):
         accuracy(static.data("x", [None, 2]), static.data("y", [None, 1], "int64"), 0)
 
 
@@ -92,9 +92,9 @@ def build(**arguments: Any) -> Callable[[Array, Array], tuple[float, float]]:
     exe.run(static.default_startup_program())
 
     def step(scores: Array, labels: Array) -> tuple[float, float]:
-        found = exe.run(feed=feed(scores, labels), fetch_list=[result, batch_result])
-        assert all(v.shape == (1,) and v.dtype == np.float64 for v in found)
-        return found[0].item(), found[1].item()
+        fetched = exe.run(feed=feed(scores, labels), fetch_list=[result, batch_result])
+        assert all(v.shape == (1,) and v.dtype == np.float64 for v in fetched)
+        return fetched[0].item(), fetched[1].item()
 
     return step
 
@@ -118,9 +118,9 @@ def test_one_auc_is_of_all_batches_and_the_other_of_the_last_ones(slide_steps: i
     step = build(num_thresholds=1000, slide_steps=slide_steps)
     batches = [sample(40 + i, i) for i in range(5)]
     for i, batch in enumerate(batches):
-        found = step(*batch)
+        actual = step(*batch)
         for value, part in zip(
-            found, (batches[: i + 1], batches[max(0, i + 1 - slide_steps) : i + 1]), strict=True
+            actual, (batches[: i + 1], batches[max(0, i + 1 - slide_steps) : i + 1]), strict=True
         ):
             scores, labels = (np.concatenate([b[j] for b in part])[:, 0] for j in (0, 1))
             bins = (scores * np.float32(1000)).astype(np.int64)
@@ -130,8 +130,8 @@ def test_one_auc_is_of_all_batches_and_the_other_of_the_last_ones(slide_steps: i
 def test_zero_slide_steps_are_all_steps() -> None:
     step = build(slide_steps=0)
     for seed in range(3):
-        found = step(*sample(20, seed))
-        assert found[0] == pytest.approx(found[1])
+        actual = step(*sample(20, seed))
+        assert actual[0] == pytest.approx(actual[1])
 
 
 def test_the_statistics_are_variables_of_the_scope_that_add_up() -> None:
@@ -161,8 +161,8 @@ def test_one_column_of_scores_is_enough() -> None:
     exe = static.Executor()
     exe.run(static.default_startup_program())
     scores, labels = sample(100, 0)
-    found = exe.run(feed={"p": scores, "y": labels}, fetch_list=[result])[0].item()
-    assert found == pytest.approx(exact_auc(scores[:, 0], labels[:, 0]), abs=1 / 4095)
+    fetched = exe.run(feed={"p": scores, "y": labels}, fetch_list=[result])[0].item()
+    assert fetched == pytest.approx(exact_auc(scores[:, 0], labels[:, 0]), abs=1 / 4095)
 
 
 def test_scores_that_are_no_probabilities_fail_and_change_nothing() -> None:

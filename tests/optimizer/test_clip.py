@@ -69,9 +69,9 @@ def by_torch(function: Callable[[list[Tensor]], Any], grads: dict[str, Array]) -
     return {name: p.grad.numpy() for name, p in parameters.items() if p.grad is not None}
 
 
-def assert_same(found: dict[str, Array], expected: dict[str, Array], rtol: float = 1e-12) -> None:
+def assert_same(actual: dict[str, Array], expected: dict[str, Array], rtol: float = 1e-12) -> None:
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=rtol, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=rtol, err_msg=name)
 
 
 def test_by_value_is_torchs_clip_grad_value() -> None:
@@ -110,8 +110,8 @@ def test_gradients_of_zero_stay_zero(clip: ClipGradBase) -> None:
 def test_a_parameter_with_need_clip_false_is_neither_clipped_nor_counted() -> None:
     counted = {name: g for name, g in slopes().items() if name != "v"}
     norm = np.sqrt(sum((g**2).sum() for g in counted.values()))
-    found = clipped(ClipGradByGlobalNorm(0.5), slopes(), {"v": {"need_clip": False}})
-    assert_same(found, {**{name: g * 0.5 / norm for name, g in counted.items()}, "v": slopes()["v"]})
+    actual = clipped(ClipGradByGlobalNorm(0.5), slopes(), {"v": {"need_clip": False}})
+    assert_same(actual, {**{name: g * 0.5 / norm for name, g in counted.items()}, "v": slopes()["v"]})
 
 
 @pytest.mark.parametrize("clip", [ClipGradByNorm(0.5), ClipGradByGlobalNorm(0.5), ClipGradByValue(0.1)])
@@ -163,13 +163,13 @@ def test_each_gradient_is_clipped_right_before_its_update() -> None:
 
 
 def test_clipping_by_hand_gives_variables_to_apply() -> None:
-    made = optimizer.SGD(1.0)
+    opt = optimizer.SGD(1.0)
     loss = build(slopes(), {"v": {"need_clip": False}})
-    pairs = made.backward(loss)
+    pairs = opt.backward(loss)
     limited = ClipGradByNorm(0.5)(pairs)
     assert [p.name for p, _ in limited] == list(SHAPES)
     assert limited[1][1] is pairs[1][1]
-    made.apply_gradients(limited)
+    opt.apply_gradients(limited)
     executor = Executor()
     executor.run(default_startup_program())
     fetched = executor.run(default_main_program(), fetch_list=[g for _, g in limited])
@@ -186,12 +186,12 @@ def test_clipping_by_hand_gives_variables_to_apply() -> None:
 )
 def test_by_global_norm_keeps_the_direction_and_the_limit(grads: list[list[float]], limit: float) -> None:
     tensors = [torch.tensor(g, dtype=torch.float64) for g in grads]
-    found = torch.cat(list(ClipGradByGlobalNorm(limit).clip(tensors)))
+    actual = torch.cat(list(ClipGradByGlobalNorm(limit).clip(tensors)))
     before = torch.cat(tensors)
     norm = float(torch.linalg.vector_norm(before))
-    assert float(torch.linalg.vector_norm(found)) <= limit * (1 + 1e-12)
+    assert float(torch.linalg.vector_norm(actual)) <= limit * (1 + 1e-12)
     torch.testing.assert_close(
-        found, before * min(1.0, limit / norm if norm else 1.0), rtol=1e-9, atol=1e-300
+        actual, before * min(1.0, limit / norm if norm else 1.0), rtol=1e-9, atol=1e-300
     )
 
 

@@ -1,4 +1,4 @@
-"""fluid_decay: the 1.x schedules against their formulas, run by run, and going on from a saved state."""
+"""fluid_decay: the 1.x schedules against their formulas, run by run, and resuming from a saved state."""
 
 # SPDX-License-Identifier: Apache-2.0
 import json

@@ -1,4 +1,4 @@
-"""lr: each schedule against torch's or its formula, going on from a saved state, and what it refuses.
+"""lr: each schedule against torch's or its formula, resuming from a saved state, and what it rejects.
 
 No Paddle is at hand, so the formulas are those of the documentation of `paddle.optimizer.lr` 2.0.
 """
@@ -367,10 +367,10 @@ WRONG: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (lr.StepDecay, ("fast", 3), "StepDecay learning_rate is 'fast'; use a finite number of at least 0"),
     (lr.StepDecay, (-1, 3), "StepDecay learning_rate is -1; use"),
     (lr.StepDecay, (True, 3), "StepDecay learning_rate is True; use"),
-    (lr.StepDecay, (0.1, 3.5), "StepDecay step_size is 3.5; use a whole number of at least 1"),
+    (lr.StepDecay, (0.1, 3.5), "StepDecay step_size is 3.5; use an integer of at least 1"),
     (lr.StepDecay, (0.1, 0), "StepDecay step_size is 0; use"),
     (lr.StepDecay, (0.1, 3, 1.0), "StepDecay gamma is 1.0; use a finite number above 0 and below 1"),
-    (lr.StepDecay, (0.1, 3, 0.1, -2), "StepDecay last_epoch is -2; use a whole number of at least -1"),
+    (lr.StepDecay, (0.1, 3, 0.1, -2), "StepDecay last_epoch is -2; use an integer of at least -1"),
     (lr.NoamDecay, (0, 10), "NoamDecay d_model is 0; use a finite number above 0"),
     (lr.NoamDecay, (64, 0), "NoamDecay warmup_steps is 0"),
     (lr.PiecewiseDecay, ([5], [1.0]), "1 values for 1 boundaries; use 2 values"),

@@ -37,11 +37,11 @@ def loss_of(dtypes: tuple[str, str]) -> Variable:
         create_parameter(program, name, shape, dtype, Normal(0.0, 0.5))
         for name, shape, dtype in zip("wv", ([4, 8], [8, 2]), dtypes, strict=True)
     )
-    made = apply(
+    out = apply(
         "net", lambda x, w, v: ((torch.tanh(x @ w.float()) @ v.float()) ** 2).mean().reshape(1), x, w, v
     )
-    assert isinstance(made, Variable)
-    return made
+    assert isinstance(out, Variable)
+    return out
 
 
 def train(steps: int = 4) -> dict[str, torch.Tensor]:
@@ -61,18 +61,18 @@ def test_a_master_begins_as_the_parameter_which_stays_what_it_rounds_to(
     make(0.01, multi_precision=True).minimize(loss_of((dtype, WIDE)))
     first = train(steps=0)
     assert torch.equal(first["w_fp32_master_0"], first["w"].float())
-    found = train()
-    assert "v_fp32_master_0" not in found
-    assert {value.dtype for name, value in found.items() if name != "w"} == {torch.float32}
-    assert not torch.equal(found["w_fp32_master_0"], first["w_fp32_master_0"])
-    assert torch.equal(found["w"], found["w_fp32_master_0"].to(found["w"].dtype))
+    trained = train()
+    assert "v_fp32_master_0" not in trained
+    assert {value.dtype for name, value in trained.items() if name != "w"} == {torch.float32}
+    assert not torch.equal(trained["w_fp32_master_0"], first["w_fp32_master_0"])
+    assert torch.equal(trained["w"], trained["w_fp32_master_0"].to(trained["w"].dtype))
 
 
 @each_optimizer
 def test_steps_too_small_for_16_bits_add_up(make: Callable[..., Optimizer]) -> None:
     make(1e-5, multi_precision=True).minimize(loss_of((NARROW, NARROW)))
-    first, found = train(steps=0), train(steps=4)
-    moved = (found["w_fp32_master_0"] - first["w_fp32_master_0"]).abs()
+    first, actual = train(steps=0), train(steps=4)
+    moved = (actual["w_fp32_master_0"] - first["w_fp32_master_0"]).abs()
     assert 0 < moved.max() < 1e-3
 
 
@@ -81,7 +81,7 @@ def test_fused_and_unfused_give_the_same(make: Callable[..., Optimizer]) -> None
     make(0.01, multi_precision=True).minimize(loss_of((NARROW, NARROW)))
     plain = train()
     (report,) = rewrite(default_main_program(), [FuseOptimizer()])
-    assert report.text == "2 of 2 updates in 1 fused"
+    assert report.text == "2 of 2 updates fused into 1"
     for name, value in train().items():
         torch.testing.assert_close(value, plain[name], rtol=1e-6, atol=1e-6, msg=name)
 
@@ -89,7 +89,7 @@ def test_fused_and_unfused_give_the_same(make: Callable[..., Optimizer]) -> None
 def test_parameters_with_a_master_and_without_do_not_go_together() -> None:
     MAKE["adam"](0.01, multi_precision=True).minimize(loss_of((NARROW, WIDE)))
     (report,) = rewrite(default_main_program(), [FuseOptimizer()])
-    assert report.text == "0 of 2 updates in 0 fused; left alone: 2 that have no other to go with"
+    assert report.text == "0 of 2 updates fused into 0; skipped: 2 without a compatible update"
 
 
 @each_optimizer
@@ -101,15 +101,15 @@ def test_without_16_bit_parameters_it_changes_nothing(make: Callable[..., Optimi
 @each_optimizer
 def test_without_it_a_16_bit_parameter_has_16_bit_states(make: Callable[..., Optimizer]) -> None:
     make(0.01).minimize(loss_of((NARROW, WIDE)))
-    found: dict[str, Any] = train()
-    assert not [name for name in found if "master" in name]
-    assert {found[name].dtype for name in found if name.startswith("w") and "step" not in name} == {
+    trained: dict[str, Any] = train()
+    assert not [name for name in trained if "master" in name]
+    assert {trained[name].dtype for name in trained if name.startswith("w") and "step" not in name} == {
         torch.bfloat16
     }
 
 
 def test_a_startup_program_that_does_not_make_the_parameter_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"multi_precision: other has no first value of 'w' to copy; minimize with"
+        ConfigError, match=r"multi_precision: other has no initial value of 'w' to copy; minimize with"
     ):
         MAKE["adam"](0.01, multi_precision=True).minimize(loss_of((NARROW, WIDE)), Program("other"))

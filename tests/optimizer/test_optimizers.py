@@ -45,8 +45,8 @@ def first_values() -> dict[str, Array]:
 
 def feeds(steps: int = STEPS, first: int = 0, dtype: str = "float64") -> list[dict[str, Array]]:
     draw = np.random.default_rng(2)
-    made = [{"x": draw.standard_normal((n, 3, 5, 5)), "y": draw.standard_normal((n, 2))} for n in BATCHES]
-    return [{name: a.astype(dtype) for name, a in feed.items()} for feed in made[first : first + steps]]
+    array = [{"x": draw.standard_normal((n, 3, 5, 5)), "y": draw.standard_normal((n, 2))} for n in BATCHES]
+    return [{name: a.astype(dtype) for name, a in feed.items()} for feed in array[first : first + steps]]
 
 
 def net(x: Tensor, y: Tensor, w: Tensor, v: Tensor) -> Tensor:
@@ -75,9 +75,9 @@ def run(executor: Executor, fed: list[dict[str, Array]]) -> None:
         executor.run(default_main_program(), feed)
 
 
-def train(made: Optimizer, attrs: Attrs | None = None, dtype: str = "float64") -> dict[str, Array]:
+def train(opt: Optimizer, attrs: Attrs | None = None, dtype: str = "float64") -> dict[str, Array]:
     """The parameters after training."""
-    made.minimize(build(attrs, dtype))
+    opt.minimize(build(attrs, dtype))
     executor = Executor()
     executor.run(default_startup_program())
     run(executor, feeds(dtype=dtype))
@@ -98,11 +98,11 @@ def eager(step: Callable[[dict[str, Tensor]], None]) -> dict[str, Array]:
 
 
 def by_torch(make: Callable[[dict[str, Tensor]], torch.optim.Optimizer]) -> dict[str, Array]:
-    made: list[torch.optim.Optimizer] = []
+    values: list[torch.optim.Optimizer] = []
 
     def step(parameters: dict[str, Tensor]) -> None:
-        made[:] = made or [make(parameters)]
-        made[0].step()
+        values[:] = values or [make(parameters)]
+        values[0].step()
 
     return eager(step)
 
@@ -123,10 +123,10 @@ def by_formula(update: Formula) -> dict[str, Array]:
     return eager(step)
 
 
-def assert_same(found: dict[str, Array], expected: dict[str, Array], rtol: float = 1e-9) -> None:
+def assert_same(actual: dict[str, Array], expected: dict[str, Array], rtol: float = 1e-9) -> None:
     for name, value in expected.items():
         assert not np.allclose(value, first_values()[name]), f"{name} was not trained"
-        np.testing.assert_allclose(found[name], value, rtol=rtol, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=rtol, atol=1e-12, err_msg=name)
 
 
 def list_of(parameters: dict[str, Tensor]) -> list[Tensor]:
@@ -171,10 +171,10 @@ def test_trains_like_torch(pair: tuple[Callable[[], Optimizer], Any]) -> None:
 @pytest.mark.parametrize("which", ["Momentum, Nesterov, decay", "Adam, betas, decay"])
 def test_trains_in_float32_too(which: str) -> None:
     ours, theirs = LIKE_TORCH[which]
-    found = train(ours(), dtype="float32")
-    assert found["w"].dtype == np.float32
+    trained = train(ours(), dtype="float32")
+    assert trained["w"].dtype == np.float32
     for name, value in by_torch(lambda p: theirs(list_of(p))).items():
-        np.testing.assert_allclose(found[name], value, rtol=2e-3, atol=2e-4)
+        np.testing.assert_allclose(trained[name], value, rtol=2e-3, atol=2e-4)
 
 
 def norm(x: Array) -> float:
@@ -271,19 +271,19 @@ FLUID: dict[str, tuple[Callable[[], Optimizer], Callable[[], Optimizer]]] = {
 
 def build_small() -> Variable:
     """A loss of the same parameters without feeds, for tests that look at the program and do not run it."""
-    made = [
+    values = [
         create_parameter(default_main_program(), name, value.shape, "float64", NumpyArray(value))
         for name, value in first_values().items()
     ]
-    loss = apply("small", lambda w, v: ((w * w).sum() + (v * v).sum()).reshape(1), *made)
+    loss = apply("small", lambda w, v: ((w * w).sum() + (v * v).sum()).reshape(1), *values)
     assert isinstance(loss, Variable)
     return loss
 
 
-def updates(made: Optimizer) -> list[str]:
+def updates(opt: Optimizer) -> list[str]:
     """The update nodes with all their settings, as they are printed."""
     with program_guard(Program("main"), Program("startup")), names.guard():
-        made.minimize(build_small())
+        opt.minimize(build_small())
         return [line for line in str(default_main_program()).splitlines() if line.startswith("optimize")]
 
 
@@ -311,14 +311,14 @@ def test_a_parameters_learning_rate_is_a_factor_on_the_optimizers() -> None:
 
 
 def test_a_factor_of_zero_keeps_a_parameter() -> None:
-    found = train(optimizer.AdamW(0.125), {"w": {"learning_rate": 0.0}})
-    np.testing.assert_array_equal(found["w"], first_values()["w"])
-    assert not np.allclose(found["v"], first_values()["v"])
+    trained = train(optimizer.AdamW(0.125), {"w": {"learning_rate": 0.0}})
+    np.testing.assert_array_equal(trained["w"], first_values()["w"])
+    assert not np.allclose(trained["v"], first_values()["v"])
 
 
 def test_a_frozen_parameter_is_not_trained_and_has_no_state() -> None:
-    found = train(optimizer.Momentum(0.25), {"w": {"trainable": False}})
-    np.testing.assert_array_equal(found["w"], first_values()["w"])
+    trained = train(optimizer.Momentum(0.25), {"w": {"trainable": False}})
+    np.testing.assert_array_equal(trained["w"], first_values()["w"])
     assert "w_velocity_0" not in default_main_program().vars
 
 
@@ -347,8 +347,8 @@ def test_adamw_decays_the_parameters_that_its_function_names() -> None:
         listed: list[dict[str, Any]] = [{"params": p["w"]}, {"params": p["v"], "weight_decay": 0.0}]
         return torch.optim.AdamW(listed, 0.125, weight_decay=0.5)
 
-    made = optimizer.AdamW(0.125, weight_decay=0.5, apply_decay_param_fun=lambda name: name == "w")
-    assert_same(train(made), by_torch(groups))
+    opt = optimizer.AdamW(0.125, weight_decay=0.5, apply_decay_param_fun=lambda name: name == "w")
+    assert_same(train(opt), by_torch(groups))
 
 
 # --- the rate ---------------------------------------------------------------------------------------------
@@ -376,12 +376,12 @@ def build_line() -> tuple[Variable, Callable[[], float]]:
 def test_a_scheduler_is_asked_before_each_run_and_stepped_by_the_user() -> None:
     loss, step = build_line()
     schedule = lr.StepDecay(0.5, step_size=2, gamma=0.5)
-    made = optimizer.SGD(schedule)
-    made.minimize(loss)
+    opt = optimizer.SGD(schedule)
+    opt.minimize(loss)
     used = []
     for _ in range(5):
         used.append(step())
-        assert made.get_lr() == schedule()
+        assert opt.get_lr() == schedule()
         schedule.step()
     assert used == [0.5, 0.5, 0.25, 0.25, 0.125]
 
@@ -415,10 +415,10 @@ def test_two_optimizers_have_a_rate_and_state_each() -> None:
 
 def test_the_same_optimizer_keeps_its_state_when_it_is_used_again() -> None:
     loss, _ = build_line()
-    made = optimizer.Momentum(0.5)
-    pairs = made.backward(loss)
-    made.apply_gradients(pairs)
-    made.apply_gradients(pairs)
+    opt = optimizer.Momentum(0.5)
+    pairs = opt.backward(loss)
+    opt.apply_gradients(pairs)
+    opt.apply_gradients(pairs)
     assert "w_velocity_1" not in default_main_program().vars
     assert "learning_rate_1" not in default_main_program().vars
 
@@ -427,8 +427,8 @@ def test_the_same_optimizer_keeps_its_state_when_it_is_used_again() -> None:
 def test_another_rate_recompiles_nothing(scheduled: bool) -> None:
     loss, step = build_line()
     schedule = lr.PiecewiseDecay([1, 2], [0.5, 0.25, 0.125])
-    made = optimizer.SGD(schedule if scheduled else 0.5)
-    made.minimize(loss)
+    opt = optimizer.SGD(schedule if scheduled else 0.5)
+    opt.minimize(loss)
     used, compiled = [], []
     for rate in (0.25, 0.125, 0.125):
         used.append(step())
@@ -436,7 +436,7 @@ def test_another_rate_recompiles_nothing(scheduled: bool) -> None:
         if scheduled:
             schedule.step()
         else:
-            made.set_lr(rate)
+            opt.set_lr(rate)
     assert used == [0.5, 0.25, 0.125]
     assert len(compiled[0]) == 1
     assert compiled[0] == compiled[1] == compiled[2]
@@ -444,23 +444,23 @@ def test_another_rate_recompiles_nothing(scheduled: bool) -> None:
 
 def test_get_lr_gives_the_number_that_was_given_and_set_lr_another() -> None:
     loss, step = build_line()
-    made = fluid.SGD(0.1)
-    made.minimize(loss)
-    assert made.get_lr() == 0.1
+    opt = fluid.SGD(0.1)
+    opt.minimize(loss)
+    assert opt.get_lr() == 0.1
     step()
-    assert made.get_lr() == 0.1  # not 0.10000000149, its value as float32
-    made.set_lr(0.3)
-    assert made.get_lr() == made.current_step_lr() == 0.3
+    assert opt.get_lr() == 0.1  # not 0.10000000149, its value as float32
+    opt.set_lr(0.3)
+    assert opt.get_lr() == opt.current_step_lr() == 0.3
     assert step() == pytest.approx(0.3)
     global_scope().get("learning_rate_0").fill_(0.5)  # as a loaded checkpoint does
-    assert made.get_lr() == 0.5
+    assert opt.get_lr() == 0.5
 
 
 def test_set_lr_before_minimize_is_the_first_rate() -> None:
     loss, step = build_line()
-    made = optimizer.SGD(0.5)
-    made.set_lr(0.25)
-    made.minimize(loss)
+    opt = optimizer.SGD(0.5)
+    opt.set_lr(0.25)
+    opt.minimize(loss)
     assert step() == 0.25
 
 
@@ -515,14 +515,14 @@ def test_the_state_has_paddles_names_and_the_parameters_shape(
     pair: tuple[Callable[[], Optimizer], list[str]],
 ) -> None:
     pair[0]().minimize(build_small())
-    found = {v.name: (v.shape, v.dtype) for v in default_main_program().persistables().values()}
+    actual = {v.name: (v.shape, v.dtype) for v in default_main_program().persistables().values()}
     expected = {"w": (SHAPES["w"], torch.float64), "v": (SHAPES["v"], torch.float64)}
     expected["learning_rate_0"] = ((1,), torch.float32)
     for name, shape in SHAPES.items():
         for slot in pair[1]:
             expected[f"{name}_{slot}_0"] = ((1,), torch.float32) if slot == "step" else (shape, torch.float64)
-    assert found == expected
-    assert found.keys() == default_startup_program().vars.keys()
+    assert actual == expected
+    assert actual.keys() == default_startup_program().vars.keys()
 
 
 def test_the_optimizers_name_is_a_part_of_its_states_names() -> None:
@@ -545,19 +545,19 @@ def test_minimize_works_on_programs_that_are_not_the_default() -> None:
 
 
 def test_one_optimizer_trains_two_programs() -> None:
-    made = optimizer.SGD(0.25)
+    opt = optimizer.SGD(0.25)
     for _ in range(2):
         with program_guard(Program(), Program()), names.guard(), scope_guard(Scope()):
-            assert_same(train(made), by_torch(lambda p: torch.optim.SGD(list_of(p), 0.25)))
+            assert_same(train(opt), by_torch(lambda p: torch.optim.SGD(list_of(p), 0.25)))
 
 
 def test_backward_and_apply_gradients_are_minimize() -> None:
     loss = build()
-    made = optimizer.Momentum(0.25)
+    opt = optimizer.Momentum(0.25)
     unused = create_parameter(loss.program, "u", [1], "float32", NumpyArray(np.zeros(1)))
     assert isinstance(unused, Parameter)
-    pairs = made.backward(loss, parameters=["w", "v"])
-    made.apply_gradients([*pairs, (unused, None)])
+    pairs = opt.backward(loss, parameters=["w", "v"])
+    opt.apply_gradients([*pairs, (unused, None)])
     executor = Executor()
     executor.run(default_startup_program())
     run(executor, feeds())
@@ -600,8 +600,8 @@ def test_a_state_of_another_shape_is_refused_with_the_update_that_met_it() -> No
 
 def test_training_goes_on_from_a_saved_state_as_if_it_had_not_stopped() -> None:
     schedule = lr.ExponentialDecay(0.125, 0.5)
-    made = optimizer.Adam(schedule)
-    made.minimize(build())
+    opt = optimizer.Adam(schedule)
+    opt.minimize(build())
     executor = Executor()
     executor.run(default_startup_program())
 
@@ -611,15 +611,15 @@ def test_training_goes_on_from_a_saved_state_as_if_it_had_not_stopped() -> None:
             schedule.step()
         return values()
 
-    kept = go(0, 3), made.state_dict()
+    kept = go(0, 3), opt.state_dict()
     through = go(3, 4)
     for name, value in kept[0].items():
         global_scope().var(name).get_tensor().set(value)
-    made.set_state_dict(kept[1])
+    opt.set_state_dict(kept[1])
     resumed = go(3, 4)
     assert_same(resumed, through, rtol=0)
     with pytest.raises(ConfigError, match="the state has no 'w_moment1_0'; load one that Adam saved"):
-        made.set_state_dict({})
+        opt.set_state_dict({})
 
 
 def test_training_without_startup_says_what_to_run() -> None:
@@ -655,7 +655,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "coefficient of Lars": (lambda: optimizer.LarsMomentum(lars_coeff=-1), "LarsMomentum lars_coeff is -1"),
     "excluded": (
         lambda: optimizer.LarsMomentum(exclude_from_weight_decay="bn"),
-        "use a list of parts of names",
+        "use a list of substrings of names",
     ),
     "power of Ftrl": (lambda: optimizer.Ftrl(0.1, lr_power=0.5), "Ftrl lr_power is 0.5"),
 }
@@ -669,24 +669,24 @@ def test_a_wrong_argument_is_refused(pair: tuple[Callable[[], Any], str]) -> Non
 
 def test_minimize_refuses_what_it_cannot_train() -> None:
     loss = build_small()
-    made = optimizer.SGD(0.1)
+    opt = optimizer.SGD(0.1)
     w, v = loss.program.all_parameters()
     with pytest.raises(ConfigError, match="the loss is a float"):
-        made.minimize(1.0)  # type: ignore[arg-type]
+        opt.minimize(1.0)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="callbacks are not supported"):
-        made.backward(loss, callbacks=[print])
+        opt.backward(loss, callbacks=[print])
     with pytest.raises(ConfigError, match="no gradient to apply"):
-        made.apply_gradients([])
+        opt.apply_gradients([])
     with pytest.raises(ConfigError, match="no gradient to apply"):
-        made.apply_gradients([(w, None)])
-    with pytest.raises(ConfigError, match="parameter 'v' comes twice"):
-        made.minimize(loss, parameters=[v, v])
+        opt.apply_gradients([(w, None)])
+    with pytest.raises(ConfigError, match="parameter 'v' is listed twice"):
+        opt.minimize(loss, parameters=[v, v])
     with pytest.raises(ConfigError, match="parameters is 'w'; use a list"):
-        made.minimize(loss, parameters="w")
+        opt.minimize(loss, parameters="w")
     with program_guard(Program(), Program()):
         other = build_small()
     with pytest.raises(ProgramError, match="belongs to"):
-        made.apply_gradients([*optimizer.SGD(0.1).backward(loss), *optimizer.SGD(0.1).backward(other)])
+        opt.apply_gradients([*optimizer.SGD(0.1).backward(loss), *optimizer.SGD(0.1).backward(other)])
 
 
 def test_the_base_class_has_no_formula() -> None:

@@ -28,12 +28,12 @@ SLOPE = np.array([[1.0, 2.0], [3.0, -4.0]])
 RATE = 0.25
 
 
-def train(made: Optimizer, steps: int = 1, **attrs: Any) -> Array:
+def train(opt: Optimizer, steps: int = 1, **attrs: Any) -> Array:
     """What becomes of a parameter whose gradient is SLOPE."""
     program = default_main_program()
     w = create_parameter(program, "w", START.shape, "float64", NumpyArray(START), **attrs)
     slope = torch.from_numpy(SLOPE)
-    made.minimize(apply("plane", lambda w: (w * slope).sum().reshape(1), w))
+    opt.minimize(apply("plane", lambda w: (w * slope).sum().reshape(1), w))
     executor = Executor()
     executor.run(default_startup_program())
     for _ in range(steps):
@@ -48,15 +48,15 @@ def optimize_ops() -> list[str]:
 
 @pytest.mark.parametrize("decay", [0.5, L2Decay(0.5), fluid.L2DecayRegularizer(0.5), fluid.L2Decay(0.5)])
 def test_l2_adds_the_parameter_to_the_gradient(decay: Any) -> None:
-    found = train(optimizer.SGD(RATE, weight_decay=decay))
-    np.testing.assert_allclose(found, START - RATE * (SLOPE + 0.5 * START), rtol=1e-12)
+    trained = train(optimizer.SGD(RATE, weight_decay=decay))
+    np.testing.assert_allclose(trained, START - RATE * (SLOPE + 0.5 * START), rtol=1e-12)
     assert optimize_ops() == ["sgd"]
 
 
 @pytest.mark.parametrize("decay", [L1Decay(0.5), fluid.L1DecayRegularizer(regularization_coeff=0.5)])
 def test_l1_adds_the_parameters_sign_to_the_gradient(decay: Any) -> None:
-    found = train(optimizer.SGD(RATE, weight_decay=decay))
-    np.testing.assert_allclose(found, START - RATE * (SLOPE + 0.5 * np.sign(START)), rtol=1e-12)
+    trained = train(optimizer.SGD(RATE, weight_decay=decay))
+    np.testing.assert_allclose(trained, START - RATE * (SLOPE + 0.5 * np.sign(START)), rtol=1e-12)
     assert optimize_ops() == ["sign", "add", "sgd"]
 
 
@@ -79,9 +79,9 @@ def test_l2_is_a_part_of_the_update_of_sgd_and_momentum_and_a_node_elsewhere(
 
 @pytest.mark.parametrize("decay", [L1Decay(0.0), L2Decay(), 0.0, None])
 def test_no_decay_is_no_node(decay: Any) -> None:
-    found = train(optimizer.Adagrad(RATE, weight_decay=decay))
+    trained = train(optimizer.Adagrad(RATE, weight_decay=decay))
     assert optimize_ops() == ["adagrad"]
-    np.testing.assert_allclose(found, START - RATE * SLOPE / (np.abs(SLOPE) + 1e-6), rtol=1e-7)
+    np.testing.assert_allclose(trained, START - RATE * SLOPE / (np.abs(SLOPE) + 1e-6), rtol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_no_decay_is_no_node(decay: Any) -> None:
     [(L1Decay(0.5), 0.5 * np.sign(START)), (L2Decay(0.125), 0.125 * START), (L2Decay(0.0), 0 * START)],
 )
 def test_a_parameters_regularizer_goes_before_the_optimizers(own: WeightDecay, added: Array) -> None:
-    found = train(optimizer.SGD(RATE, weight_decay=0.75), regularizer=own)
-    np.testing.assert_allclose(found, START - RATE * (SLOPE + added), rtol=1e-12)
+    trained = train(optimizer.SGD(RATE, weight_decay=0.75), regularizer=own)
+    np.testing.assert_allclose(trained, START - RATE * (SLOPE + added), rtol=1e-12)
 
 
 def test_a_parameters_regularizer_counts_without_the_optimizers_and_comes_from_param_attr() -> None:
@@ -108,9 +108,9 @@ def test_a_parameters_regularizer_counts_without_the_optimizers_and_comes_from_p
 
 def test_decay_comes_after_clipping_and_is_not_clipped() -> None:
     clip = ClipGradByValue(0.5)
-    found = train(optimizer.SGD(RATE, weight_decay=L1Decay(2.0), grad_clip=clip))
+    trained = train(optimizer.SGD(RATE, weight_decay=L1Decay(2.0), grad_clip=clip))
     np.testing.assert_allclose(
-        found, START - RATE * (np.clip(SLOPE, -0.5, 0.5) + 2.0 * np.sign(START)), rtol=1e-12
+        trained, START - RATE * (np.clip(SLOPE, -0.5, 0.5) + 2.0 * np.sign(START)), rtol=1e-12
     )
 
 
@@ -120,8 +120,8 @@ def test_adamw_adds_a_parameters_regularizer_to_its_own_decay() -> None:
     for _ in range(3):
         param.grad = torch.from_numpy(SLOPE) + 0.5 * param.detach()
         reference.step()
-    found = train(optimizer.AdamW(RATE, weight_decay=0.1), steps=3, regularizer=L2Decay(0.5))
-    np.testing.assert_allclose(found, param.detach().numpy(), rtol=1e-9)
+    trained = train(optimizer.AdamW(RATE, weight_decay=0.1), steps=3, regularizer=L2Decay(0.5))
+    np.testing.assert_allclose(trained, param.detach().numpy(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("coeff", [-0.1, float("nan"), float("inf"), "0.1", None, True])

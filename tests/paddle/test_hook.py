@@ -1,25 +1,26 @@
-"""The import hook: same objects, clear errors, and nothing else touched. Each test is a process of its own."""
+"""The import hook: same objects, clear errors, and nothing else touched. Each test is a process of its own.
+
+The process has imported most of Argosy already, as after `import argosy` in a script; in test_main.py it has not.
+"""
 
 # SPDX-License-Identifier: Apache-2.0
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.ranks import Nursery
+
 INSTALL = "import argosy.paddle\nargosy.paddle.install()\n"
 
 
-def run(code: str, folder: Path, status: int = 0) -> tuple[str, str]:
+def run(ranks: Nursery, code: str, folder: Path, status: int = 0) -> tuple[str, str]:
     """What a Python process in this folder writes to stdout and stderr."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, cwd=folder, capture_output=True, text=True, timeout=120
-    )
+    done = ranks.python("-c", code, cwd=folder)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout, done.stderr
 
 
-def test_paddles_modules_are_argosys_own(tmp_path: Path) -> None:
+def test_paddles_modules_are_argosys_own(ranks: Nursery, tmp_path: Path) -> None:
     (tmp_path / "paddle_x.py").write_text("mine = True\n")
     code = """
 import argosy, sys
@@ -51,10 +52,10 @@ assert sum(type(f).__name__ == "PaddleFinder" for f in sys.meta_path) == 1
 import importlib
 assert importlib.import_module("paddle.nn.functional") is argosy.nn.functional
 """
-    assert run(INSTALL + code, tmp_path) == ("", "")
+    assert run(ranks, INSTALL + code, tmp_path) == ("", "")
 
 
-def test_absent_names_are_told_in_full_with_the_nearest(tmp_path: Path) -> None:
+def test_absent_names_are_told_in_full_with_the_nearest(ranks: Nursery, tmp_path: Path) -> None:
     code = """
 import paddle
 for line in (
@@ -74,7 +75,7 @@ for line in (
     except Exception as e:
         print(type(e).__name__, isinstance(e, ImportError), e)
 """
-    said = run(INSTALL + code, tmp_path)[0].splitlines()
+    said = run(ranks, INSTALL + code, tmp_path)[0].splitlines()
     wanted = [
         "ModuleNotFoundError True paddle.nothing is not in Argosy (there are: common_ops_import, core, dataset,",
         "ModuleNotFoundError True paddle.engine is not in Argosy (there are: common_ops_import, core, dataset,",
@@ -92,19 +93,19 @@ for line in (
         assert line.startswith(begin), line
 
 
-def test_the_hook_wins_over_an_installed_paddle_and_says_so(tmp_path: Path) -> None:
+def test_the_hook_wins_over_an_installed_paddle_and_says_so(ranks: Nursery, tmp_path: Path) -> None:
     (tmp_path / "paddle").mkdir()
     (tmp_path / "paddle" / "__init__.py").write_text("raise RuntimeError('the other paddle')\n")
-    out, err = run(INSTALL + "import argosy, paddle\nprint(paddle is argosy)\n", tmp_path)
+    out, err = run(ranks, INSTALL + "import argosy, paddle\nprint(paddle is argosy)\n", tmp_path)
     assert out == "True\n"
-    assert "there is a paddle in" in err
-    assert "`import paddle` gives Argosy instead" in err
+    assert "another paddle is installed in" in err
+    assert "`import paddle` loads Argosy instead" in err
 
 
-def test_a_paddle_that_is_imported_already_is_an_error(tmp_path: Path) -> None:
+def test_a_paddle_that_is_imported_already_is_an_error(ranks: Nursery, tmp_path: Path) -> None:
     (tmp_path / "paddle.py").write_text("")
-    _, err = run("import paddle\n" + INSTALL, tmp_path, status=1)
-    assert "ConfigError: paddle is imported already, from" in err
+    _, err = run(ranks, "import paddle\n" + INSTALL, tmp_path, status=1)
+    assert "ConfigError: paddle is already imported, from" in err
     assert "before the first `import paddle`" in err
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ranks import Nursery
+
 SCRIPTS = Path(__file__).parent / "scripts"
 SHOW = """
 import atexit, sys
@@ -21,7 +23,10 @@ atexit.register(lambda: print("bye", Mine.__name__))
 """
 
 
-def argosy_paddle(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+def argosy_paddle(*words: str, cwd: Path, ranks: Nursery | None = None) -> "subprocess.CompletedProcess[str]":
+    """With a nursery, in a process that has imported torch already."""
+    if ranks is not None:
+        return ranks.python("-m", "argosy.paddle", *words, cwd=cwd, timeout_s=240.0)
     return subprocess.run(
         [sys.executable, "-m", "argosy.paddle", *words],
         check=False,
@@ -40,27 +45,27 @@ def test_a_script_sees_what_python_would_show_it(tmp_path: Path) -> None:
     (folder / "beside.py").write_text("import paddle\nfound = paddle.__name__\n")
     done = argosy_paddle("elsewhere/script.py", "-m", "--lr", "1", cwd=tmp_path)
     argv = ["elsewhere/script.py", "-m", "--lr", "1"]
-    assert done.stdout == f"{argv} {folder.resolve()} __main__ elsewhere/script.py argosy\nbye Mine\n", (
-        done.stderr
-    )
+    shown = f"{argv} {folder.resolve()} __main__ {folder / 'script.py'} argosy\nbye Mine\n"
+    assert done.stdout == shown, done.stderr
 
 
-def test_a_module_sees_what_python_would_show_it(tmp_path: Path) -> None:
+def test_a_module_sees_what_python_would_show_it(ranks: Nursery, tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
     (tmp_path / "package" / "__main__.py").write_text(SHOW)
     (tmp_path / "beside.py").write_text("import paddle\nfound = paddle.__name__\n")
-    done = argosy_paddle("-m", "package", "a", cwd=tmp_path)
+    done = argosy_paddle("-m", "package", "a", cwd=tmp_path, ranks=ranks)
     file = str(tmp_path / "package" / "__main__.py")
     assert done.stdout == f"{[file, 'a']} {tmp_path} __main__ {file} argosy\nbye Mine\n", done.stderr
 
 
-def test_a_traceback_begins_in_the_script(tmp_path: Path) -> None:
+def test_a_traceback_begins_in_the_script(ranks: Nursery, tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("import paddle\n\ndef f():\n    paddle.nn.Linea(1, 2)\n\nf()\n")
-    done = argosy_paddle("fails.py", cwd=tmp_path)
+    done = argosy_paddle("fails.py", cwd=tmp_path, ranks=ranks)
     assert done.returncode == 1
     frames = re.findall(r'File "(.*?)", line (\d+), in (\S+)', done.stderr)
-    assert frames[:2] == [("fails.py", "6", "<module>"), ("fails.py", "4", "f")]
+    path = str(tmp_path / "fails.py")
+    assert frames[:2] == [(path, "6", "<module>"), (path, "4", "f")]
     assert "paddle.nn.Linea is not in Argosy (did you mean 'Linear'" in done.stderr
 
 
@@ -95,8 +100,9 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(
     assert "Traceback" not in done.stderr
 
 
-def test_a_fleet_script_for_paddle_runs_unmodified(tmp_path: Path) -> None:
-    done = argosy_paddle(str(SCRIPTS / "train_fleet_static.py"), "18", "program.txt", cwd=tmp_path)
+def test_a_fleet_script_for_paddle_runs_unmodified(ranks: Nursery, tmp_path: Path) -> None:
+    words = (str(SCRIPTS / "train_fleet_static.py"), "18", "program.txt")
+    done = argosy_paddle(*words, cwd=tmp_path, ranks=ranks)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:3] == [

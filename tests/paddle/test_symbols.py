@@ -105,8 +105,8 @@ def test_the_places_can_be_printed() -> None:
 
 def test_the_defaults_of_momentum_are_those_of_the_scripts() -> None:
     decay = paddle.regularizer.L2Decay(1e-4)
-    made = paddle.optimizer.Momentum(learning_rate=0.1, momentum=0.9, weight_decay=decay, parameters=None)
-    assert made.get_lr() == pytest.approx(0.1)
+    opt = paddle.optimizer.Momentum(learning_rate=0.1, momentum=0.9, weight_decay=decay, parameters=None)
+    assert opt.get_lr() == pytest.approx(0.1)
 
 
 def test_fluids_strategies_are_those_of_static() -> None:
@@ -119,8 +119,8 @@ def test_roles_of_1_x_are_roles_of_fleet() -> None:
     from argosy.fluid.incubate.fleet.collective import DistributedStrategy
     from argosy.fluid.incubate.fleet.collective import fleet as one
 
-    made = role_maker.UserDefinedCollectiveRoleMaker(1, ["127.0.0.1:1", "127.0.0.1:2"])
-    assert (made.worker_index(), made.worker_num(), made._is_collective) == (1, 2, True)
+    role = role_maker.UserDefinedCollectiveRoleMaker(1, ["127.0.0.1:1", "127.0.0.1:2"])
+    assert (role.worker_index(), role.worker_num(), role._is_collective) == (1, 2, True)
     server = role_maker.UserDefinedRoleMaker(0, role_maker.Role.SERVER, 2, ["127.0.0.1:1"])
     assert (server.is_server(), server.worker_num()) == (True, 2)
     assert (one, DistributedStrategy) == (fleet.fleet, fleet.DistributedStrategy)

@@ -44,25 +44,25 @@ def test_has_the_defaults_of_paddle_2_0() -> None:
 
 
 def test_every_field_takes_its_default_and_says_what_it_is() -> None:
-    made = BuildStrategy()
-    for name, field in made.fields.items():
-        setattr(made, name, getattr(made, name))
+    strategy = BuildStrategy()
+    for name, field in strategy.fields.items():
+        setattr(strategy, name, getattr(strategy, name))
         assert field.help, name
-    assert made == BuildStrategy()
+    assert strategy == BuildStrategy()
 
 
 def test_enums_are_nested_and_only_their_members_are_taken() -> None:
-    made = BuildStrategy()
-    made.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.One
-    assert made.gradient_scale_strategy.name == "One"
+    strategy = BuildStrategy()
+    strategy.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.One
+    assert strategy.gradient_scale_strategy.name == "One"
     assert int(BuildStrategy.ReduceStrategy.Reduce) == 1
     with pytest.raises(ConfigError, match="use one of BuildStrategy.GradientScaleStrategy.CoeffNumDevice"):
-        made.gradient_scale_strategy = 1
-    made.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
+        strategy.gradient_scale_strategy = 1
+    strategy.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
     with pytest.raises(ConfigError, match="reduce_strategy is 1; use one of"):
-        made.reduce_strategy = 1
+        strategy.reduce_strategy = 1
     with pytest.raises(ConfigError, match="Customized"):
-        made.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.Customized
+        strategy.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.Customized
 
 
 def test_a_misspelt_switch_is_refused() -> None:
@@ -71,11 +71,11 @@ def test_a_misspelt_switch_is_refused() -> None:
 
 
 def test_copies_compare_equal_until_one_changes() -> None:
-    made = BuildStrategy()
-    made.memory_optimize = True
-    made.debug_graphviz_path = "/tmp/step.dot"
-    other = copy.deepcopy(made)
-    assert other == made
+    strategy = BuildStrategy()
+    strategy.memory_optimize = True
+    strategy.debug_graphviz_path = "/tmp/step.dot"
+    other = copy.deepcopy(strategy)
+    assert other == strategy
     other.memory_optimize = None
-    assert other != made
+    assert other != strategy
     assert repr(other) == "BuildStrategy(debug_graphviz_path='/tmp/step.dot')"

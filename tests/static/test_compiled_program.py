@@ -51,7 +51,7 @@ def test_refuses_what_makes_no_sense_and_changes_nothing() -> None:
         CompiledProgram("main")
     with pytest.raises(ConfigError, match="build_strategy is .*use an object of BuildStrategy"):
         CompiledProgram(main, ExecutionStrategy())
-    made = CompiledProgram(main)
+    compiled = CompiledProgram(main)
     for wrong, words in [
         ({"build_strategy": {}}, "use an object of BuildStrategy"),
         ({"exec_strategy": 3}, "use an object of ExecutionStrategy"),
@@ -59,13 +59,13 @@ def test_refuses_what_makes_no_sense_and_changes_nothing() -> None:
         ({"places": ["cpu"]}, "use CPUPlace"),
     ]:
         with pytest.raises(ConfigError, match=words):
-            made.with_data_parallel(**wrong)
+            compiled.with_data_parallel(**wrong)
     with pytest.raises(FetchError, match="loss_name 'lost' is not in"):
-        made.with_data_parallel("lost")
-    assert not made.is_data_parallel
-    made.with_data_parallel()
-    with pytest.raises(ConfigError, match="called before"):
-        made.with_data_parallel()
+        compiled.with_data_parallel("lost")
+    assert not compiled.is_data_parallel
+    compiled.with_data_parallel()
+    with pytest.raises(ConfigError, match="already called"):
+        compiled.with_data_parallel()
 
 
 def fusing() -> BuildStrategy:

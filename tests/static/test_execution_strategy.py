@@ -19,13 +19,14 @@ def test_has_the_defaults_of_paddle_2_0() -> None:
 
 
 def test_what_has_no_meaning_here_is_accepted_if_it_makes_sense() -> None:
-    made = ExecutionStrategy()
-    made.num_threads, made.num_iteration_per_drop_scope, made.allow_op_delay = 3, 30, True
+    strategy = ExecutionStrategy()
+    strategy.num_threads, strategy.num_iteration_per_drop_scope, strategy.allow_op_delay = 3, 30, True
     assert (
-        repr(made) == "ExecutionStrategy(num_threads=3, num_iteration_per_drop_scope=30, allow_op_delay=True)"
+        repr(strategy)
+        == "ExecutionStrategy(num_threads=3, num_iteration_per_drop_scope=30, allow_op_delay=True)"
     )
     with pytest.raises(ConfigError, match="num_threads is -1"):
-        made.num_threads = -1
+        strategy.num_threads = -1
 
 
 def test_several_steps_in_one_run_are_not_there_yet() -> None:

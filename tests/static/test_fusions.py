@@ -1,4 +1,4 @@
-"""All fusions together: which passes a build strategy asks for, and nets that lie in wait for them."""
+"""All fusions together: which passes a build strategy asks for, and nets with corner cases."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
@@ -17,9 +17,7 @@ from argosy.static.fusions import fusions
 from tests.fusing import FUSIONS
 
 F, nn = paddle.nn.functional, paddle.static.nn
-PLAIN = Build(
-    without_passes=frozenset({"in_place", "rebuild_activations", "choose_kernels", "channels_last"})
-)
+PLAIN = Build(without_passes=frozenset({"in_place", "rematerialize", "choose_kernels", "channels_last"}))
 Net = Callable[[], list[Any]]
 
 
@@ -36,7 +34,7 @@ def test_the_passes_stand_in_paddles_order() -> None:
         "fuse_bn_act",
         "fuse_bn_add_act",
         "fuse_elewise_add_act",
-        "own_batch_norm",
+        "native_batch_norm",
         "fuse_optimizer",
     ]
 

@@ -3,9 +3,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +14,14 @@ import torch.nn.functional as F
 from argosy.engine.errors import ConfigError, CorruptFileError, ProgramError, ScopeError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
-from argosy.engine.runtime import store
+from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.framework.layer import LayerBuilder
 from argosy.optimizer.adam import Adam
 from argosy.optimizer.momentum import Momentum
 from argosy.static import io
+from tests.ranks import Nursery
 
 
 def net(classes: int = 5, width: int = 4) -> tuple[Any, Any]:
@@ -65,14 +63,6 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def new_process(script: str, *args: object) -> str:
-    command = [sys.executable, "-W", "error", "-c", script, *map(str, args)]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
 # --- save and load ------------------------------------------------------------------------------------
 
 
@@ -80,8 +70,8 @@ def test_parameters_and_statistics_go_into_pdparams_and_the_rest_into_pdopt(tmp_
     _, loss = training()
     io.save(loss.program, str(tmp_path / "m"))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.pdmodel", "m.pdopt", "m.pdparams"]
-    first, _ = store.read_tensors(tmp_path / "m.pdparams")
-    second, _ = store.read_tensors(tmp_path / "m.pdopt")
+    first, _ = atomic_files.read_tensors(tmp_path / "m.pdparams")
+    second, _ = atomic_files.read_tensors(tmp_path / "m.pdopt")
     assert first.keys() == {"filter", "scale", "head", "mean", "var"}
     assert {name.split("_")[0] for name in second} >= {"filter", "scale", "head", "learning"}
     assert first.keys() | second.keys() == loss.program.persistables().keys()
@@ -141,9 +131,9 @@ def trained(optimizer: Any, prefix: Path) -> tuple[str, list[str]]:
     io.save_inference_model(f"{prefix}_inference", [program.vars["x"]], [probabilities, logits], exe)
     test, lines = program.clone(for_test=True), []
     for size in (4, 11):
-        found = exe.run(test, batch(size), [probabilities.name, logits.name])
-        lines.append(" ".join(a.tobytes().hex() for a in found))
-    exe = Executor()  # a new one: it starts the program's random numbers anew, as the new process does
+        outputs = exe.run(test, batch(size), [probabilities.name, logits.name])
+        lines.append(" ".join(a.tobytes().hex() for a in outputs))
+    exe = Executor()  # a new one: it restarts the program's random numbers, as the new process does
     losses = [exe.run(program, batch(size), [loss])[0].tobytes().hex() for size in (4, 7, 2)]
     total = hashlib.sha256()
     for name, value in values().items():
@@ -151,13 +141,17 @@ def trained(optimizer: Any, prefix: Path) -> tuple[str, list[str]]:
     return loss.name, [" ".join([*losses, total.hexdigest()]), *lines]
 
 
-def test_a_new_process_trains_on_and_infers_bit_equal_without_the_models_code(tmp_path: Path) -> None:
+def test_a_new_process_trains_on_and_infers_bit_equal_without_the_models_code(
+    tmp_path: Path, ranks: Nursery
+) -> None:
     here = []
     for name, optimizer in (("momentum", Momentum(0.1, 0.9, use_nesterov=True)), ("adam", Adam(0.01))):
         with names.guard(), program_guard(Program(), Program()), scope_guard(Scope()):
             loss, lines = trained(optimizer, tmp_path / name)
             here += lines
-    assert new_process(IN_A_NEW_PROCESS, tmp_path, loss).split("\n") == here
+    done = ranks.python("-c", IN_A_NEW_PROCESS, str(tmp_path), loss)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == here
 
 
 def test_loading_keeps_the_tensors_of_the_scope_and_their_memory_format(tmp_path: Path) -> None:
@@ -211,7 +205,7 @@ def test_a_killed_save_is_finished_and_two_different_saves_are_not_mixed(tmp_pat
     saved = values()
     (tmp_path / "new" / "m.pdparams").rename(tmp_path / "old" / "m.pdparams")
     with pytest.raises(
-        CorruptFileError, match=r"m\.pdparams and m\.pdopt are of two different saves; save again"
+        CorruptFileError, match=r"m\.pdparams and m\.pdopt are from different saves; save again"
     ):
         io.load(loss.program, str(tmp_path / "old" / "m"))
     left = tmp_path / "old" / ".m.pdopt.0.tmp"  # as a kill between the two renames leaves it
@@ -285,7 +279,7 @@ def test_saving_needs_values_that_fit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["", "folder/"])
 def test_a_path_without_a_name_is_refused(path: str) -> None:
-    with pytest.raises(ConfigError, match="ends in a folder"):
+    with pytest.raises(ConfigError, match="is a folder; add a prefix"):
         io.save(Program(), path)
 
 
@@ -318,7 +312,7 @@ def test_program_state_is_a_dict_of_arrays(tmp_path: Path, caplog: pytest.LogCap
         value.add_(1)
     io.set_program_state(loss.program, {**state, "stranger": np.zeros(3)})
     assert same(values(), saved)
-    assert "set_program_state: stranger not in main: not set" in caplog.text
+    assert "set_program_state: skipped stranger: not in main" in caplog.text
 
 
 def test_program_state_of_a_wrong_shape_or_dtype_is_refused() -> None:
@@ -346,7 +340,7 @@ def test_a_part_of_the_state_can_be_set() -> None:
 def test_an_inference_model_has_only_what_the_fetches_need(tmp_path: Path) -> None:
     logits, loss = training()
     io.save_inference_model(str(tmp_path / "m"), loss.program.vars["x"], logits, None)
-    assert store.read_tensors(tmp_path / "m.pdiparams")[0].keys() == {
+    assert atomic_files.read_tensors(tmp_path / "m.pdiparams")[0].keys() == {
         "filter",
         "scale",
         "head",
@@ -369,8 +363,8 @@ def test_feeds_come_back_in_the_order_they_were_given_needed_or_not(tmp_path: Pa
     logits, loss = training()
     feeds = [loss.program.vars["y"], loss.program.vars["x"]]
     io.save_inference_model(str(tmp_path / "m"), feeds, [logits], None, program=loss.program)
-    program, found, fetches = io.load_inference_model(str(tmp_path / "m"), None)
-    assert found == ["y", "x"]
+    program, actual, fetches = io.load_inference_model(str(tmp_path / "m"), None)
+    assert actual == ["y", "x"]
     assert Executor().run(program, batch(3), fetches)[0].shape == (3, 5)
 
 
@@ -378,7 +372,7 @@ def test_a_feed_that_the_fetches_need_must_be_given(tmp_path: Path) -> None:
     logits, loss = training()
     with pytest.raises(ConfigError, match="need the feed 'y' too; add it to feed_vars"):
         io.save_inference_model(str(tmp_path / "m"), [loss.program.vars["x"]], [loss], None)
-    with pytest.raises(ConfigError, match="is not fed but computed"):
+    with pytest.raises(ConfigError, match="is computed, not fed"):
         io.save_inference_model(str(tmp_path / "m"), [logits], [loss], None)
     with pytest.raises(ConfigError, match="fetch_vars is empty"):
         io.save_inference_model(str(tmp_path / "m"), [loss.program.vars["x"]], [], None, loss.program)
@@ -403,11 +397,11 @@ def test_state_that_a_fetch_reads_after_a_change_keeps_the_change(tmp_path: Path
 
 def test_a_normalized_program_is_serialized_and_read_back() -> None:
     logits, loss = training()
-    made = io.normalize_program(loss.program, [loss.program.vars["x"]], [logits])
+    normalized = io.normalize_program(loss.program, [loss.program.vars["x"]], [logits])
     read = io.deserialize_program(io.serialize_program(loss.program.vars["x"], logits))
-    assert [n.name for n in read.graph.nodes] == [n.name for n in made.graph.nodes]
-    assert read.vars.keys() == made.vars.keys()
-    [one], [other] = (Executor().run(p, {"x": batch(3)["x"]}, [logits.name]) for p in (made, read))
+    assert [n.name for n in read.graph.nodes] == [n.name for n in normalized.graph.nodes]
+    assert read.vars.keys() == normalized.vars.keys()
+    [one], [other] = (Executor().run(p, {"x": batch(3)["x"]}, [logits.name]) for p in (normalized, read))
     assert one.tobytes() == other.tobytes()
     with pytest.raises(ProgramError, match="loaded"):
         Momentum(0.1).minimize(read.vars[logits.name].mean())
@@ -430,7 +424,7 @@ def test_a_model_and_values_of_two_saves_are_not_mixed(tmp_path: Path) -> None:
         Executor().run(loss.program, batch(4))
         io.save_inference_model(str(tmp_path / name), loss.program.vars["x"], logits, None)
     (tmp_path / "a.pdiparams").write_bytes((tmp_path / "b.pdiparams").read_bytes())
-    with pytest.raises(CorruptFileError, match="of two different saves; save the model again"):
+    with pytest.raises(CorruptFileError, match="are from different saves; save the model again"):
         io.load_inference_model(str(tmp_path / "a"), None)
 
 
@@ -438,7 +432,7 @@ def test_a_training_program_is_no_inference_model(tmp_path: Path) -> None:
     _, loss = training()
     io.save(loss.program, str(tmp_path / "m"))
     (tmp_path / "m.pdparams").rename(tmp_path / "m.pdiparams")
-    with pytest.raises(ConfigError, match=r"is of static\.save"):
+    with pytest.raises(ConfigError, match=r"was written by static\.save"):
         io.load_inference_model(str(tmp_path / "m"), None)
 
 
@@ -468,20 +462,18 @@ def test_a_well_sealed_program_that_names_anything_but_an_operator_is_refused(
     x: Any = default_main_program().data("x", [2])
     io.save_inference_model(str(tmp_path / "m"), x, torch.relu(x), None)
     content = json.loads((tmp_path / "m.pdmodel").read_bytes())["content"]
-    made = tmp_path / "made"
-    content["program"]["nodes"][-1].update(target=target, args=[f"touch {made}"])
-    (tmp_path / "m.pdmodel").write_bytes(store.seal(content))
-    with pytest.raises(
-        CorruptFileError, match=r"m\.pdmodel holds no program that can be loaded: .*" + target
-    ):
+    marker = tmp_path / "marker"
+    content["program"]["nodes"][-1].update(target=target, args=[f"touch {marker}"])
+    (tmp_path / "m.pdmodel").write_bytes(atomic_files.seal(content))
+    with pytest.raises(CorruptFileError, match=r"m\.pdmodel has no valid program: .*" + target):
         io.load_inference_model(str(tmp_path / "m"), None)
-    assert not made.exists()
+    assert not marker.exists()
 
 
 @pytest.mark.parametrize("content", [None, 3, [], {}, {"program": None}, {"program": []}])
 def test_sealed_content_that_is_no_program_is_refused(content: Any) -> None:
-    with pytest.raises(CorruptFileError, match="the serialized program holds no program"):
-        io.deserialize_program(store.seal(content))
+    with pytest.raises(CorruptFileError, match="the serialized program has no valid program"):
+        io.deserialize_program(atomic_files.seal(content))
 
 
 # --- chosen variables ---------------------------------------------------------------------------------
@@ -493,8 +485,8 @@ def test_chosen_variables_are_saved_and_loaded(tmp_path: Path) -> None:
     folder = str(tmp_path / "vars")
     io.save_vars(None, folder, loss.program, vars=["head", loss.program.vars["mean"]])
     io.save_vars(None, folder, loss.program, predicate=lambda v: v.ndim == 4, filename="filters")
-    assert store.read_tensors(tmp_path / "vars" / "__vars__")[0].keys() == {"head", "mean"}
-    assert all(v.ndim == 4 for v in store.read_tensors(tmp_path / "vars" / "filters")[0].values())
+    assert atomic_files.read_tensors(tmp_path / "vars" / "__vars__")[0].keys() == {"head", "mean"}
+    assert all(v.ndim == 4 for v in atomic_files.read_tensors(tmp_path / "vars" / "filters")[0].values())
     for name in ("head", "mean"):
         global_scope().get(name).add_(1)
     io.load_vars(None, folder, loss.program, vars=["mean"])

@@ -28,11 +28,11 @@ def test_fc_has_the_arguments_of_2_0() -> None:
     x = static.data("x", [None, 3, 2])
     out = nn.fc(x=x, size=4, weight_attr=ParamAttr(name="w"), bias_attr="b", activation="relu", name="head")
     fed = np.random.default_rng(0).standard_normal((5, 3, 2)).astype("float32")
-    found = run(out, x=fed)[0]
+    fetched = run(out, x=fed)[0]
     expected = torch.relu(
         torch.from_numpy(fed).flatten(1) @ global_scope().get("w") + global_scope().get("b")
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(fetched, expected, rtol=1e-5, atol=1e-6)
     assert out.name == "head.tmp_2"
 
 
@@ -43,9 +43,9 @@ def test_embedding_takes_ids_of_any_shape(shape: list[int | None]) -> None:
     assert out.shape == (*ids.shape, 3)
     for batch in (2, 5):
         fed = np.random.default_rng(batch).integers(0, 7, [batch, *shape[1:]])
-        found = run(out, ids=fed)[0]
+        fetched = run(out, ids=fed)[0]
         expected = F.embedding(torch.from_numpy(fed), global_scope().get("embedding_0.w_0"))
-        np.testing.assert_array_equal(found, expected * (torch.from_numpy(fed) != 0).unsqueeze(-1))
+        np.testing.assert_array_equal(fetched, expected * (torch.from_numpy(fed) != 0).unsqueeze(-1))
 
 
 def test_a_network_of_static_nn_trains_and_tests() -> None:

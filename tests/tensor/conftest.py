@@ -63,22 +63,22 @@ def _check(
     for batch in batches:
         arrays = [_array(shape, kind, batch) for shape, kind in described]
         fed = {v.name: a for v, a in zip(ins, arrays, strict=True)}
-        found = exe.run(program, fed, [*outs, *wanted])
+        fetched = exe.run(program, fed, [*outs, *wanted])
         tensors = [torch.from_numpy(a) for a in arrays]
         for variable, one in zip(ins, tensors, strict=True):
             one.requires_grad_(not variable.stop_gradient)
         values = _flat(expect(*tensors), torch.Tensor)
         assert len(outs) == len(values)
-        for out, got, value in zip(outs, found, values, strict=False):
+        for out, got, value in zip(outs, fetched, values, strict=False):
             assert out.dtype == value.dtype
             assert all(known in (-1, size) for known, size in zip(out.shape, got.shape, strict=True))
             np.testing.assert_allclose(got, value.detach().numpy(), rtol=rtol, atol=1e-6, strict=True)
-        _same_gradients(grads, found[len(outs) :], values, tensors, rtol)
+        _same_gradients(grads, fetched[len(outs) :], values, tensors, rtol)
 
 
 def _same_gradients(
     grads: list[Variable | None],
-    found: list[Any],
+    actual: list[Any],
     values: list[torch.Tensor],
     tensors: list[torch.Tensor],
     rtol: float,
@@ -90,15 +90,15 @@ def _same_gradients(
         return
     expected = torch.autograd.grad(targets, sources, [t.cos().detach() for t in targets], allow_unused=True)
     assert [g is None for g in grads] == [e is None for e in expected]
-    for got, value in zip(found, [e for e in expected if e is not None], strict=True):
+    for got, value in zip(actual, [e for e in expected if e is not None], strict=True):
         np.testing.assert_allclose(got, value.numpy(), rtol=10 * rtol, atol=1e-5, strict=True)
 
 
 def _variable(number: int, shape: Shape, kind: Any) -> Variable:
-    made = default_main_program().data(f"in{number}", shape, str(_array(shape, kind, 2).dtype))
-    if made.dtype == torch.float32 and kind != "fixed":
-        made.stop_gradient = False
-    return made
+    variable = default_main_program().data(f"in{number}", shape, str(_array(shape, kind, 2).dtype))
+    if variable.dtype == torch.float32 and kind != "fixed":
+        variable.stop_gradient = False
+    return variable
 
 
 def _array(shape: Shape, kind: Any, batch: int) -> np.ndarray[Any, Any]:
@@ -108,8 +108,8 @@ def _array(shape: Shape, kind: Any, batch: int) -> np.ndarray[Any, Any]:
         return random.random(sizes) < 0.5
     if isinstance(kind, int):
         return random.integers(0, kind, sizes)
-    made = random.standard_normal(sizes) if kind == "normal" else random.uniform(0.05, 0.95, sizes)
-    return (made + 1 if kind in ("positive", "fixed") else made).astype("float32")
+    array = random.standard_normal(sizes) if kind == "normal" else random.uniform(0.05, 0.95, sizes)
+    return (array + 1 if kind in ("positive", "fixed") else array).astype("float32")
 
 
 def _flat(tree: Any, kind: type) -> list[Any]:

@@ -24,7 +24,7 @@ def value(variable: Any, feed: dict[str, Any] | None = None) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("create", "expected"),
     [
         (lambda: tensor.zeros([2, 3]), np.zeros((2, 3), "float32")),
         (lambda: tensor.ones((2,), "int32"), np.ones(2, "int32")),
@@ -48,8 +48,8 @@ def value(variable: Any, feed: dict[str, Any] | None = None) -> Any:
         (lambda: tensor.assign(np.arange(3)), np.arange(3)),
     ],
 )
-def test_constants_have_value_shape_and_dtype(made: Callable[[], Any], expected: Any) -> None:
-    variable = made()
+def test_constants_have_value_shape_and_dtype(create: Callable[[], Any], expected: Any) -> None:
+    variable = create()
     assert variable.shape == expected.shape
     np.testing.assert_array_equal(value(variable), expected, strict=True)
 
@@ -111,8 +111,8 @@ def test_assign_writes_into_a_variable_of_the_scope() -> None:
     exe.run(default_startup_program())
     exe.run(default_main_program(), {"x": np.array([1, 2], "float32")})
     fed = np.array([3, 4], "float32")
-    (found,) = exe.run(default_main_program(), {"x": fed}, [kept])
-    np.testing.assert_array_equal(found, fed)
+    (fetched,) = exe.run(default_main_program(), {"x": fed}, [kept])
+    np.testing.assert_array_equal(fetched, fed)
 
 
 def test_assign_does_not_write_into_what_is_fed() -> None:
@@ -123,7 +123,7 @@ def test_assign_does_not_write_into_what_is_fed() -> None:
 
 def test_random_numbers_have_the_right_spread() -> None:
     default_main_program().random_seed = 3
-    made = [
+    values = [
         tensor.rand([4000]),
         tensor.uniform([4000], min=-3.0, max=1.0),
         tensor.randn([4000]),
@@ -132,18 +132,18 @@ def test_random_numbers_have_the_right_spread() -> None:
         tensor.randint(2, 9, [4000]),
         tensor.bernoulli(tensor.full([4000], 0.25)),
     ]
-    found = Executor().run(default_main_program(), {}, made)
+    fetched = Executor().run(default_main_program(), {}, values)
     means = [0.5, -1.0, 0.0, 0.0, 2.0, 5.0, 0.25]
     spreads = [12**-0.5, 4 * 12**-0.5, 1.0, 1.0, 3.0, 2.0, 0.1875**0.5]
-    for array, mean, spread in zip(found, means, spreads, strict=True):
+    for array, mean, spread in zip(fetched, means, spreads, strict=True):
         assert array.shape == (4000,)
         assert abs(array.mean() - mean) < 5 * spread / 4000**0.5
         assert abs(array.std() - spread) < 0.1 * spread
-    assert found[3].dtype == np.float64
-    assert found[5].dtype == np.int64
-    assert set(found[5]) == set(range(2, 9))
-    assert found[1].min() >= -3
-    assert found[1].max() < 1
+    assert fetched[3].dtype == np.float64
+    assert fetched[5].dtype == np.int64
+    assert set(fetched[5]) == set(range(2, 9))
+    assert fetched[1].min() >= -3
+    assert fetched[1].max() < 1
 
 
 def test_random_numbers_are_drawn_anew_in_every_run() -> None:
@@ -172,9 +172,9 @@ def test_randint_with_one_number_starts_at_zero() -> None:
 def test_randperm_and_multinomial_draw_indices() -> None:
     assert sorted(value(tensor.randperm(6))) == list(range(6))
     weights = tensor.to_tensor([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
-    found = value(tensor.multinomial(weights, 50, replacement=True))
-    assert set(found[0]) == {1}
-    assert set(found[1]) == {0, 2}
+    actual = value(tensor.multinomial(weights, 50, replacement=True))
+    assert set(actual[0]) == {1}
+    assert set(actual[1]) == {0, 2}
 
 
 def test_a_seed_of_one_layer_is_refused() -> None:

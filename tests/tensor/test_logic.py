@@ -85,9 +85,9 @@ def test_allclose_is_numpy_s(equal_nan: bool) -> None:
         ([inf], [1.0]),
         ([nan], [nan]),
     ]
-    made = [tensor.allclose(tensor.to_tensor(a), tensor.to_tensor(b), equal_nan=equal_nan) for a, b in pairs]
-    found = [f.tolist() for f in Executor().run(default_main_program(), {}, made)]
-    assert found == [[bool(np.allclose(a, b, equal_nan=equal_nan))] for a, b in pairs]
+    outs = [tensor.allclose(tensor.to_tensor(a), tensor.to_tensor(b), equal_nan=equal_nan) for a, b in pairs]
+    fetched = [f.tolist() for f in Executor().run(default_main_program(), {}, outs)]
+    assert fetched == [[bool(np.allclose(a, b, equal_nan=equal_nan))] for a, b in pairs]
 
 
 def test_is_empty_looks_at_the_sizes_when_it_runs() -> None:
@@ -95,8 +95,8 @@ def test_is_empty_looks_at_the_sizes_when_it_runs() -> None:
     some = tensor.masked_select(x, x > 0)
     empty = tensor.is_empty(some)
     for fed, expected in (([1.0, -1.0], False), ([-1.0, -1.0], True)):
-        (found,) = Executor().run(default_main_program(), {"x": np.array(fed, "float32")}, [empty])
-        assert found.tolist() == [expected]
+        (fetched,) = Executor().run(default_main_program(), {"x": np.array(fed, "float32")}, [empty])
+        assert fetched.tolist() == [expected]
 
 
 def test_is_tensor_knows_variables() -> None:

@@ -80,8 +80,8 @@ def test_squeeze_drops_sizes_of_one(agree: Agree, axis: Any) -> None:
 def test_squeeze_keeps_a_batch_of_one() -> None:
     x = default_main_program().data("x", [None, 1, 4], "float32")
     out = tensor.squeeze(x)
-    (found,) = Executor().run(default_main_program(), {"x": np.ones((1, 1, 4), "float32")}, [out])
-    assert found.shape == (1, 4)
+    (fetched,) = Executor().run(default_main_program(), {"x": np.ones((1, 1, 4), "float32")}, [out])
+    assert fetched.shape == (1, 4)
     with pytest.raises(ConfigError, match="need not be 1"):
         tensor.squeeze(x, 0)
 
@@ -204,8 +204,8 @@ def test_slice_takes_what_lies_between(agree: Agree, axes: Any, starts: Any, end
 def test_strided_slice_is_python_s(start: int, end: int, stride: int) -> None:
     array = np.arange(10).reshape(2, 5)
     with program_guard(Program(), Program()):
-        found = value(tensor.strided_slice(tensor.to_tensor(array), [1], [start], [end], [stride]))
-    np.testing.assert_array_equal(found, array[:, start:end:stride])
+        actual = value(tensor.strided_slice(tensor.to_tensor(array), [1], [start], [end], [stride]))
+    np.testing.assert_array_equal(actual, array[:, start:end:stride])
 
 
 def test_strided_slice_cuts_several_axes_backwards(agree: Agree) -> None:
@@ -218,7 +218,7 @@ def test_strided_slice_cuts_several_axes_backwards(agree: Agree) -> None:
 def test_slices_want_one_number_for_each_axis() -> None:
     with pytest.raises(ConfigError, match="one number for each axis"):
         tensor.slice(tensor.ones([2, 2]), [0, 1], [0], [1])
-    with pytest.raises(ConfigError, match="cut backwards"):
+    with pytest.raises(ConfigError, match="sliced backwards"):
         tensor.strided_slice(batch(), [0], [3], [0], [-1])
     with pytest.raises(ConfigError, match="ends"):
         tensor.slice(tensor.ones([2]), [0], [0], [tensor.to_tensor([1])])
@@ -265,8 +265,8 @@ def test_gather_nd_takes_elements_and_slices(agree: Agree, depth: int) -> None:
 def test_scatter_replaces_rows(shape: tuple[int, ...]) -> None:
     x, index = np.arange(8, dtype="float32").reshape(4, 2), np.array([2, 0]).reshape(shape)
     updates = np.array([[10, 11], [20, 21]], "float32")
-    found = value(tensor.scatter(tensor.to_tensor(x), tensor.to_tensor(index), tensor.to_tensor(updates)))
-    np.testing.assert_array_equal(found, [[20, 21], [2, 3], [10, 11], [6, 7]])
+    actual = value(tensor.scatter(tensor.to_tensor(x), tensor.to_tensor(index), tensor.to_tensor(updates)))
+    np.testing.assert_array_equal(actual, [[20, 21], [2, 3], [10, 11], [6, 7]])
 
 
 def test_scatter_without_overwrite_adds_up_the_updates() -> None:

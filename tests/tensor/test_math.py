@@ -78,17 +78,17 @@ def test_dividing_integers_gives_the_quotient(agree: Agree) -> None:
 
 def test_round_takes_a_half_away_from_zero() -> None:
     x = tensor.to_tensor([-2.5, -0.5, -0.2, 0.49999997, 0.5, 0.6, 1.5, 2.5])
-    (found,) = Executor().run(default_main_program(), {}, [tensor.round(x)])
-    np.testing.assert_array_equal(found, [-3, -1, 0, 0, 1, 1, 2, 3])
+    (fetched,) = Executor().run(default_main_program(), {}, [tensor.round(x)])
+    np.testing.assert_array_equal(fetched, [-3, -1, 0, 0, 1, 1, 2, 3])
 
 
 @settings(max_examples=30, deadline=None)
 @given(arrays("float32", st.integers(1, 20), elements=st.floats(-1e6, 1e6, width=32)))
 def test_round_is_never_further_than_a_half(values: np.ndarray[Any, Any]) -> None:
     with program_guard(Program(), Program()):
-        (found,) = Executor().run(default_main_program(), {}, [tensor.round(tensor.to_tensor(values))])
-    assert (np.abs(found - values) <= 0.5).all()
-    assert (found == np.trunc(found)).all()
+        (fetched,) = Executor().run(default_main_program(), {}, [tensor.round(tensor.to_tensor(values))])
+    assert (np.abs(fetched - values) <= 0.5).all()
+    assert (fetched == np.trunc(fetched)).all()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "bool", np.float16, torch.int64])
@@ -191,8 +191,8 @@ def test_increment_changes_a_variable_of_the_scope() -> None:
     exe = Executor()
     exe.run(default_startup_program())
     for expected in (1, 2, 3):
-        (found,) = exe.run(default_main_program(), {}, [step])
-        assert int(found) == expected
+        (fetched,) = exe.run(default_main_program(), {}, [step])
+        assert int(fetched) == expected
 
 
 def test_increment_does_not_touch_what_is_fed() -> None:

@@ -106,14 +106,14 @@ def test_median_is_the_mean_of_the_middle_two(
 @given(st.lists(st.integers(-50, 50), min_size=1, max_size=9))
 def test_median_is_numpy_s(numbers: list[int]) -> None:
     with program_guard(Program(), Program()):
-        (found,) = Executor().run(default_main_program(), {}, [tensor.median(tensor.to_tensor(numbers))])
-    assert float(found) == np.median(numbers)
+        (fetched,) = Executor().run(default_main_program(), {}, [tensor.median(tensor.to_tensor(numbers))])
+    assert float(fetched) == np.median(numbers)
 
 
 def test_median_of_something_that_is_not_a_number_is_none() -> None:
     x = tensor.to_tensor([[1.0, float("nan"), 2.0], [1.0, 2.0, 3.0]])
-    (found,) = Executor().run(default_main_program(), {}, [tensor.median(x, 1)])
-    np.testing.assert_array_equal(found, [np.nan, 2.0])
+    (fetched,) = Executor().run(default_main_program(), {}, [tensor.median(x, 1)])
+    np.testing.assert_array_equal(fetched, [np.nan, 2.0])
 
 
 def test_numel_counts_when_it_runs(agree: Agree) -> None:

@@ -30,8 +30,8 @@ def test_where_chooses(agree: Agree) -> None:
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 def test_arguments_of_extremes_are_torch_s(agree: Agree, name: str, axis: int | None) -> None:
     def expect(x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = getattr(torch, name)(x, axis)
-        return found.reshape(1) if axis is None else found
+        actual: torch.Tensor = getattr(torch, name)(x, axis)
+        return actual.reshape(1) if axis is None else actual
 
     agree(lambda x: getattr(tensor, name)(x, axis), expect, (None, 3))
 
@@ -51,8 +51,8 @@ def test_sorting_is_torch_s(agree: Agree, axis: int, descending: bool) -> None:
 
 def test_argsort_keeps_the_order_of_equal_elements() -> None:
     order = tensor.argsort(tensor.to_tensor([1, 0] * 20))
-    (found,) = Executor().run(default_main_program(), {}, [order])
-    assert found.tolist() == [*range(1, 40, 2), *range(0, 40, 2)]
+    (fetched,) = Executor().run(default_main_program(), {}, [order])
+    assert fetched.tolist() == [*range(1, 40, 2), *range(0, 40, 2)]
 
 
 @pytest.mark.parametrize("largest", [True, False])
@@ -96,8 +96,8 @@ def test_index_select_and_index_sample_are_torch_s(agree: Agree) -> None:
 def test_indices_may_be_int32() -> None:
     x = tensor.to_tensor([[1.0, 2.0], [3.0, 4.0]])
     index = tensor.to_tensor([[1], [0]], "int32")
-    made = [tensor.index_sample(x, index), tensor.gather(x, index), tensor.gather_nd(x, index)]
-    found = Executor().run(default_main_program(), {}, made)
-    np.testing.assert_array_equal(found[0], [[2], [3]])
-    np.testing.assert_array_equal(found[1], [[3, 4], [1, 2]])
-    np.testing.assert_array_equal(found[2], [[3, 4], [1, 2]])
+    outs = [tensor.index_sample(x, index), tensor.gather(x, index), tensor.gather_nd(x, index)]
+    fetched = Executor().run(default_main_program(), {}, outs)
+    np.testing.assert_array_equal(fetched[0], [[2], [3]])
+    np.testing.assert_array_equal(fetched[1], [[3, 4], [1, 2]])
+    np.testing.assert_array_equal(fetched[2], [[3, 4], [1, 2]])

@@ -4,15 +4,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.timeline.intervals import length, shared, union, within
+from argosy.timeline.intervals import length, overlap, union, within
 
 sets = st.lists(
     st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda p: (float(min(p)), float(max(p))))
 )
 
 
-def points(found: list[tuple[float, float]]) -> set[int]:
-    return {i for begin, end in found for i in range(int(begin), int(end))}
+def points(actual: list[tuple[float, float]]) -> set[int]:
+    return {i for begin, end in actual for i in range(int(begin), int(end))}
 
 
 @given(sets, sets, st.tuples(st.integers(0, 15), st.integers(15, 30)))
@@ -21,5 +21,5 @@ def test_lengths_are_those_of_the_points(
 ) -> None:
     first, second = union(a), union(b)
     assert length(first) == len(points(a))
-    assert shared(first, second) == len(points(a) & points(b))
+    assert overlap(first, second) == len(points(a) & points(b))
     assert length(within(first, w)) == len(points(a) & points([w]))

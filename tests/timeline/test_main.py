@@ -10,8 +10,10 @@ import pytest
 
 from argosy.timeline.__main__ import main
 from tests.engine.launch.conftest import Fleetrun, fleetrun
+from tests.ranks import Nursery
 from tests.timeline.test_summary import step
 from tests.timeline.traces_by_hand import event, trace, write
+from tests.warm_fleetrun import WarmFleetrun
 
 __all__ = ["fleetrun"]
 
@@ -26,11 +28,8 @@ def test_the_table_has_a_row_for_each_rank_and_names_the_slowest(
     assert ["0", "host-0", "100.00", "20.00", "30.00", "10.00", "5.00", "15.00", "20.00"] in rows
     assert ["0", "40.00", "20.00", "20.00", "50%", "2", "8.000"] in rows
     assert ["all_reduce", "g7", "dp", "4.000", "15.00", "0.00", "0.00"] in rows
-    assert (
-        "slowest: rank 1, with 90.00 ms a step of its own work; rank 0 waits 10.00 ms a step longer than it"
-        in out
-    )
-    assert "which came last to 2 of 2 exchanges" in out
+    assert "straggler: rank 1, busy 90.00 ms a step; rank 0 waits 10.00 ms a step longer than it" in out
+    assert "it was the last to start 2 of 2 collectives" in out
     assert "clock" not in out
     assert out.isascii()
     assert (tmp_path / "merged.json").exists()
@@ -43,15 +42,15 @@ def test_another_clock_and_a_step_without_exchanges_are_told(
     write(tmp_path, trace(0, alone), trace(1, alone, clock="there", wall_ns=3_000_000))
     assert main([str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "nothing was exchanged in these steps" in out
+    assert "no collectives in these steps" in out
     assert "clock of rank 1: shifted by 3.000 ms, according to the wall clock" in out
 
 
 def test_json_has_the_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(write(tmp_path, trace(0, step(3), size=1))), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["ranks"][0]["exposed_share"] == 0.5
-    assert found["slowest"] is None
+    report = json.loads(capsys.readouterr().out)
+    assert report["ranks"][0]["exposed_fraction"] == 0.5
+    assert report["straggler"] is None
 
 
 def test_an_error_is_one_line_and_needs_no_torch(tmp_path: Path) -> None:
@@ -64,7 +63,7 @@ def test_an_error_is_one_line_and_needs_no_torch(tmp_path: Path) -> None:
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_a_job_of_two_ranks_from_fleetrun_to_the_table(fleetrun: Fleetrun) -> None:
+def test_a_job_of_two_ranks_from_fleetrun_to_the_table(fleetrun: Fleetrun, ranks: Nursery) -> None:
     script = fleetrun.script(
         "from argosy.distributed import fleet\n"
         "from tests.engine.runtime.test_timeline import net, train\n"
@@ -73,8 +72,9 @@ def test_a_job_of_two_ranks_from_fleetrun_to_the_table(fleetrun: Fleetrun) -> No
         "train(4, *net())\n"
     )
     words = ("--nproc_per_node=2", "--timeline", "out", "--timeline-steps=2-3", script)
-    ended = fleetrun.run(*words, OMP_NUM_THREADS="1")
-    assert ended.returncode == 0, ended.stderr
+    job = WarmFleetrun(ranks, *words, cwd=fleetrun.directory)
+    said = job.communicate()
+    assert job.returncode == 0, said
     shown = subprocess.run(
         [sys.executable, "-m", "argosy.timeline", "out"],
         cwd=fleetrun.directory,
@@ -84,6 +84,6 @@ def test_a_job_of_two_ranks_from_fleetrun_to_the_table(fleetrun: Fleetrun) -> No
         check=True,
     )
     assert "median of 2" in shown.stdout
-    assert "slowest: rank " in shown.stdout
+    assert "straggler: rank " in shown.stdout
     names = sorted(path.name for path in (fleetrun.directory / "out").iterdir())
     assert names == ["merged.json", "rank0.json", "rank1.json"]

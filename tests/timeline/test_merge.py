@@ -1,4 +1,4 @@
-"""merge: one clock for all ranks, found from the exchanges that they share."""
+"""merge: one clock for all ranks, found from their common collectives."""
 
 # SPDX-License-Identifier: Apache-2.0
 import json
@@ -9,7 +9,7 @@ import pytest
 
 from argosy.timeline import merge, read
 from argosy.timeline.merge import shifts
-from tests.timeline.traces_by_hand import event, exchange, trace, write
+from tests.timeline.traces_by_hand import collective, event, trace, write
 
 OFFSET = 7_000_000.0
 
@@ -22,7 +22,7 @@ def test_ranks_of_one_kernel_are_not_shifted(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["merged.json", "rank0.json", "rank1.json"]
 
 
-def test_the_clock_of_another_host_is_found_from_the_ends_of_the_exchanges(tmp_path: Path) -> None:
+def test_the_clock_of_another_host_is_found_from_the_ends_of_the_collectives(tmp_path: Path) -> None:
     drawn = random.Random(0)
     ranks = []
     for rank in range(4):
@@ -30,18 +30,18 @@ def test_the_clock_of_another_host_is_found_from_the_ends_of_the_exchanges(tmp_p
         events = [event("step 3", "step", -offset, 1000 - offset)]
         for number in range(1, 22):
             end = 40.0 * number + drawn.uniform(-1, 1) - offset
-            events.append(exchange(number, end - drawn.uniform(5, 30), end, "dp/across2"))
-            local = 40.0 * number + 500 * (rank > 1) - offset  # the same name, another exchange
-            events.append(exchange(number, local - 1, local, "dp/inner2"))
+            events.append(collective(number, end - drawn.uniform(5, 30), end, "dp/inter2"))
+            local = 40.0 * number + 500 * (rank > 1) - offset  # the same name, another collective
+            events.append(collective(number, local - 1, local, "dp/intra2"))
         ranks.append(trace(rank, events, size=4, clock="there" if rank > 1 else "here"))
-    found = shifts(read(write(tmp_path, *ranks)))
-    assert [shift.by for shift in found] == ["same clock", "same clock", "exchanges", "exchanges"]
-    assert found[0].us == 0
-    assert found[2].us == found[3].us == pytest.approx(OFFSET, abs=0.5)
+    offsets = shifts(read(write(tmp_path, *ranks)))
+    assert [shift.by for shift in offsets] == ["same clock", "same clock", "collectives", "collectives"]
+    assert offsets[0].us == 0
+    assert offsets[2].us == offsets[3].us == pytest.approx(OFFSET, abs=0.5)
 
 
 def test_without_a_common_exchange_the_clock_on_the_wall_has_to_do(tmp_path: Path) -> None:
     step = [event("step 3", "step", 0, 10)]
     write(tmp_path, trace(0, step, wall_ns=5_000), trace(1, step, clock="there", wall_ns=12_000))
-    found = shifts(read(tmp_path))[1]
-    assert (found.us, found.by) == (7.0, "wall clock")
+    offsets = shifts(read(tmp_path))[1]
+    assert (offsets.us, offsets.by) == (7.0, "wall clock")

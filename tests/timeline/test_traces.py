@@ -23,7 +23,7 @@ def test_all_ranks_are_read_in_order_and_other_files_left_alone(tmp_path: Path) 
 def test_no_directory_and_no_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no directory .*nowhere; give the DIR of fleetrun"):
         read(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="has no rank0.json, .*no timeline was written there; record anew"):
+    with pytest.raises(ConfigError, match="has no rank0.json, .*no timeline was written there; record again"):
         read(tmp_path)
 
 
@@ -36,7 +36,7 @@ def test_a_missing_rank_is_named(tmp_path: Path) -> None:
 def test_files_of_two_jobs_are_refused(tmp_path: Path) -> None:
     write(tmp_path, trace(0, [STEP], size=2), trace(1, [STEP], size=4))
     with pytest.raises(
-        ConfigError, match="rank0.json is of a job of 2 ranks, rank1.json of one of 4; delete"
+        ConfigError, match="rank0.json is from a job of 2 ranks, rank1.json from one of 4; delete"
     ):
         read(tmp_path)
 
@@ -44,23 +44,25 @@ def test_files_of_two_jobs_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "it is no JSON"),
+        ("{", "it is not JSON"),
         ("[]", "its otherData has no format 'argosy.timeline'"),
         ('{"traceEvents": []}', "its otherData has no format"),
-        (json.dumps(trace(1, [STEP])), "it is that of rank 1 of 2"),
+        (json.dumps(trace(1, [STEP])), "it is from rank 1 of 2"),
         (json.dumps(trace(0, [])), "it has no step"),
-        (json.dumps(trace(0, [STEP | {"ts": "0"}])), "parts of it are missing or altered"),
-        (json.dumps(trace(0, [STEP | {"cat": "exchange"}])), "parts of it are missing or altered"),
+        (json.dumps(trace(0, [STEP | {"ts": "0"}])), "it is incomplete or malformed"),
+        (json.dumps(trace(0, [STEP | {"cat": "exchange"}])), "it is incomplete or malformed"),
     ],
 )
 def test_a_file_that_is_no_trace_is_named_with_the_reason(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "rank0.json").write_text(text)
-    with pytest.raises(ConfigError, match=f"rank0.json is no timeline of this rank: {why}.*; delete it and"):
+    with pytest.raises(
+        ConfigError, match=f"rank0.json is not a timeline of this rank: {why}.*; delete it and"
+    ):
         read(tmp_path)
 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
     newer: dict[str, Any] = trace(0, [STEP], size=1)
     newer["otherData"]["version"] = 2
-    with pytest.raises(ConfigError, match="it is of version 2, and this Argosy reads 1"):
+    with pytest.raises(ConfigError, match="it has version 2, but this Argosy reads 1"):
         read(write(tmp_path, newer))

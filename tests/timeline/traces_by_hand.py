@@ -12,7 +12,7 @@ def event(name: str, kind: str, begin: float, end: float, **about: Any) -> Event
     return {"ph": "X", "name": name, "cat": kind, "ts": begin, "dur": end - begin, "tid": 1, "args": about}
 
 
-def exchange(number: int, begin: float, end: float, group: str = "dp", queue: float = 0.0) -> Event:
+def collective(number: int, begin: float, end: float, group: str = "dp", queue: float = 0.0) -> Event:
     about = {"group": group, "number": number, "bytes": 4_000_000, "queue_us": queue, "wait_us": 0.0}
     return event(f"all_reduce g{number % 10}", "exchange", begin, end, **about)
 

@@ -59,7 +59,7 @@ RAW_MESSAGES: dict[str, str] = {
     r"built for [^;]*= (?:13|17|19|23|29|31|37|41)\b": "the hint of an unknown size, which the user never gave",
     r"\b(?:Ne|Eq|Mod|FloorDiv|PythonMod|CeilToInt)\(": "sympy's notation",
     r"belongs to another program": "of a tensor of this very program",
-    r"stands for no dimension of a feed": "a size of this very program",
+    r"is not a dimension of a feed": "a size of this very program",
 }
 """Patterns of messages that do not help the user, each with what is wrong with it."""
 

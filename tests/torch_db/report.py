@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import date
 
 from tests.torch_db import nets
 from tests.torch_db.outcome import (
@@ -28,7 +29,7 @@ _FORMS = ("concrete", "unknown", "empty")
 _MOST_NAMES = 12
 _HEAD = """# What Argosy records is what torch computes
 
-`make coverage-torch` writes this file. It calls torch's modules and functions with the samples of torch's own
+`make coverage-torch` wrote this file on {date}. It calls torch's modules and functions with the samples of torch's own
 databases, in a program and in eager mode, and compares outputs, gradients and buffers. Nets are random
 compositions of layers; each is trained for some steps on batches of several sizes.
 
@@ -78,7 +79,7 @@ def _totals(records: Sequence[Record]) -> list[str]:
 
 def to_markdown(records: Sequence[Record]) -> str:
     """The whole report."""
-    parts = [_HEAD, "## Totals\n", summary(records), ""]
+    parts = [_HEAD.replace("{date}", str(date.today())), "## Totals\n", summary(records), ""]
     for kind in ("wrong", "crash", "timeout", "runner fails", "raw", "rejected"):
         chosen = [r for r in records if r.kind == kind]
         if chosen:
@@ -100,7 +101,8 @@ def _listed(records: Iterable[Record], with_reasons: bool) -> str:
         places[key].add(f"{r.mode} {r.form}")
     lines = [_row(["what", "where", "message", "reason"]), _row(["---"] * 4)]
     for key in sorted(names, key=lambda key: (key[0], sorted(names[key]), key[1])):
-        reasons = dict.fromkeys(filter(None, map(reason_for, sorted(names[key])))) if with_reasons else {}
+        found = (reason_for(name, key[1]) for name in sorted(names[key]))
+        reasons = dict.fromkeys(filter(None, found)) if with_reasons else {}
         cells = [_some(sorted(names[key])), ", ".join(sorted(places[key])), key[1], " ".join(reasons)]
         lines.append(_row([cells[0], cells[1], _escaped(cells[2]), cells[3]]))
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""paddle.distributed.fleet: its functions are those of the process's one Fleet.
+"""paddle.distributed.fleet: module-level functions of the one `Fleet` of this process.
 
-What it offers is listed in `api.py` and loaded when it is used: a data generator, which a pipe_command starts for
-every file, must not wait for torch.
+`api.py` lists the public names. They are imported on first use: a pipe_command starts a data generator for every
+file, and it must start without importing torch.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Package(ModuleType):
-    """Two files, fleet.py and util.py, have the names of objects; importing them must not hide the objects."""
+    """Keeps the objects `fleet` and `util` when the submodules of the same names are imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in ("fleet", "util") and isinstance(value, ModuleType)):
@@ -31,12 +31,12 @@ class _Package(ModuleType):
 
     @property
     def main_program(self) -> "Program":
-        """Of the process's Fleet, at this moment."""
+        """The current `main_program` of the process's Fleet."""
         return self.fleet.main_program  # type: ignore[no-any-return]
 
     @property
     def startup_program(self) -> "Program":
-        """Of the process's Fleet, at this moment."""
+        """The current `startup_program` of the process's Fleet."""
         return self.fleet.startup_program  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""What `argosy.distributed.fleet` offers: its functions are those of the process's one Fleet."""
+"""The public names of `argosy.distributed.fleet`: module-level functions of the one `Fleet` of this process."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.distributed.fleet import base, data_generator, dataset, metrics
@@ -86,7 +86,7 @@ __all__ = [
 
 
 def distributed_model(model: object) -> object:
-    """Raises: it is of eager mode."""
+    """Raises a ConfigError: it belongs to eager mode."""
     raise _ConfigError(
         "fleet.distributed_model is for eager mode, which Argosy does not have; build a static program and use "
         "fleet.distributed_optimizer"

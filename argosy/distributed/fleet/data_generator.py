@@ -1,4 +1,4 @@
-"""Data generators: what a pipe_command runs to turn lines of a file into lines of slots.
+"""Data generators: programs for a pipe_command, which convert the lines of a file to lines of slots.
 
     class Reader(fleet.MultiSlotDataGenerator):
         def generate_sample(self, line):
@@ -8,7 +8,7 @@
 
     Reader().run_from_stdin()                          # writes: 3 1926 8 17 1 1
 
-A process of it is started for every file, so this module loads nothing: no torch, no NumPy.
+The dataset starts one such process for every file, so this module imports neither torch nor NumPy.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -22,30 +22,30 @@ from argosy.engine.errors import ConfigError, DataError
 __all__ = ["DataGenerator", "MultiSlotDataGenerator", "MultiSlotStringDataGenerator"]
 
 Sample = Sequence[tuple[str, Sequence[Any]]]
-"""(name, values) of each slot."""
+"""A (name, values) pair for each slot."""
 
 
 class DataGenerator:
-    """Reads lines, writes samples; subclasses say how a line becomes samples, and a sample a line."""
+    """Reads lines and writes samples; subclasses define how to parse a line and how to write a sample."""
 
     def __init__(self) -> None:
         self.batch_size_ = 32
 
     def set_batch(self, batch_size: int) -> None:
-        """How many samples `generate_batch` gets at a time."""
+        """Set the number of samples that `generate_batch` gets at a time."""
         if not isinstance(batch_size, int) or batch_size < 1:
-            raise ConfigError(f"set_batch({batch_size!r}): use a whole number of 1 or more")
+            raise ConfigError(f"set_batch({batch_size!r}): use an integer of 1 or more")
         self.batch_size_ = batch_size
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterable[Any]]:
-        """A function that yields the samples of a line, [(name, [values]), …] each; None is left out."""
+        """A function that yields the samples of a line, [(name, [values]), …] each; None is skipped."""
         raise NotImplementedError(
             f"{type(self).__name__}.generate_sample is missing; it takes a line and returns a function that yields "
             "[(name, [values]), …]"
         )
 
     def generate_batch(self, samples: list[Any]) -> Callable[[], Iterable[Any]]:
-        """A function that yields what is written of a batch of samples: to be overridden, else all of them."""
+        """A function that yields the samples to write for a batch; override it to change them (default: all)."""
 
         def local_iter() -> Iterator[Any]:
             yield from samples
@@ -57,7 +57,7 @@ class DataGenerator:
         self._write(sample for line in sys.stdin for sample in self.generate_sample(line)())
 
     def run_from_memory(self) -> None:
-        """Write the samples that `generate_sample(None)` gives to the standard output."""
+        """Write the samples that `generate_sample(None)` yields to the standard output."""
         self._write(self.generate_sample(None)())
 
     def _write(self, samples: Iterable[Any]) -> None:
@@ -78,13 +78,13 @@ class DataGenerator:
 
     def _gen_str(self, line: Any) -> str:
         raise NotImplementedError(
-            "DataGenerator does not say how a sample is written; use MultiSlotDataGenerator or "
+            "DataGenerator does not define how to write a sample; use MultiSlotDataGenerator or "
             "MultiSlotStringDataGenerator"
         )
 
 
 class MultiSlotStringDataGenerator(DataGenerator):
-    """Samples whose values are texts already: they are written as they are, unchecked and fast."""
+    """Samples whose values are strings: written unchanged and unchecked, which is fast."""
 
     def _gen_str(self, line: Any) -> str:
         slots = _slots(line)
@@ -92,12 +92,12 @@ class MultiSlotStringDataGenerator(DataGenerator):
 
 
 class MultiSlotDataGenerator(DataGenerator):
-    """Samples of numbers, checked: every sample has the same slots in the same order, and none is empty."""
+    """Samples of numbers; checks that every sample has the same slots in the same order, and that none is empty."""
 
     def __init__(self) -> None:
         super().__init__()
         self._proto_info: list[tuple[str, str]] | None = None
-        """(name, "uint64" or "float") of each slot, as seen so far."""
+        """(name, "uint64" or "float") of each slot, over the samples so far."""
 
     def _gen_str(self, line: Any) -> str:
         slots = _slots(line)
@@ -117,7 +117,7 @@ def _slots(sample: Any) -> Sample:
 def _name(name: Any) -> str:
     if not isinstance(name, str):
         raise DataError(
-            f"the name of a slot is {name!r}; yield [(name, [values]), …] with a text for each name"
+            f"the name of a slot is {name!r}; yield [(name, [values]), …] with a string for each name"
         )
     return name
 
@@ -125,18 +125,18 @@ def _name(name: Any) -> str:
 def _kind(name: str, values: Any) -> str:
     if not isinstance(values, list) or not values:
         raise DataError(
-            f"slot {name!r} has {values!r}; give a list of one number or more, and pad an empty slot"
+            f"slot {name!r} has {values!r}; give a list of at least one number, and pad an empty slot"
         )
     if wrong := [v for v in values if not isinstance(v, Real) or isinstance(v, bool)]:
         raise DataError(f"slot {name!r} has {wrong[0]!r}; give numbers, or use MultiSlotStringDataGenerator")
     return "uint64" if all(isinstance(v, Integral) for v in values) else "float"
 
 
-def _merged(known: list[tuple[str, str]], found: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What is known of the slots after one more sample: a slot is of floats once it has had one."""
-    if [name for name, _ in known] != [name for name, _ in found]:
+def _merged(known: list[tuple[str, str]], sample: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Merge the slot types of one more sample: a slot is "float" once it has held a float."""
+    if [name for name, _ in known] != [name for name, _ in sample]:
         raise DataError(
-            f"a sample has the slots {[name for name, _ in found]}, those before it had {[name for name, _ in known]}; "
+            f"a sample has the slots {[name for name, _ in sample]}, earlier ones {[name for name, _ in known]}; "
             "yield the same slots in the same order"
         )
-    return [(name, min(kind, new)) for (name, kind), (_, new) in zip(known, found, strict=True)]
+    return [(name, min(kind, new)) for (name, kind), (_, new) in zip(known, sample, strict=True)]

@@ -19,7 +19,7 @@ from argosy.static.execution_strategy import ExecutionStrategy
 
 
 class Mode(enum.IntEnum):
-    """What kind of job a strategy is for; `fleet.init` decides it."""
+    """The kind of job that a strategy is for; `fleet.init` sets it."""
 
     COLLECTIVE = 1
     PS = 2
@@ -33,40 +33,52 @@ _Execution = with_defaults(ExecutionStrategy, num_threads=1, num_iteration_per_d
 
 
 class DistributedStrategy(Settings):
-    """Paddle's `fleet.DistributedStrategy`: assigning checks; what is not there yet raises when it is turned on."""
+    """Paddle's `fleet.DistributedStrategy`: assignment validates, and turning on an unsupported switch raises."""
 
     title = message = "DistributedStrategy"
     fields = table(
         # --- switches ---------------------------------------------------------------------------------
-        Field("mode", Mode, Mode.COLLECTIVE, "not yet", "fleet.init decides it"),
+        Field("mode", Mode, Mode.COLLECTIVE, "not yet", "fleet.init sets it"),
         Field("amp", "bool", False, "not yet", "16-bit arithmetic where it is safe"),
-        Field("recompute", "bool", False, "not yet", "compute activations again instead of keeping them"),
+        Field(
+            "recompute", "bool", False, "not yet", "recompute activations in backward instead of storing them"
+        ),
         Field("localsgd", "bool", False, "not yet", "average the parameters every k steps"),
         Field("dgc", "bool", False, "not yet", "send only the largest gradients"),
-        Field("gradient_merge", "bool", False, "not yet", "add up the gradients of k steps, then update"),
-        Field("lars", "bool", False, "not yet", "Momentum with a rate for each layer"),
-        Field("lamb", "bool", False, "not yet", "Adam with a rate for each layer"),
-        Field("pipeline", "bool", False, "not yet", "the layers are cut into stages on different ranks"),
-        Field("elastic", "bool", False, "not yet", "ranks that come and go"),
+        Field("gradient_merge", "bool", False, "not yet", "accumulate the gradients of k steps, then update"),
+        Field("lars", "bool", False, "not yet", "Momentum with layer-wise adaptive rates"),
+        Field("lamb", "bool", False, "not yet", "Adam with layer-wise adaptive rates"),
+        Field(
+            "pipeline", "bool", False, "not yet", "pipeline parallelism: stages of layers on different ranks"
+        ),
+        Field("elastic", "bool", False, "not yet", "ranks join and leave during the job"),
         Field("auto", "bool", False, "not yet", "let the planner choose the strategy"),
         Field(
             "a_sync",
             "bool",
             True,
             "works",
-            "parameter servers: do not wait for each other; collective training never reads it",
+            "parameter servers: asynchronous training; without effect in collective training",
         ),
         Field(
             "sync_nccl_allreduce", "bool", True, "works", "wait for each all-reduce before the next starts"
         ),
-        Field("nccl_comm_num", "int", 1, "works", "communicators that gradients take turns on", least=1),
-        Field("use_hierarchical_allreduce", "bool", False, "works", "sum inside a host, then between hosts"),
+        Field(
+            "nccl_comm_num", "int", 1, "works", "communicators that all-reduces alternate between", least=1
+        ),
+        Field(
+            "use_hierarchical_allreduce",
+            "bool",
+            False,
+            "works",
+            "all-reduce within each host, then between hosts",
+        ),
         Field(
             "hierarchical_allreduce_inter_nranks",
             "int",
             1,
             "works",
-            "ranks that sum first; 1: of a host",
+            "ranks in the inner all-reduce; 1: the ranks of a host",
             least=1,
         ),
         Field(
@@ -74,17 +86,17 @@ class DistributedStrategy(Settings):
             "str",
             "shares",
             "works",
-            "who takes the sums across: every rank its share, or the leaders all of it (Paddle's)",
+            "inter-host all-reduce: of every rank's shard (after a reduce-scatter), or by leaders (as Paddle)",
             among=("shares", "leaders"),
         ),
         Field("sync_batch_norm", "bool", False, "works", "batch_norm's statistics over all ranks"),
-        Field("fuse_all_reduce_ops", "bool", True, "works", "several gradients in one all-reduce"),
+        Field("fuse_all_reduce_ops", "bool", True, "works", "several gradients in one all-reduce bucket"),
         Field(
             "fuse_grad_size_in_MB",
             "int",
             32,
             "works",
-            "size of a fused all-reduce; 0: one a layer",
+            "size of an all-reduce bucket; 0: one bucket per layer",
             least=-1,
         ),
         Field(
@@ -92,23 +104,23 @@ class DistributedStrategy(Settings):
             "float",
             50.0,
             "works",
-            "most gradients in a fused all-reduce; 1 or less: any number",
+            "most gradients in an all-reduce bucket; 1 or less: no limit",
         ),
         Field(
             "cudnn_exhaustive_search",
             "bool",
             True,
             "works",
-            "the first steps search the fastest kernels; only if True is assigned",
+            "benchmark cuDNN's kernels in the first steps; only if True is assigned",
         ),
         Field("conv_workspace_size_limit", "int", 4000, "always", "torch's cuDNN calls choose it; GPU only"),
-        Field("cudnn_batchnorm_spatial_persistent", "bool", True, "always", "torch decides it; GPU only"),
-        Field("adaptive_localsgd", "bool", False, "not yet", "localsgd with k from the loss"),
-        Field("fp16_allreduce", "bool", False, "works", "gradients travel as 16-bit floats"),
-        Field("sharding", "bool", False, "not yet", "each rank keeps a share of the optimizer's state"),
+        Field("cudnn_batchnorm_spatial_persistent", "bool", True, "always", "torch chooses it; GPU only"),
+        Field("adaptive_localsgd", "bool", False, "not yet", "localsgd with k adapted to the loss"),
+        Field("fp16_allreduce", "bool", False, "works", "all-reduce gradients as 16-bit floats"),
+        Field("sharding", "bool", False, "not yet", "each rank stores a shard of the optimizer state"),
         Field("last_comm_group_size_MB", "float", 1.0, "not yet", "eager mode only", above=0),
         Field("find_unused_parameters", "bool", False, "not yet", "eager mode only"),
-        Field("tensor_parallel", "bool", False, "not yet", "layers are cut over ranks"),
+        Field("tensor_parallel", "bool", False, "not yet", "layers are sharded over ranks"),
         # --- their settings ---------------------------------------------------------------------------
         configs(
             "recompute",
@@ -236,21 +248,21 @@ class DistributedStrategy(Settings):
             Field("mp_degree", "int", 1, "not yet", "eager mode only"),
             Field("pp_degree", "int", 1, "not yet", "eager mode only"),
         ),
-        # --- below ------------------------------------------------------------------------------------
-        Field("build_strategy", BuildStrategy, _Build, "works", "which rewrites the program goes through"),
-        Field("execution_strategy", ExecutionStrategy, _Execution, "works", "how a step is run"),
+        # --- nested strategies ------------------------------------------------------------------------
+        Field("build_strategy", BuildStrategy, _Build, "works", "which passes rewrite the program"),
+        Field("execution_strategy", ExecutionStrategy, _Execution, "works", "how the executor runs a step"),
     )
 
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
-        if name == "a_sync":  # as Paddle does: from the default -1 ("no parameter server") to plain (a)sync
+        if name == "a_sync":  # as in Paddle: replaces the default -1 ("no parameter server")
             self.a_sync_configs = {"k_steps": 0}
 
     def __str__(self) -> str:
         return overview(self)
 
     def effective(self, name: str) -> Any:
-        """The value of a switch that may also be set in build_strategy: the one that was set."""
+        """The value of a switch that build_strategy has too: the one that was assigned, by default this object's."""
         build = self.build_strategy
         if name == "sync_batch_norm":
             return self.sync_batch_norm or build.sync_batch_norm
@@ -258,13 +270,13 @@ class DistributedStrategy(Settings):
         return getattr(build if only_there else self, name)
 
     def check(self, num_ranks: int, num_hosts: int) -> None:
-        """Raise a ConfigError that names both, if two switches contradict each other or the job's size."""
+        """Raise a ConfigError if two switches conflict, or a switch does not fit the size of the job."""
         _check_exclusive(self)
         _check_set_twice(self)
         if self.recompute and not self.recompute_configs["checkpoints"]:
             raise ConfigError(
-                "strategy.recompute is on, but strategy.recompute_configs['checkpoints'] is empty; name the "
-                "variables to keep, or switch recompute off"
+                "strategy.recompute is on, but strategy.recompute_configs['checkpoints'] is empty; list the "
+                "activations to store, or turn recompute off"
             )
         trainers = self.build_strategy.num_trainers
         if self.build_strategy.is_assigned("num_trainers") and trainers != num_ranks:
@@ -275,13 +287,13 @@ class DistributedStrategy(Settings):
             _check_hierarchy(self.effective("hierarchical_allreduce_inter_nranks"), num_ranks, num_hosts)
 
     def save_to_prototxt(self, path: str | Path) -> None:
-        """Write what was assigned as protobuf text, whole or not at all."""
-        from argosy.distributed.fleet import prototxt  # a script that saves no strategy needs no protobuf
+        """Write the assigned fields as protobuf text; the write is atomic."""
+        from argosy.distributed.fleet import prototxt  # imported here, so that other scripts need no protobuf
 
         prototxt.save(self, Path(path))
 
     def load_from_prototxt(self, path: str | Path) -> None:
-        """Assign what a protobuf text says and keep the rest; if anything in it is wrong, nothing is assigned."""
+        """Assign the fields of a protobuf text file; if one is invalid, raise and assign none."""
         from argosy.distributed.fleet import prototxt
 
         prototxt.load(self, Path(path))
@@ -289,8 +301,8 @@ class DistributedStrategy(Settings):
 
 _EXCLUSIVE = (
     ("amp", "dgc", "DGC compresses 32-bit gradients only"),
-    ("fp16_allreduce", "dgc", "DGC has its own format on the wire"),
-    ("localsgd", "adaptive_localsgd", "both decide when the parameters are averaged"),
+    ("fp16_allreduce", "dgc", "DGC has its own wire format"),
+    ("localsgd", "adaptive_localsgd", "both control when the parameters are averaged"),
     ("localsgd", "dgc", "LocalSGD sends no gradients"),
     ("adaptive_localsgd", "dgc", "LocalSGD sends no gradients"),
     ("lars", "lamb", "each replaces the optimizer's update"),
@@ -298,10 +310,10 @@ _EXCLUSIVE = (
 
 
 def _check_exclusive(strategy: DistributedStrategy) -> None:
-    for one, other, why in _EXCLUSIVE:
-        if getattr(strategy, one) and getattr(strategy, other):
+    for first, second, why in _EXCLUSIVE:
+        if getattr(strategy, first) and getattr(strategy, second):
             raise ConfigError(
-                f"strategy.{one} and strategy.{other} are both on; {why}: switch one of them off"
+                f"strategy.{first} and strategy.{second} are both on; {why}: turn one of them off"
             )
 
 
@@ -309,15 +321,15 @@ def _check_set_twice(strategy: DistributedStrategy) -> None:
     build = strategy.build_strategy
     shared = [name for name in strategy.fields if name in build.fields and name != "sync_batch_norm"]
     for name in shared:
-        mine, below = getattr(strategy, name), getattr(build, name)
-        if strategy.is_assigned(name) and build.is_assigned(name) and mine != below:
+        outer, nested = getattr(strategy, name), getattr(build, name)
+        if strategy.is_assigned(name) and build.is_assigned(name) and outer != nested:
             raise ConfigError(
-                f"strategy.{name} is {mine!r}, but strategy.build_strategy.{name} is {below!r}; set only the first"
+                f"strategy.{name} is {outer!r}, but strategy.build_strategy.{name} is {nested!r}; set only the first"
             )
 
 
 def _check_hierarchy(inner: int, num_ranks: int, num_hosts: int) -> None:
-    """Groups of `inner` ranks must come out even; up to 1 means the ranks of one host."""
+    """Check that `num_ranks` is a multiple of `inner`; an `inner` of 1 or less means the ranks of one host."""
     if inner > 1 and num_ranks > 1 and num_ranks % inner:
         raise ConfigError(
             f"strategy.use_hierarchical_allreduce with hierarchical_allreduce_inter_nranks={inner} does not divide "

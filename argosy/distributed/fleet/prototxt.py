@@ -1,7 +1,7 @@
 """Strategies as protobuf text, in the messages of Paddle's distributed_strategy.proto.
 
-The message types are made from the tables of fields, so that there is one list of fields. They live in a pool
-of their own: a Paddle in the same process may register the same names.
+The message types are generated from the field tables, so that there is one list of fields. They are registered in a
+separate descriptor pool: a Paddle in the same process may register the same names.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,8 +15,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import Message
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.nearest import nearest
-from argosy.engine.runtime.store import replace_files
+from argosy.engine.ir.suggest import nearest
+from argosy.engine.runtime.atomic_files import replace_files
 from argosy.framework.settings import Settings
 
 _PACKAGE = "paddle.fleet"
@@ -25,13 +25,13 @@ _SCALARS = {
     "bool": _Types.TYPE_BOOL,
     "bool or None": _Types.TYPE_BOOL,
     "int": _Types.TYPE_INT32,
-    "float": _Types.TYPE_DOUBLE,  # Paddle has float, which would make 0.8 of ours 0.800000011920929
+    "float": _Types.TYPE_DOUBLE,  # Paddle has float, which would turn 0.8 into 0.800000011920929
     "str": _Types.TYPE_STRING,
 }
 
 
 def save(settings: Settings, path: Path) -> None:
-    """Write the fields that were assigned, whole or not at all."""
+    """Write the assigned fields; the write is atomic."""
     message = _message_type(type(settings))()
     _fill(message, settings, type(settings))
     text = text_format.MessageToString(message, as_utf8=True)
@@ -42,14 +42,14 @@ def save(settings: Settings, path: Path) -> None:
 
 
 def load(settings: Settings, path: Path) -> None:
-    """Assign what the file says; an unknown field, a bad text or a wrong value raises and assigns nothing."""
+    """Assign the fields of the file; an unknown field, malformed text or an invalid value raises and assigns none."""
     message = _message_type(type(settings))()
     try:
         text_format.Parse(path.read_text(encoding="utf-8"), message)
     except OSError as e:
         raise ConfigError(f"cannot read the strategy {path}: {e.strerror}") from e
     except UnicodeDecodeError as e:
-        raise ConfigError(f"{path} is not a text in UTF-8; give a file of save_to_prototxt") from e
+        raise ConfigError(f"{path} is not UTF-8 text; give a file written by save_to_prototxt") from e
     except text_format.ParseError as e:
         raise ConfigError(_explained(path, e, type(settings))) from e
     try:
@@ -63,18 +63,18 @@ def _write(text: str, path: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _fill(message: Any, settings: Settings, absent: type[Settings]) -> None:
-    """Write what was assigned, and what whoever reads the file would not take for granted."""
+def _fill(message: Any, settings: Settings, defaults: type[Settings]) -> None:
+    """Set the fields that were assigned, or that differ from the default that a reader of the file assumes."""
     for name, field in settings.fields.items():
         if field.is_part:
             _fill(getattr(message, _wire(name)), settings.part(name), field.default)
             continue
         value = getattr(settings, name)
         if value is None or value == []:
-            continue  # a file has no words for it, and no default is otherwise
+            continue  # protobuf text cannot express it, and every such default is None or []
         if isinstance(value, list):
             getattr(message, _wire(name)).extend(value)
-        elif settings.is_assigned(name) or value != absent.fields[name].default:
+        elif settings.is_assigned(name) or value != defaults.fields[name].default:
             setattr(message, _wire(name), value)
 
 
@@ -92,12 +92,12 @@ def _assign(settings: Settings, message: Message) -> None:
 
 
 def _explained(path: Path, error: text_format.ParseError, kind: type[Settings]) -> str:
-    """The file, the line and, for a field that does not exist, those that may have been meant."""
-    found = re.search(r'Message type "paddle\.fleet\.(\w+)" has no field named "(\w+)"', str(error))
+    """The file, the line and, for an unknown field, the nearest known names."""
+    unknown_field = re.search(r'Message type "paddle\.fleet\.(\w+)" has no field named "(\w+)"', str(error))
     where = f"{path}, line {error.GetLine()}"
-    if found is None:
+    if unknown_field is None:
         return f"{where}: {str(error).split(' : ', 1)[-1]}; correct the line, or save the strategy again"
-    message, name = found.groups()
+    message, name = unknown_field.groups()
     known = {k.message: [_wire(n) for n in k.fields] for k in _kinds(kind)}[message]
     return f"{where}: {message} has no field {name!r}{nearest(name, known)}; correct or remove it"
 
@@ -113,31 +113,31 @@ def _message_type(kind: type[Settings]) -> type[Message]:
         _describe(file.message_type.add(name=each.message), each)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    made: type[Message] = message_factory.GetMessageClass(
+    message_class: type[Message] = message_factory.GetMessageClass(
         pool.FindMessageTypeByName(f"{_PACKAGE}.{kind.message}")
     )
-    return made
+    return message_class
 
 
 def _describe(message: descriptor_pb2.DescriptorProto, kind: type[Settings]) -> None:
     for number, (name, field) in enumerate(kind.fields.items(), start=1):
-        made = message.field.add(name=_wire(name), number=number, label=_Types.LABEL_OPTIONAL)
+        described = message.field.add(name=_wire(name), number=number, label=_Types.LABEL_OPTIONAL)
         if field.is_part:
-            made.type, made.type_name = _Types.TYPE_MESSAGE, f".{_PACKAGE}.{field.kind.message}"
+            described.type, described.type_name = _Types.TYPE_MESSAGE, f".{_PACKAGE}.{field.kind.message}"
         elif isinstance(field.kind, type):
-            made.type = _Types.TYPE_ENUM
-            made.type_name = f".{_PACKAGE}.{kind.message}.{field.kind.__name__}"
+            described.type = _Types.TYPE_ENUM
+            described.type_name = f".{_PACKAGE}.{kind.message}.{field.kind.__name__}"
             members = message.enum_type.add(name=field.kind.__name__)
             for member in field.kind:  # type: ignore[attr-defined]
                 members.value.add(name=member.name, number=member.value)
         else:
-            made.type = _SCALARS[field.kind.removeprefix("list of ")]
+            described.type = _SCALARS[field.kind.removeprefix("list of ")]
             if field.kind.startswith("list"):
-                made.label = _Types.LABEL_REPEATED
+                described.label = _Types.LABEL_REPEATED
 
 
 def _kinds(root: type[Settings]) -> list[type[Settings]]:
-    """A class of settings and those that hang below it."""
+    """A settings class and its nested settings classes."""
     return [root, *(f.kind for f in root.fields.values() if f.is_part)]
 
 

@@ -1,20 +1,18 @@
-"""fleet with parameter servers: what minimize, init_server, init_worker and the rest do then.
+"""The implementation of fleet for jobs with parameter servers: minimize, init_server, init_worker, saving.
 
 every process     fleet.init();  build the net;  fleet.distributed_optimizer(opt, strategy).minimize(loss)
-server            fleet.init_server();  fleet.run_server()                     until all workers have stopped
+server            fleet.init_server();  fleet.run_server()                     until all workers have disconnected
 worker            exe.run(startup);  fleet.init_worker();  train;  fleet.stop_worker()
 """
 
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from argosy.distributed.fleet.base.role_maker import RoleMakerBase
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
-from argosy.distributed.ps.planning import Slicing, make_plan
-from argosy.distributed.ps.saving import exchange_changes, load_on_server, save_persistables
+from argosy.distributed.ps.exporting import with_tables
+from argosy.distributed.ps.placement import Slicing, make_plan
+from argosy.distributed.ps.saving import load_on_server, save_persistables
 from argosy.distributed.ps.server_program import on_trainers, to_server
 from argosy.distributed.ps.trainer_program import to_infer, to_trainer
 from argosy.engine import env
@@ -23,18 +21,17 @@ from argosy.engine.ir.clone import clone
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.ps.plan import Compensation, Plan
+from argosy.engine.ps.job_plan import Compensation, JobPlan
+from argosy.engine.ps.rpc.client import wait_for_servers
 from argosy.engine.ps.slicing import MIN_BLOCK_SIZE
 from argosy.engine.ps.trainer.trainer import Trainer, connect, current, disconnect, is_connected
-from argosy.engine.ps.wait_port import wait_for_servers
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.remote import begin
 from argosy.engine.runtime.scope import global_scope
+from argosy.engine.runtime.server_files import send_pending_changes
 from argosy.fluid import io as fluid_io
 from argosy.static.io import VARS_FILE
 
-_MOST_ROWS = 1 << 24
-"""A table of more rows is not put into a model for one process."""
 _IGNORED = (
     "send_queue_size",
     "independent_recv_thread",
@@ -44,7 +41,7 @@ _IGNORED = (
     "lr_decay_steps",
     "use_ps_gpu",
 )
-_OF_ASYNC = ("max_merge_var_num", "min_send_grad_num_before_recv")
+_ASYNC_ONLY = ("max_merge_var_num", "min_send_grad_num_before_recv")
 
 
 class ServerMode:
@@ -52,23 +49,26 @@ class ServerMode:
 
     def __init__(self, roles: RoleMakerBase) -> None:
         self.roles = roles
-        self.plan: Plan | None = None
+        self.plan: JobPlan | None = None
         self._program: Program | None = None
         self._startup: Program | None = None
-        self._whole: tuple[Program, Program] | None = None
-        """The programs of one process, as they were before they were rewritten."""
-        self.served: tuple[Program, Program] | None = None
-        """What this server runs, and how its values begin."""
+        self._single: tuple[Program, Program] | None = None
+        """(main, startup) of the single-process program, before it was rewritten."""
+        self.server_programs: tuple[Program, Program] | None = None
+        """(main, startup) of this server."""
         self._waits_for_servers = True
 
     # --- building -------------------------------------------------------------------------------------
 
     def rewrite(self, program: Program, startup: Program, strategy: DistributedStrategy) -> None:
-        """Behind `minimize`: plan what lies where; a worker's programs are rewritten, a server's are made later."""
+        """Called after `minimize`: place the variables on the servers, and rewrite a worker's programs.
+
+        A server's programs are built by `init_server`.
+        """
         endpoints = self.roles.get_pserver_endpoints()
         configs = strategy.a_sync_configs
         mode = mode_of(strategy)
-        merged = _communicator("max_merge_var_num", configs["max_merge_var_num"])
+        merged = _communicator_setting("max_merge_var_num", configs["max_merge_var_num"])
         self.plan = make_plan(
             program,
             endpoints,
@@ -78,17 +78,17 @@ class ServerMode:
             compensation=_compensation(strategy, mode),
             k_steps=max(1, configs["k_steps"]),
             merged_steps=merged if mode == "async" else 1,
-            pull_every=_communicator(
+            pull_every=_communicator_setting(
                 "min_send_grad_num_before_recv", configs["min_send_grad_num_before_recv"]
             ),
             initialised_by_trainer=True,
         )
-        note_ignored(strategy, mode)
-        whole = program.clone()
-        whole.minimized = list(program.minimized)
-        for done in program.minimized:
-            done.optimizer._states[whole] = dict(done.optimizer._states.get(program, {}))
-        self._whole = (whole, clone(startup, for_test=False))
+        warn_ignored(strategy, mode)
+        single = program.clone()
+        single.optimizer_calls = list(program.optimizer_calls)
+        for call in program.optimizer_calls:
+            call.optimizer._states[single] = dict(call.optimizer._states.get(program, {}))
+        self._single = (single, clone(startup, for_test=False))
         self._program, self._startup = program, startup
         if self.roles.is_worker():
             to_trainer(program, startup, self.plan, self.roles.worker_index())
@@ -97,44 +97,44 @@ class ServerMode:
     # --- servers --------------------------------------------------------------------------------------
 
     def init_server(self, dirname: str | None, var_names: list[str] | None) -> None:
-        """Make the server's programs and first values; with `dirname`, those that were saved there."""
+        """Build the server's programs and initialize its values; with `dirname`, load those that were saved there."""
         self._check_server("init_server")
-        plan = self._planned("init_server")
-        assert self._whole is not None, "a plan comes with its programs"
-        main, startup = to_server(*self._whole, plan, self.roles.server_index())
+        plan = self._required_plan("init_server")
+        assert self._single is not None, "set together with the plan"
+        main, startup = to_server(*self._single, plan, self.roles.server_index())
         Executor().run(startup)
         if dirname is not None:
             known = {table.name for table in plan.tables}
             for name in var_names or ():
                 if name not in known:
                     raise ConfigError(
-                        f"init_server: {name!r} is no table on the servers; the tables are {sorted(known) or 'none'}"
+                        f"init_server: {name!r} is not a table on the servers; the tables are {sorted(known) or 'none'}"
                     )
             load_on_server(main, Path(dirname, VARS_FILE), var_names or None)
-        self.served = (main, startup)
+        self.server_programs = (main, startup)
 
     def run_server(self) -> None:
-        """Serve until all workers have stopped."""
+        """Serve until all workers have disconnected."""
         self._check_server("run_server")
-        if self.served is None:
-            raise ConfigError("fleet.run_server before fleet.init_server; call it first")
-        Executor().run(self.served[0])
+        if self.server_programs is None:
+            raise ConfigError("fleet.run_server before fleet.init_server; call fleet.init_server() first")
+        Executor().run(self.server_programs[0])
 
-    def _check_server(self, asking: str) -> None:
+    def _check_server(self, method: str) -> None:
         if not self.roles.is_server():
             raise ConfigError(
-                f"fleet.{asking}: this process is worker {self.roles.worker_index()} (fleet.is_server() is False); "
+                f"fleet.{method}: this process is worker {self.roles.worker_index()} (fleet.is_server() is False); "
                 "call it on servers only"
             )
 
     # --- workers --------------------------------------------------------------------------------------
 
     def init_worker(self) -> None:
-        """Meet the servers: worker 0 gives them the first values, all take them over."""
-        plan = self._planned("init_worker")
+        """Connect to the servers: worker 0 sends the initial values, then every worker pulls them."""
+        plan = self._required_plan("init_worker")
         if not self.roles.is_worker():
             raise ConfigError("fleet.init_worker on a server; call it where fleet.is_worker() is True")
-        assert self._program is not None, "a plan comes with its programs"
+        assert self._program is not None, "set together with the plan"
         scope = global_scope()
         if missing := [
             v.name for v in plan.dense if v.name not in scope or scope.values_of()[v.name] is None
@@ -148,39 +148,39 @@ class ServerMode:
         trainer = connect(plan, self.roles.worker_index())
         values = {variable.name: scope.get(variable.name) for variable in plan.dense}
         if trainer.number == 0 and not trainer.connection.is_initialised:
-            assert self._whole is not None, "a plan comes with its programs"
-            own = on_trainers(self._whole[0], plan)
-            kept = {n: scope.get(n) for n in own if scope.values_of().get(n) is not None}
-            trainer.blocks.initialise(values, kept)
-        for name, value in trainer.kept().items():
+            assert self._single is not None, "set together with the plan"
+            local_names = on_trainers(self._single[0], plan)
+            local = {n: scope.get(n) for n in local_names if scope.values_of().get(n) is not None}
+            trainer.blocks.initialise(values, local)
+        for name, value in trainer.shared_init().items():
             scope.get(name).copy_(value)
         trainer.blocks.pull(values)
         begin(self._program, scope)
 
     def stop_worker(self) -> None:
-        """Leave the servers; the last worker's leaving ends them."""
+        """Disconnect from the servers, which exit after the last worker has disconnected."""
         if is_connected():
-            self.exchange_changes()
+            self.send_pending_changes()
             disconnect()
         else:
             logger.warning("fleet.stop_worker: this worker is not connected to servers")
 
-    def exchange_changes(self) -> None:
-        """geo: give the servers what has changed here since the last exchange."""
+    def send_pending_changes(self) -> None:
+        """geo mode: send the servers the local changes since the last synchronization."""
         if is_connected():
-            exchange_changes(current())
+            send_pending_changes(current(), global_scope())
 
-    def trainer(self, asking: str) -> Trainer:
+    def trainer(self, method: str) -> Trainer:
         if not is_connected():
             raise ConfigError(
-                f"fleet.{asking} before fleet.init_worker, or after fleet.stop_worker; call it in between"
+                f"fleet.{method} before fleet.init_worker, or after fleet.stop_worker; call it in between"
             )
         return current()
 
     # --- saving ---------------------------------------------------------------------------------------
 
     def save_persistables(self, dirname: str, program: Program) -> None:
-        """Everything: parameters and optimizer state from the servers, tables by each server, the rest from here."""
+        """Save parameters and optimizer state from the servers, tables (each server its shard), and local variables."""
         save_persistables(self.trainer("save_persistables"), program, Path(dirname, VARS_FILE))
 
     def save_inference_model(
@@ -191,48 +191,33 @@ class ServerMode:
         targets: list[Variable],
         program: Program | None,
     ) -> None:
-        """A model for one process: the tables' rows are fetched and written as ordinary parameters."""
+        """Write a single-process model with the rows of the tables; see `distributed/ps/exporting.py`."""
         trainer = self.trainer("save_inference_model")
-        assert self._whole is not None, "a plan comes with its programs"
-        whole = self._whole[0]
+        assert self._single is not None, "set together with the plan"
         scope = global_scope()
         names = [target.name for target in targets]
-        exchange_changes(trainer)
+        send_pending_changes(trainer, scope)
         trainer.blocks.pull({v.name: scope.get(v.name) for v in trainer.plan.dense})
-        for table in trainer.plan.tables:
-            rows = whole.var(table.name).shape[0]
-            if rows > _MOST_ROWS:
-                raise ConfigError(
-                    f"the table {table.name!r} has {rows:,} rows, too many for a model of one process; use "
-                    "fleet.save_persistables and DistributedInfer"
-                )
-            scope.put(table.name, all_rows(trainer, table.name, rows))
-        fetched = [whole.var(name) for name in names]
-        fluid_io.save_inference_model(dirname, feeds, fetched, executor, whole)
-        scope.erase([table.name for table in trainer.plan.tables])
+        with with_tables(self._single[0], trainer, scope) as program_with_tables:
+            fetched = [program_with_tables.var(name) for name in names]
+            fluid_io.save_inference_model(dirname, feeds, fetched, executor, program_with_tables)
 
     def infer_program(self, program: Program) -> Program:
-        """A program for testing whose lookups are answered by the servers."""
-        made = program.clone(for_test=True)
-        to_infer(made, self._planned("DistributedInfer"), self.roles.worker_index())
-        return made
+        """A program for testing that looks its tables up on the servers."""
+        test_program = program.clone(for_test=True)
+        to_infer(test_program, self._required_plan("DistributedInfer"), self.roles.worker_index())
+        return test_program
 
-    def _planned(self, asking: str) -> Plan:
+    def _required_plan(self, method: str) -> JobPlan:
         if self.plan is None:
             raise ConfigError(
-                f"fleet.{asking} before minimize; call fleet.distributed_optimizer(optimizer, strategy).minimize(loss)"
+                f"fleet.{method} before minimize; call fleet.distributed_optimizer(optimizer, strategy).minimize(loss)"
             )
         return self.plan
 
 
-def all_rows(trainer: Trainer, table: str, rows: int, at_once: int = 1 << 16) -> Tensor:
-    """The rows 0 to `rows` - 1 of a table; those that nobody has looked up yet have their first values."""
-    ids = torch.arange(rows)
-    return torch.cat([trainer.rows.ask(table, part, create=False).wait() for part in ids.split(at_once)])
-
-
 def mode_of(strategy: DistributedStrategy) -> str:
-    """sync, async, half_async or geo."""
+    """The training mode of a strategy: sync, async, half_async or geo."""
     configs = strategy.a_sync_configs
     k_steps = configs["k_steps"]
     is_assigned = strategy.is_assigned("a_sync")
@@ -240,21 +225,21 @@ def mode_of(strategy: DistributedStrategy) -> str:
         if k_steps > 0 or configs["half_async"]:
             which = "k_steps" if k_steps > 0 else "half_async"
             raise ConfigError(
-                f"a_sync_configs {which!r} belongs to a_sync=True; set it, or leave {which!r} out"
+                f"a_sync_configs {which!r} needs a_sync=True; set strategy.a_sync=True, or leave {which!r} out"
             )
         return "sync"
     if k_steps > 0 and configs["half_async"]:
         raise ConfigError(
-            f"a_sync_configs 'half_async' with k_steps={k_steps}: these are two modes; choose one"
+            f"a_sync_configs 'half_async' with k_steps={k_steps}: these are different modes; set only one of them"
         )
     mode = "geo" if k_steps > 0 else "half_async" if configs["half_async"] else "async"
     if not is_assigned:
-        words = {"geo": f"geo, with changes exchanged every {k_steps} steps", "async": "asynchronous"}
+        description = {"geo": f"geo, synchronizing changes every {k_steps} steps", "async": "asynchronous"}
         logger.log(
             NOTICE,
             "strategy.a_sync was not set: training is %s; a_sync = False is synchronous training, and "
-            "a_sync_configs = {'k_steps': 100} exchanges changes every 100 steps",
-            words.get(mode, mode),
+            "a_sync_configs = {'k_steps': 100} synchronizes changes every 100 steps",
+            description.get(mode, mode),
         )
     return mode
 
@@ -265,7 +250,7 @@ def _compensation(strategy: DistributedStrategy, mode: str) -> Compensation | No
         return None
     if mode != "async":
         raise ConfigError(
-            f"a_sync_configs 'dc_asgd' belongs to asynchronous training, and this job is {mode}; leave it out"
+            f"a_sync_configs 'dc_asgd' needs asynchronous training, but this job is {mode}; leave it out"
         )
     adaptive = configs["dc_asgd_adaptive"]
     strength: float = configs["dc_asgd_lambda"]
@@ -274,22 +259,24 @@ def _compensation(strategy: DistributedStrategy, mode: str) -> Compensation | No
     return Compensation(strength, 0.95 if adaptive else None)
 
 
-def _communicator(name: str, configured: int) -> int:
-    """A setting of Paddle's communicator: its environment variable, else the strategy's."""
+def _communicator_setting(name: str, configured: int) -> int:
+    """A setting of Paddle's communicator: its environment variable, or else the value of the strategy."""
     return env.number(f"FLAGS_communicator_{name}", default=configured) or configured
 
 
-def note_ignored(strategy: DistributedStrategy, mode: str) -> None:
-    """Say which settings of Paddle's communicator were set and have no counterpart here, or not in this mode."""
+def warn_ignored(strategy: DistributedStrategy, mode: str) -> None:
+    """Warn about communicator settings that were assigned and have no effect, in general or in this mode."""
     configs = strategy.part("a_sync_configs")
     given = [name for name in _IGNORED if configs.is_assigned(name)]
     if given:
-        logger.warning("a_sync_configs: %s: not used here; see docs/parameter-server.md", ", ".join(given))
-    given = [name for name in _OF_ASYNC if configs.is_changed(name)] if mode != "async" else []
+        logger.warning(
+            "a_sync_configs: %s: no effect in Argosy; see docs/parameter-server.md", ", ".join(given)
+        )
+    given = [name for name in _ASYNC_ONLY if configs.is_changed(name)] if mode != "async" else []
     if given:
-        logger.warning("a_sync_configs: %s: used under async only, and this is %s", ", ".join(given), mode)
+        logger.warning("a_sync_configs: %s: no effect in %s mode, only in async mode", ", ".join(given), mode)
 
 
-def no_servers(asking: str) -> None:
-    """What a process without a launcher says: it trains alone."""
-    logger.warning("fleet.%s does nothing: this process was started without servers and trains alone", asking)
+def warn_no_servers(method: str) -> None:
+    """Warn that a call has no effect, because this process has no servers and trains alone."""
+    logger.warning("fleet.%s does nothing: this process was started without servers and trains alone", method)

@@ -1,4 +1,4 @@
-"""What `print(strategy)` shows: a box with a section for each switch that is on, then all the others.
+"""The output of `print(strategy)`: a box with a section for each switch that is on, then all the others.
 
 +==============================================================================+
 |                                amp=True <-> amp_configs                      |
@@ -16,15 +16,15 @@ _GAP = 2
 _WIDTH = _KEY + _GAP + _VALUE
 _BORDER = "+" + "=" * _WIDTH + "+"
 _LINE = "+" + "-" * _WIDTH + "+"
-_PIECE = _VALUE - 4  # so much of a value stands on a line; the mark stands behind it
+_PIECE = _VALUE - 4  # characters of a value per line; the mark follows them
 
 
 def overview(strategy: Settings) -> str:
-    """The box, every line indented by four blanks; a `*` marks what differs from the default."""
+    """The box, indented by four spaces; a `*` marks a value that differs from the default."""
     switches = [n for n in strategy.fields if f"{n}_configs" in strategy.fields]
-    below = {"build_strategy", "execution_strategy"}
+    nested = {"build_strategy", "execution_strategy"}
     flags = [
-        n for n in strategy.fields if n not in below and not n.endswith("_configs") and n not in switches
+        n for n in strategy.fields if n not in nested and not n.endswith("_configs") and n not in switches
     ]
     lines = [_BORDER, _centred(""), _centred("DistributedStrategy Overview"), _centred("")]
     for name in switches:
@@ -45,7 +45,7 @@ def _section(title: str, settings: Settings, names: Iterable[str] | None = None)
 
 
 def _rows(name: str, value: object, changed: bool) -> list[str]:
-    """A value on its line; a list on a line for each item, a long one on several."""
+    """The lines of a value: one for a short value, one per item for a list, several for a long text."""
     items = [str(item) for item in value] if isinstance(value, list) else [_text(value)]
     pieces = [item[i : i + _PIECE] for item in items for i in range(0, len(item), _PIECE)] or [""]
     rows = []

@@ -1,4 +1,4 @@
-"""fleet.util: small exchanges between the workers, on NumPy arrays and plain values, outside of programs."""
+"""fleet.util: collectives between the workers on NumPy arrays and plain values, outside of programs."""
 
 # SPDX-License-Identifier: Apache-2.0
 import io
@@ -13,7 +13,7 @@ from argosy.distributed.fleet.base.role_maker import RoleMakerBase
 from argosy.engine import collective, env
 from argosy.engine.errors import ConfigError
 from argosy.engine.ps.trainer import trainer
-from argosy.engine.ps.trainer.group import TrainerGroup
+from argosy.engine.ps.trainer.trainer_group import TrainerGroup
 from argosy.engine.runtime.executor import printable
 from argosy.framework import checks
 
@@ -24,7 +24,7 @@ _WORLDS = ("worker", "server", "all")
 
 
 class UtilBase:
-    """What `fleet.util` offers. Every worker must make the same calls in the same order."""
+    """The functions of `fleet.util`. Every worker must make the same calls in the same order."""
 
     def __init__(self, role_maker: RoleMakerBase | None = None) -> None:
         self.role_maker = role_maker
@@ -38,77 +38,75 @@ class UtilBase:
         group = self._group(comm_world)
         array = np.asarray(input)
         wide = _widened(array, mode)
-        _same_everywhere(group, f"{array.dtype} of shape {list(array.shape)}, mode {mode}")
-        made = group.all_reduce(torch.from_numpy(wide), mode, what="fleet.util.all_reduce").numpy()
-        result = made.astype(array.dtype)
-        if array.dtype.kind in "iu" and not np.array_equal(result, made):
+        _check_same_on_all_workers(group, f"{array.dtype} of shape {list(array.shape)}, mode {mode}")
+        reduced = group.all_reduce(torch.from_numpy(wide), mode, what="fleet.util.all_reduce").numpy()
+        result = reduced.astype(array.dtype)
+        if array.dtype.kind in "iu" and not np.array_equal(result, reduced):
             raise ConfigError(
                 f"all_reduce: the {mode} over {group.size} workers does not fit {array.dtype} "
-                f"(largest {made.max()}); give an array of int64"
+                f"(largest {reduced.max()}); give an array of int64"
             )
         return printable(result)
 
     def all_gather(self, input: Any, comm_world: str = "worker") -> list[Any]:
         """The values of all workers by rank: numbers, strings, lists of them, or arrays of any shapes."""
         packed = _packed(input)
-        found = self._group(comm_world).all_gather_bytes(packed, "fleet.util.all_gather")
-        return [_unpacked(part) for part in found]
+        gathered = self._group(comm_world).all_gather_bytes(packed, "fleet.util.all_gather")
+        return [_unpacked(part) for part in gathered]
 
     def barrier(self, comm_world: str = "worker") -> None:
-        """Return when every worker has come."""
+        """Wait until every worker has called it."""
         self._group(comm_world).barrier("fleet.util.barrier")
 
     def get_file_shard(self, files: list[str]) -> list[str]:
-        """This worker's files: blocks in order, of which the first `len(files) % workers` have one more."""
+        """This worker's contiguous shard of the files; the first `len(files) % workers` shards have one file more."""
         if not isinstance(files, list):
             raise ConfigError(f"files is {files!r}; use a list of file names")
-        index, num = self._worker_of()
+        index, num = self._worker_index_and_num()
         size, more = divmod(len(files), num)
         begin = index * size + min(index, more)
         return files[begin : begin + size + (index < more)]
 
     def get_heter_file_shard(self, files: list[str]) -> list[str]:
-        """Raises: there are no heter workers."""
-        raise ConfigError("this process is no heter worker; use get_file_shard")
+        """Raises a ConfigError: heter workers are not supported."""
+        raise ConfigError("heter workers are not supported; use get_file_shard")
 
     def print_on_rank(self, message: Any, rank_id: int) -> None:
-        """Print the message on the worker of this number, and nowhere else."""
-        index, num = self._worker_of()
+        """Print the message on worker `rank_id` only."""
+        index, num = self._worker_index_and_num()
         if not 0 <= checks.integer("rank_id", rank_id) < num:
             raise ConfigError(f"rank_id is {rank_id}, and there are {num} workers; use 0 to {num - 1}")
         if index == rank_id:
             print(message, flush=True)
 
-    def _exchange_records(self, parts: list[bytes]) -> list[bytes]:
-        """Part i goes to worker i; gives what each worker had for this one. For global_shuffle of datasets."""
+    def _all_to_all_records(self, parts: list[bytes]) -> list[bytes]:
+        """Send part i to worker i; returns the part from each worker. For global_shuffle of datasets."""
         group = self._group("worker")
-        mine: list[bytes] = []
+        received: list[bytes] = []
         if len(parts) != group.size:
             raise ConfigError(f"{len(parts)} parts for {group.size} workers; give one for each")
         if isinstance(group, TrainerGroup):
-            return group.exchange(parts)
-        for target, part in enumerate(parts):  # one at a time: a worker never holds what all have for all
-            found = group.all_gather_bytes(part, "global_shuffle")
-            mine = found if target == collective.world().rank else mine
-        return mine
+            return group.all_to_all(parts)
+        for target, part in enumerate(parts):  # one target at a time, to bound the memory of a worker
+            gathered = group.all_gather_bytes(part, "global_shuffle")
+            received = gathered if target == collective.world().rank else received
+        return received
 
-    def _worker_of(self) -> tuple[int, int]:
+    def _worker_index_and_num(self) -> tuple[int, int]:
         if self.role_maker is None:
             return env.rank_and_size()
         return self.role_maker.worker_index(), self.role_maker.worker_num()
 
     def _group(self, comm_world: str) -> collective.Group | TrainerGroup:
-        """The group of the workers; an error while there is none although there are several."""
+        """The process group of the workers; raises if there are several workers and no group yet."""
         if checks.one_of("comm_world", comm_world, *_WORLDS) != "worker":
-            raise ConfigError(
-                f"comm_world={comm_world!r}: servers serve, and take part in nothing else; use 'worker'"
-            )
+            raise ConfigError(f"comm_world={comm_world!r}: servers take no part in collectives; use 'worker'")
         if trainer.is_connected():
             return trainer.current().group
-        rank, size = self._worker_of()
+        rank, size = self._worker_index_and_num()
         if size > 1 and self._has_servers():
             raise ConfigError(
-                "the workers meet on the servers; call fleet.init_worker() first, and stop_worker() last"
+                "the workers' collectives run through the servers; call fleet.init_worker() first, stop_worker() last"
             )
         if size > 1 and not collective.is_connected():
             raise ConfigError(
@@ -124,7 +122,7 @@ class UtilBase:
 
 
 def _widened(array: NDArray[Any], mode: str) -> NDArray[Any]:
-    """A copy in int64, float32 or float64: what every backend can reduce, and wide enough for a sum."""
+    """A copy in int64, float32 or float64: dtypes that every backend can reduce, wide enough for a sum."""
     kind = array.dtype.kind
     if kind not in "iufb" or (kind == "b" and mode == "sum"):
         raise ConfigError(f"all_reduce cannot take the {mode} of {array.dtype}; give an array of numbers")
@@ -136,20 +134,22 @@ def _widened(array: NDArray[Any], mode: str) -> NDArray[Any]:
     return wide
 
 
-def _same_everywhere(group: collective.Group | TrainerGroup, mine: str) -> None:
-    """Refuse arrays that differ: the backend would mix them up or end the process."""
+def _check_same_on_all_workers(group: collective.Group | TrainerGroup, description: str) -> None:
+    """Raise if the arrays differ in dtype or shape: the backend would compute garbage or abort the process."""
     if group.size == 1:
         return
-    found = [part.decode() for part in group.all_gather_bytes(mine.encode(), "fleet.util.all_reduce")]
-    for rank, other in enumerate(found):
-        if other != found[0]:
+    descriptions = [
+        part.decode() for part in group.all_gather_bytes(description.encode(), "fleet.util.all_reduce")
+    ]
+    for rank, other in enumerate(descriptions):
+        if other != descriptions[0]:
             raise ConfigError(
-                f"all_reduce: rank 0 gives {found[0]} and rank {rank} gives {other}; give the same on all ranks"
+                f"all_reduce: rank 0 gives {descriptions[0]} and rank {rank} gives {other}; give the same on all ranks"
             )
 
 
 def _packed(value: Any) -> bytes:
-    """A letter and the value: A, an array in NumPy's own format; J, anything else as JSON."""
+    """Serialize a value behind a type byte: A, an array in NumPy's format; J, anything else as JSON."""
     if not isinstance(value, np.ndarray | np.generic | torch.Tensor):
         return b"J" + json.dumps(_plain(value)).encode()
     array, file = np.asarray(value), io.BytesIO()
@@ -167,7 +167,7 @@ def _unpacked(data: bytes) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value if JSON keeps it as it is; tuples become lists."""
+    """The value, if JSON can represent it; tuples become lists."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):

@@ -1,1 +1,1 @@
-"""From a program for one process to programs for trainers and parameter servers; transpiler and fleet use it."""
+"""Split a single-process program into programs for trainers and parameter servers, for the transpiler and fleet."""

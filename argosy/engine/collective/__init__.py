@@ -1,21 +1,19 @@
-"""Groups of ranks over torch.distributed; knows nothing of graphs."""
+"""Process groups and collectives over torch.distributed; knows nothing of graphs."""
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.engine.collective.absent import Patience
-from argosy.engine.collective.flat_buffer import FlatBuffer
-from argosy.engine.collective.group import Group
+from argosy.engine.collective.group import Group, communicator
 from argosy.engine.collective.identity import Identity
-from argosy.engine.collective.members import communicator
-from argosy.engine.collective.pending import Pending
-from argosy.engine.collective.schedule import compare_schedules
-from argosy.engine.collective.world import World, connect, disconnect, is_connected, world
+from argosy.engine.collective.rank_liveness import Timeouts
+from argosy.engine.collective.shm import FlatBuffer
+from argosy.engine.collective.work import Work
+from argosy.engine.collective.world import World, compare_schedules, connect, disconnect, is_connected, world
 
 __all__ = [
     "FlatBuffer",
     "Group",
     "Identity",
-    "Patience",
-    "Pending",
+    "Timeouts",
+    "Work",
     "World",
     "communicator",
     "compare_schedules",

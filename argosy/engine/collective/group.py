@@ -1,8 +1,18 @@
-"""A named group of ranks and its collectives: start one, go on, wait for it.
+"""Process groups and their collectives: start one, compute meanwhile, wait for it.
 
-pending = group.start_all_reduce(gradient, what="fc_0.w_0@GRAD")
+work = group.start_all_reduce(gradient, what="fc_0.w_0@GRAD")
 …                                              compute
-pending.wait()                                 gradient now holds the sum
+work.wait()                                    gradient now holds the sum
+
+The name of a group says which ranks are its members:
+
+    dp             all ranks                                  dp.1           the same, a second communicator
+    dp/intra2      the ranks of this rank's block of two      (0 1) (2 3)
+    dp/inter2      the ranks at its position in every block   (0 2) (1 3)
+    dp/leaders2    the first rank of every block              (0 2); the other ranks are in no group
+
+Each communicator (the part before the slash) has its own connections and its own thread: collectives of two
+communicators run concurrently, collectives of one communicator run in order.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,18 +27,45 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from argosy.engine.collective import exchanges
-from argosy.engine.collective.absent import Patience, ended, store_is_gone
-from argosy.engine.collective.exchanges import Exchange
-from argosy.engine.collective.flat_buffer import FlatBuffer
-from argosy.engine.collective.host_plane import DTYPES, HostPlane, Idle
-from argosy.engine.collective.pending import DONE, InBackend, InOneBuffer, OnPlane, Pending, Together
-from argosy.engine.collective.watch import Watch
+from argosy.engine.collective.rank_liveness import RankMonitor, Timeouts, exited_error, store_lost_error
+from argosy.engine.collective.shm import FlatBuffer
+from argosy.engine.collective.shm_collectives import DTYPES, OnWait, ShmCollectives
+from argosy.engine.collective.trace import TracedCollective, record_start
+from argosy.engine.collective.work import COMPLETED, AllOf, BackendWork, Coalesced, ShmWork, Work
 from argosy.engine.errors import CollectiveError, ConfigError, PeerLostError
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
-_SUSPECT_S = 3.0
-"""How long after a broken connection to find out which of several ranks has died: three beats."""
+_DIAGNOSE_S = 3.0
+"""After a broken connection: how long to look for the rank that has died; three heartbeats."""
+_GROUP_NAME = re.compile(r"[^/]+(?:/(intra|inter|leaders)([1-9]\d*))?")
+
+
+def communicator(base: str, number: int) -> str:
+    """The name of a group's communicator: the first has the name of the group."""
+    return f"{base}.{number}" if number else base
+
+
+def members(name: str, rank: int, size: int) -> tuple[int, ...]:
+    """The ranks of the group of this name that `rank` belongs to; itself alone if it belongs to none."""
+    match = _GROUP_NAME.fullmatch(name)
+    if match is None:
+        raise ConfigError(
+            f"{name!r} is no process group; use names such as dp, dp.1, dp/intra2, dp/inter2, dp/leaders2"
+        )
+    kind, text = match.groups()
+    if kind is None:
+        return tuple(range(size))
+    block = int(text)
+    if size % block:
+        raise ConfigError(
+            f"group {name!r}: {size} ranks cannot be divided into blocks of {block}; use a divisor of {size}"
+        )
+    first = rank - rank % block
+    if kind == "intra":
+        return tuple(range(first, first + block))
+    if kind == "leaders" and rank != first:
+        return (rank,)
+    return tuple(range(rank - first, size, block))
 
 
 class Group:
@@ -39,253 +76,267 @@ class Group:
         name: str,
         backend: Any,
         ranks: Sequence[int],
-        watch: Watch,
-        patience: Patience,
-        plane: HostPlane | None = None,
+        monitor: RankMonitor,
+        timeouts: Timeouts,
+        shm: ShmCollectives | None = None,
     ) -> None:
         self.name = name
         self.ranks = tuple(ranks)
         self.size = len(self.ranks)
-        self.watch, self.patience = watch, patience
+        self.monitor, self.timeouts = monitor, timeouts
         self._backend = backend
-        self.plane = plane
-        """Set if all ranks are on one host: tensors go through shared memory."""
+        self.shm = shm
+        """Set if all ranks are on one host: tensors are reduced through shared memory."""
         self._reduce = {name: _options(dist.AllreduceOptions, reduceOp=op) for name, op in _OPS.items()}
 
-    # --- started, and waited for later ----------------------------------------------------------------
+    # --- asynchronous: started here, waited for later -------------------------------------------------
 
-    def start_all_reduce(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> Pending:
-        """Begin to combine the tensor over the ranks, in place: "sum", "max" or "min"."""
-        return self.start_all_reduce_of([tensor], op, what)
+    def start_all_reduce(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> Work:
+        """Start to reduce the tensor over the ranks, in place: "sum", "max" or "min"."""
+        return self.start_all_reduce_coalesced([tensor], op, what)
 
-    def start_all_reduce_of(
+    def start_all_reduce_coalesced(
         self, tensors: Sequence[torch.Tensor], op: str = "sum", what: str = ""
-    ) -> Pending:
-        """Begin to combine several tensors of one dtype over the ranks in one exchange, each in place."""
+    ) -> Work:
+        """Start to reduce several tensors of one dtype over the ranks in one collective, each in place."""
         if op not in self._reduce:
             raise ConfigError(f"all_reduce op={op!r}; use one of {', '.join(_OPS)}")
         if self.size == 1:
-            return DONE
+            return COMPLETED
         parts = [_flat(tensor) for tensor in tensors]
-        if (plane := self._plane_for(parts[0])) is not None:
-            return self._on_plane(
-                "all_reduce", what, parts, lambda idle, number: plane.all_reduce(parts, op, idle, number)
+        if (shm := self._shm_for(parts[0])) is not None:
+            return self._start_shm(
+                "all_reduce", what, parts, lambda on_wait, number: shm.all_reduce(parts, op, on_wait, number)
             )
         flat = parts[0] if len(parts) == 1 else torch.cat(parts)
-        started = self._start("all_reduce", what, flat, self._backend.allreduce, [flat], self._reduce[op])
-        return started if len(parts) == 1 else InOneBuffer(started, flat, parts)
+        work = self._start("all_reduce", what, flat, self._backend.allreduce, [flat], self._reduce[op])
+        return work if len(parts) == 1 else Coalesced(work, flat, parts)
 
-    def start_all_reduce_span(self, buffer: FlatBuffer, first: int, count: int, what: str = "") -> Pending:
-        """Begin to add up a part of the ranks' flat buffers; the sum is in the same part of `buffer.result`."""
+    def start_all_reduce_span(self, buffer: FlatBuffer, first: int, count: int, what: str = "") -> Work:
+        """Start to sum a span of the ranks' flat buffers; the sum is in the same span of `buffer.result`."""
         if self.size == 1:
-            return DONE
-        plane = self.plane
-        if plane is None or buffer.shared is None:
-            return self.start_all_reduce(buffer.own[first : first + count], what=what)
-        parts, result = spans(buffer, first, count)
+            return COMPLETED
+        shm = self.shm
+        if shm is None or buffer.segment is None:
+            return self.start_all_reduce(buffer.local[first : first + count], what=what)
+        buffers, result = buffer.span(first, count)
 
-        def run(idle: Idle, number: int) -> str:
-            return plane.sum_share(parts, result, idle, number) or plane.meet(idle, number)
+        def run(on_wait: OnWait, number: int) -> str:
+            return shm.reduce_scatter(buffers, result, on_wait, number) or shm.barrier(on_wait, number)
 
-        return self._on_plane("all_reduce", what, [result], run)
+        return self._start_shm("all_reduce", what, [result], run)
 
-    def start_sum_share(self, buffer: FlatBuffer, first: int, count: int, what: str = "") -> Pending:
-        """Begin to add up this rank's share of a part of the ranks' flat buffers; for a group with a plane."""
-        plane = self.plane
-        assert plane is not None, self.name
-        parts, result = spans(buffer, first, count)
-        return self._on_plane(
+    def start_reduce_scatter_span(self, buffer: FlatBuffer, first: int, count: int, what: str = "") -> Work:
+        """Start to sum this rank's shard of a span of the ranks' flat buffers; for a group with shared memory."""
+        shm = self.shm
+        assert shm is not None, self.name
+        buffers, result = buffer.span(first, count)
+        return self._start_shm(
             "reduce_scatter",
             what,
             [result],
-            lambda idle, number: plane.sum_share(parts, result, idle, number),
+            lambda on_wait, number: shm.reduce_scatter(buffers, result, on_wait, number),
         )
 
-    def start_meeting(self, what: str = "") -> Pending:
-        """Begin a barrier on the plane."""
-        plane = self.plane
-        assert plane is not None, self.name
-        return self._on_plane("barrier", what, [], plane.meet)
+    def start_barrier(self, what: str = "") -> Work:
+        """Start a barrier; for a group with shared memory."""
+        shm = self.shm
+        assert shm is not None, self.name
+        return self._start_shm("barrier", what, [], shm.barrier)
 
-    def start_reduce(self, tensor: torch.Tensor, root: int, what: str = "") -> Pending:
-        """Begin to add up the tensor over the ranks, in place on rank `root`; on the others it is lost."""
+    def start_reduce(self, tensor: torch.Tensor, root: int, what: str = "") -> Work:
+        """Start to sum the tensor over the ranks, in place on rank `root`; on the others it is undefined afterwards."""
         if self.size == 1:
-            return DONE
-        flat, place = _flat(tensor), self.ranks.index(root)
-        if (plane := self._plane_for(flat)) is not None:
-            return self._on_plane(
+            return COMPLETED
+        flat, index = _flat(tensor), self.ranks.index(root)
+        if (shm := self._shm_for(flat)) is not None:
+            return self._start_shm(
                 "reduce",
                 what,
                 [flat],
-                lambda idle, number: plane.all_reduce([flat], "sum", idle, number, place),
+                lambda on_wait, number: shm.all_reduce([flat], "sum", on_wait, number, index),
             )
-        options = _options(dist.ReduceOptions, reduceOp=_OPS["sum"], rootRank=place, rootTensor=0)
+        options = _options(dist.ReduceOptions, reduceOp=_OPS["sum"], rootRank=index, rootTensor=0)
         return self._start("reduce", what, flat, self._backend.reduce, [flat], options)
 
-    def start_broadcast(self, tensor: torch.Tensor, source: int = 0, what: str = "") -> Pending:
-        """Begin to give every rank the tensor of rank `source`, in place."""
-        return self.start_broadcast_of([tensor], [source], what)
+    def start_broadcast(self, tensor: torch.Tensor, source: int = 0, what: str = "") -> Work:
+        """Start to broadcast the tensor of rank `source` to every rank, in place."""
+        return self.start_broadcast_coalesced([tensor], [source], what)
 
-    def start_broadcast_of(
+    def start_broadcast_coalesced(
         self, tensors: Sequence[torch.Tensor], sources: Sequence[int], what: str = ""
-    ) -> Pending:
-        """Begin to give every rank each tensor as its source has it, in place; one message for each source."""
+    ) -> Work:
+        """Start to broadcast each tensor from its source rank, in place; the tensors of one source in one message."""
         if self.size == 1:
-            return DONE
-        # As bytes: gloo knows neither bool, as masks are, nor complex numbers.
+            return COMPLETED
+        # As bytes: gloo supports neither bool, as masks are, nor complex numbers.
         by_source: dict[int, list[torch.Tensor]] = {}
         for tensor, source in zip(tensors, sources, strict=True):
             by_source.setdefault(self.ranks.index(source), []).append(_flat(tensor).view(torch.uint8))
-        plane = self._plane_for(next(iter(by_source.values()))[0])
-        if plane is not None:
+        shm = self._shm_for(next(iter(by_source.values()))[0])
+        if shm is not None:
 
-            def run(idle: Idle, number: int) -> str:
-                found = (plane.broadcast(p, place, idle, number) for place, p in by_source.items())
-                return next(filter(None, found), "")
+            def run(on_wait: OnWait, number: int) -> str:
+                mismatches = (
+                    shm.broadcast(parts, index, on_wait, number) for index, parts in by_source.items()
+                )
+                return next(filter(None, mismatches), "")
 
-            return self._on_plane("broadcast", what, [p for parts in by_source.values() for p in parts], run)
-        return Together([self._broadcast(parts, place, what) for place, parts in by_source.items()])
+            return self._start_shm("broadcast", what, [p for parts in by_source.values() for p in parts], run)
+        return AllOf([self._broadcast(parts, index, what) for index, parts in by_source.items()])
 
-    def _broadcast(self, parts: list[torch.Tensor], place: int, what: str) -> Pending:
+    def _broadcast(self, parts: list[torch.Tensor], index: int, what: str) -> Work:
         flat = parts[0] if len(parts) == 1 else torch.cat(parts)
-        options = _options(dist.BroadcastOptions, rootRank=place, rootTensor=0)
-        started = self._start("broadcast", what, flat, self._backend.broadcast, [flat], options)
-        return started if len(parts) == 1 else InOneBuffer(started, flat, parts)
+        options = _options(dist.BroadcastOptions, rootRank=index, rootTensor=0)
+        work = self._start("broadcast", what, flat, self._backend.broadcast, [flat], options)
+        return work if len(parts) == 1 else Coalesced(work, flat, parts)
 
-    # --- at once --------------------------------------------------------------------------------------
+    # --- blocking -------------------------------------------------------------------------------------
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> torch.Tensor:
-        """Combine the tensor over the ranks, in place."""
+        """Reduce the tensor over the ranks, in place."""
         self.start_all_reduce(tensor, op, what).wait()
         return tensor
 
     def broadcast(self, tensor: torch.Tensor, source: int = 0, what: str = "") -> torch.Tensor:
-        """Give every rank the tensor of rank `source`, in place."""
+        """Broadcast the tensor of rank `source` to every rank, in place."""
         self.start_broadcast(tensor, source, what).wait()
         return tensor
 
     def all_gather(self, tensor: torch.Tensor, what: str = "") -> list[torch.Tensor]:
-        """The tensors of all ranks in the order of the ranks; they have the same shape."""
+        """Gather the tensors of all ranks, in rank order; they must have the same shape."""
         if self.size == 1:
             return [tensor.clone()]
         tensor = tensor.contiguous()
-        found = [torch.empty_like(tensor) for _ in self.ranks]
-        self._start("all_gather", what, tensor, self._backend.allgather, [found], [tensor]).wait()
-        return found
+        gathered = [torch.empty_like(tensor) for _ in self.ranks]
+        self._start("all_gather", what, tensor, self._backend.allgather, [gathered], [tensor]).wait()
+        return gathered
 
     def all_gather_rows(self, tensor: torch.Tensor, what: str = "") -> torch.Tensor:
-        """The tensors of all ranks behind each other; their first sizes may differ and may be 0."""
+        """Concatenate the tensors of all ranks; their first dimensions may differ and may be 0."""
         return torch.cat(self._gather_rows(tensor, what))
 
     def all_gather_bytes(self, data: bytes, what: str = "") -> list[bytes]:
-        """The bytes of all ranks in the order of the ranks."""
-        mine = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
-        return [part.numpy().tobytes() for part in self._gather_rows(mine, what)]
+        """Gather the bytes of all ranks, in rank order."""
+        local = torch.from_numpy(np.frombuffer(data, np.uint8).copy())
+        return [part.numpy().tobytes() for part in self._gather_rows(local, what)]
 
     def _gather_rows(self, tensor: torch.Tensor, what: str) -> list[torch.Tensor]:
-        """The tensors of all ranks; a shorter one travels with rows that are cut off again."""
-        own = torch.tensor([tensor.shape[0]], device=tensor.device)
-        counts = [int(count) for count in self.all_gather(own, f"{what} (how many)")]
+        """Gather the tensors of all ranks; shorter ones are padded for the transfer."""
+        num_rows = torch.tensor([tensor.shape[0]], device=tensor.device)
+        counts = [int(count) for count in self.all_gather(num_rows, f"{what} (number of rows)")]
         padded = tensor.new_zeros((max(counts), *tensor.shape[1:]))
         padded[: tensor.shape[0]] = tensor
         parts = self.all_gather(padded, what) if max(counts) else [padded] * self.size
         return [part[:count] for part, count in zip(parts, counts, strict=True)]
 
     def barrier(self, what: str = "") -> None:
-        """Return when every rank has come."""
+        """Block until every rank has called it."""
         if self.size > 1:
-            nothing = torch.zeros(1)
-            self._start(
-                "barrier", what, nothing, self._backend.allreduce, [nothing], self._reduce["sum"]
-            ).wait()
+            dummy = torch.zeros(1)
+            self._start("barrier", what, dummy, self._backend.allreduce, [dummy], self._reduce["sum"]).wait()
 
-    # --- how ------------------------------------------------------------------------------------------
+    # --- transports -----------------------------------------------------------------------------------
 
-    def _plane_for(self, tensor: torch.Tensor) -> HostPlane | None:
-        return self.plane if tensor.dtype in DTYPES else None
+    def _shm_for(self, tensor: torch.Tensor) -> ShmCollectives | None:
+        return self.shm if tensor.dtype in DTYPES else None
 
-    def _on_plane(
-        self, collective: str, what: str, tensors: Sequence[torch.Tensor], run: Callable[[Idle, int], str]
-    ) -> Pending:
-        return OnPlane(self, collective, what, sum(t.nbytes for t in tensors), run)
+    def _start_shm(
+        self, collective: str, what: str, tensors: Sequence[torch.Tensor], run: Callable[[OnWait, int], str]
+    ) -> Work:
+        return ShmWork(self, collective, what, sum(t.nbytes for t in tensors), run)
 
-    def _start(self, collective: str, what: str, tensor: torch.Tensor, start: Any, *args: Any) -> Pending:
-        return InBackend(self, collective, what, tensor.nbytes, lambda: start(*args))
+    def _start(self, collective: str, what: str, tensor: torch.Tensor, start: Any, *args: Any) -> Work:
+        return BackendWork(self, collective, what, tensor.nbytes, lambda: start(*args))
 
     def next_number(self, what: str) -> int:
-        """The number of the collective that is started now."""
-        if self.watch.broken:
+        """The sequence number of the collective that is started now."""
+        if self.monitor.failed_step:
             raise CollectiveError(
-                f"{what or 'a collective'} (group {self.name!r}) cannot be exchanged: a step of this rank failed "
-                f"halfway ({self.watch.broken}), so the ranks are out of step; end this process, and go on from a "
+                f"{what or 'a collective'} (group {self.name!r}) cannot be started: a step of this rank failed "
+                f"halfway ({self.monitor.failed_step}), so the ranks are out of step; exit, and resume from a "
                 "checkpoint"
             )
-        started = self.watch.own.started
+        started = self.monitor.local.started
         started[self.name] = started.get(self.name, 0) + 1
         return started[self.name]
 
-    def note_start(self, collective: str, what: str, number: int, nbytes: int) -> Exchange | None:
-        """A line of the timeline, if one is recorded."""
-        return exchanges.note_start(collective, what, self.name, number, nbytes)
+    def record_start(self, collective: str, what: str, number: int, nbytes: int) -> TracedCollective | None:
+        """Record the start of a collective in the trace; None if tracing is off."""
+        return record_start(collective, what, self.name, number, nbytes)
 
-    # --- when it takes long ---------------------------------------------------------------------------
+    # --- missing and failed ranks ---------------------------------------------------------------------
 
-    def lost(self, collective: str, what: str, error: Exception) -> CollectiveError:
-        """A connection broke: say which rank is gone. An ending process tells so before its sockets close."""
-        here = self.described(collective, what)
+    def process_exit_error(self, collective: str, what: str, rank: int) -> CollectiveError:
+        """The error for a rank of this host whose process has exited, with its outcome if it published one."""
+        here, status = self.describe(collective, what), self.monitor.poll().get(rank)
+        if status is not None and status.outcome:
+            return exited_error(self.monitor, rank, here, status)
+        if rank == 0 and self.monitor.store_lost:
+            return store_lost_error(here)
+        return _connection_lost(here, [rank], f"the process of rank {rank} has exited")
+
+    def backend_error(self, collective: str, what: str, error: Exception) -> CollectiveError:
+        """The error for a failure of the backend, with the rank that caused it.
+
+        A rank that exits publishes its outcome before its sockets close.
+        """
+        here = self.describe(collective, what)
         if "scalar type" in str(error):
             return CollectiveError(
-                f"{here}: the backend cannot exchange tensors of this dtype ({_reason(error)}); convert it, for "
+                f"{here}: the backend does not support tensors of this dtype ({_reason(error)}); convert it, for "
                 "example to int32 or float32"
             )
-        before, until = self.watch.look(), time.monotonic() + _SUSPECT_S
+        before, deadline = self.monitor.poll(), time.monotonic() + _DIAGNOSE_S
         while True:
-            told = self.watch.look()
-            if self.watch.store_is_gone:
-                return store_is_gone(here)
-            # Who ended because it had lost a rank is not the cause.
-            ends = sorted((_is_consequence(t.end), rank) for rank, t in told.items() if t.end)
-            still = [r for r, t in told.items() if not t.end and t.beat == before[r].beat]
-            if len(still) == 1 or (ends and not ends[0][0]) or time.monotonic() > until:
+            statuses = self.monitor.poll()
+            if self.monitor.store_lost:
+                return store_lost_error(here)
+            # A rank that exited because it had lost another one is not the cause: it sorts last.
+            exited = sorted((_is_consequence(s.outcome), rank) for rank, s in statuses.items() if s.outcome)
+            silent = [
+                rank
+                for rank, status in statuses.items()
+                if not status.outcome and status.heartbeat == before[rank].heartbeat
+            ]
+            if len(silent) == 1 or (exited and not exited[0][0]) or time.monotonic() > deadline:
                 break
-            time.sleep(0.1)  # the others' beats go on meanwhile
-        if ends and (not ends[0][0] or not still):
-            return ended(self.watch, ends[0][1], here, told[ends[0][1]])
-        gone = " or ".join(f"rank {rank}" for rank in still) or "one of the ranks"
-        return PeerLostError(
-            f"{here}: the connection to {gone} broke ({_reason(error)}); it was killed, or its host is gone; see "
-            "its log"
-        )
+            time.sleep(0.1)  # the heartbeats of the ranks that are alive change meanwhile
+        if exited and (not exited[0][0] or not silent):
+            return exited_error(self.monitor, exited[0][1], here, statuses[exited[0][1]])
+        return _connection_lost(here, silent, _reason(error))
 
     def missing(self, number: int) -> list[int]:
-        """The ranks that have not started this collective, as far as they have told."""
-        told = self.watch.look()
-        others = [rank for rank in self.ranks if rank != self.watch.rank]
-        return [r for r in others if r not in told or told[r].started.get(self.name, 0) < number]
+        """The ranks that have not started the collective with this sequence number, by their last status."""
+        statuses = self.monitor.poll()
+        others = [rank for rank in self.ranks if rank != self.monitor.rank]
+        return [r for r in others if r not in statuses or statuses[r].started.get(self.name, 0) < number]
 
-    def described(self, collective: str, what: str) -> str:
-        """A collective for messages: what it is of, its group, the step."""
-        step = self.watch.own.step + 1
+    def describe(self, collective: str, what: str) -> str:
+        """A collective for messages: its tensor, group and step."""
+        step = self.monitor.local.step + 1
         return f"{collective}{f' of {what!r}' if what else ''} (group {self.name!r}, step {step})"
 
 
-def spans(buffer: FlatBuffer, first: int, count: int) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """A part of every rank's flat buffer, and of the result."""
-    here = slice(first, first + count)
-    return [part[here] for part in buffer.parts], buffer.result[here]
+def _connection_lost(here: str, ranks: list[int], reason: str) -> PeerLostError:
+    lost = " or ".join(f"rank {rank}" for rank in ranks) or "one of the ranks"
+    message = (
+        f"{here}: lost the connection to {lost} ({reason}); it was killed, or its host is down; see its log"
+    )
+    return PeerLostError(message, ranks, "lost")
 
 
-def _is_consequence(end: str) -> bool:
-    return end.startswith(PeerLostError.__name__)
+def _is_consequence(outcome: str) -> bool:
+    return outcome.startswith(PeerLostError.__name__)
 
 
 def _reason(error: Exception) -> str:
-    """Gloo's message without the place in its source and its advice."""
+    """Gloo's message without its source location and its advice."""
     return re.sub(r"^\[[^]]*\] ", "", str(error)).split(". This is ")[0]
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as a vector; the order of the elements is that of memory, the same on all ranks."""
+    """The same memory as a vector, in memory order, which is the same on all ranks."""
     tensor = tensor.detach()
     if not torch.ops.aten.is_non_overlapping_and_dense.default(tensor):
         raise CollectiveError(
@@ -296,7 +347,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _options(kind: Any, **fields: Any) -> Any:
-    made = kind()
+    options = kind()
     for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+        setattr(options, name, value)
+    return options

@@ -1,10 +1,10 @@
-"""How ranks find each other: a key-value store at rank 0's endpoint, which every rank connects to.
+"""Rendezvous: a key-value store at rank 0's endpoint, which every rank connects to.
 
     rank 0   listens on exactly its endpoint's address ──▶ store
-    others   try until it answers, and say what they try
+    others   retry until it accepts, and log what they try
 
-The store is torch's TCPStore. It listens where it is told to and nowhere else; keys begin with the job's
-token and the number of the restart, so that a rank of an older life of the job meets nobody.
+The store is torch's TCPStore. It listens on the given address only. Keys are prefixed with the job's token and the
+restart count, so that a rank of an earlier incarnation of the job, or of another job, sees none of them.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -18,24 +18,24 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from argosy.engine import env
 from argosy.engine.collective.identity import Identity, split_endpoint
-from argosy.engine.collective.route import is_loopback
 from argosy.engine.errors import CollectiveError, ConfigError
 from argosy.engine.log import logger
+from argosy.engine.net import is_loopback
 
-_NOTE_AFTER_S = 10.0
+_WARN_AFTER_S = 10.0
 
 
 def open_store(identity: Identity, timeout_s: float) -> Store:
-    """The job's store, seen by this rank; rank 0 makes it unless the launcher has one."""
+    """Connect to the job's store; rank 0 creates it unless the launcher has one."""
     host, port = split_endpoint(identity.master, "the address of the store")
     host = host.strip("[]")
     if identity.hosts_store:
-        is_alone = identity.local_size == identity.size
-        listener = _listener(host, port, is_alone)
+        is_single_host = identity.local_size == identity.size
+        listener = _listener(host, port, is_single_host)
         store = _connect(host, port, timeout_s, listener)
-        os.set_inheritable(listener, False)  # what the script starts must not keep the port
+        os.set_inheritable(listener, False)  # child processes of the script must not keep the port open
     else:
-        _await_answer(host, port, timeout_s)
+        _await_endpoint(host, port, timeout_s)
         store = _await_store(host, port, timeout_s)
     return PrefixStore(f"argosy/{identity.token}/{identity.restart}", store)
 
@@ -54,70 +54,72 @@ def _connect(host: str, port: int, timeout_s: float, listener: int | None = None
 def _await_store(host: str, port: int, timeout_s: float) -> TCPStore:
     """Connect to rank 0's store.
 
-    In a thread: the launcher's socket takes connections long before rank 0 answers them, and TCPStore
-    waits for the answer without a limit.
+    In a thread: the launcher's socket accepts connections long before rank 0 replies, and TCPStore waits for the
+    reply without a timeout.
     """
-    found: list[TCPStore | RuntimeError] = []
+    results: list[TCPStore | RuntimeError] = []
 
     def connect() -> None:
         try:
-            found.append(_connect(host, port, timeout_s))
+            results.append(_connect(host, port, timeout_s))
         except RuntimeError as e:
-            found.append(e)
+            results.append(e)
 
     thread = threading.Thread(target=connect, name="argosy-rendezvous", daemon=True)
     began = time.monotonic()
     thread.start()
-    while not found and (left_s := timeout_s - (time.monotonic() - began)) > 0:
-        thread.join(min(left_s, _NOTE_AFTER_S))
-        if not found and left_s > _NOTE_AFTER_S:
+    while not results and (left_s := timeout_s - (time.monotonic() - began)) > 0:
+        thread.join(min(left_s, _WARN_AFTER_S))
+        if not results and left_s > _WARN_AFTER_S:
             logger.warning("rank 0 at %s:%d has not opened the job's store yet", host, port)
-    if found and isinstance(found[0], TCPStore):
-        return found[0]
-    reason = str(found[0]).splitlines()[0] if found else "no answer"
+    if results and isinstance(results[0], TCPStore):
+        return results[0]
+    reason = str(results[0]).splitlines()[0] if results else "no reply"
     raise CollectiveError(
-        f"rank 0 at {host}:{port} takes connections, but has not opened the job's store within {timeout_s:g} s "
-        f"({reason}); it has not come to fleet.init, or something else listens there; see its log. "
-        "ARGOSY_CONNECT_TIMEOUT_S gives it more time"
+        f"rank 0 at {host}:{port} accepts connections, but has not opened the job's store within {timeout_s:g} s "
+        f"({reason}); it has not reached fleet.init, or another program listens there; see its log. "
+        "ARGOSY_CONNECT_TIMEOUT_S gives it more time",
+        *((0,), "late"),
     )
 
 
-def _listener(host: str, port: int, is_alone: bool) -> int:
-    """The descriptor of a socket that listens at this address: the launcher's, or a new one.
-
-    `is_alone`: all ranks are on this host.
-    """
-    if given := env.text("ARGOSY_STORE_FD", ""):
-        return int(given)
+def _listener(host: str, port: int, is_single_host: bool) -> int:
+    """The descriptor of a socket that listens on this address: the launcher's, or a new one."""
+    if descriptor := env.text("ARGOSY_STORE_FD", ""):
+        return int(descriptor)
     try:
-        # On Debian a host's own name is 127.0.1.1, where other hosts would knock in vain.
-        hides = not is_alone and is_loopback(socket.gethostbyname(host))
-        return socket.create_server(("" if hides else host, port), reuse_port=False).detach()
+        # Debian resolves a host's own name to 127.0.1.1, which other hosts cannot reach: listen on all interfaces.
+        listen_on_all = not is_single_host and is_loopback(socket.gethostbyname(host))
+        return socket.create_server(("" if listen_on_all else host, port), reuse_port=False).detach()
     except OSError as e:
         raise ConfigError(
-            f"rank 0 cannot listen at {host}:{port}: {os.strerror(e.errno or 0)}; end what uses the port, or "
-            "choose another (MASTER_PORT, or fleetrun's --start_port)"
+            f"rank 0 cannot listen on {host}:{port}: {os.strerror(e.errno or 0)}; stop the process that uses the "
+            "port, or choose another (MASTER_PORT, or fleetrun's --start_port)"
         ) from e
 
 
-def _await_answer(host: str, port: int, timeout_s: float) -> None:
-    """Try until rank 0's endpoint answers."""
-    began, tries, noted = time.monotonic(), 0, time.monotonic()
+def _await_endpoint(host: str, port: int, timeout_s: float) -> None:
+    """Retry until rank 0's endpoint accepts a connection."""
+    began, attempts, warned_at = time.monotonic(), 0, time.monotonic()
     while True:
-        tries += 1
+        attempts += 1
         try:
             socket.create_connection((host, port), timeout=min(5.0, timeout_s)).close()
             return
         except OSError as e:
             reason = e.strerror or str(e)
-        spent = time.monotonic() - began
-        if spent > timeout_s:
+        waited_s = time.monotonic() - began
+        if waited_s > timeout_s:
             raise CollectiveError(
-                f"rank 0 at {host}:{port} never answered: {tries} tries in {spent:.0f} s, the last one: {reason}; "
-                "check that its process runs, that the port is open between the hosts, and that every host was "
-                "given the same list of addresses"
+                f"rank 0 at {host}:{port} is unreachable: {attempts} attempts in {waited_s:.0f} s, the last one: "
+                f"{reason}; check that its process runs, that the port is open between the hosts, and that every "
+                "host was given the same list of addresses",
+                *((0,), "late"),
             )
-        if time.monotonic() - noted > _NOTE_AFTER_S:
-            logger.warning("rank 0 at %s:%d does not answer since %.0f s (%s)", host, port, spent, reason)
-            noted = time.monotonic()
-        time.sleep(min(0.02 * tries, 0.5))
+        if time.monotonic() - warned_at > _WARN_AFTER_S:
+            logger.warning(
+                "rank 0 at %s:%d unreachable for %.0f s (%s); retrying until %.0f s",
+                *(host, port, waited_s, reason, timeout_s),
+            )
+            warned_at = time.monotonic()
+        time.sleep(min(0.02 * attempts, 0.5))

@@ -1,8 +1,8 @@
-"""Files of a data set that are what they should be, made or unpacked once for all processes.
+"""Files of a data set, verified by checksum, and created or unpacked once for all processes.
 
-A checksum is computed once per file and remembered in `.checked.json` beside it, with the file's size
-and time of change: as long as those stay, the next start trusts it. Whoever makes or checks something
-in a folder holds a lock (`flock`, so a killed process leaves none behind).
+A checksum is computed once per file and cached in `.checked.json` next to it, with the file's size and modification
+time: while those stay the same, the next start trusts it. A process that creates or checks files in a folder holds a
+lock (`flock`, which the kernel releases if the process is killed).
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -20,12 +20,12 @@ from typing import Any
 from argosy.engine.errors import CorruptFileError, DataError
 
 MANIFEST = "manifest.json"
-_REMEMBERED = ".checked.json"
+_CHECKED = ".checked.json"
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`; other processes wait until it is free."""
+    """Hold the lock file `path`; other processes block until it is released."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.open("w")
@@ -39,8 +39,8 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file that then takes the place of `path`: whole or not at all."""
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Write a file atomically: `write` fills a temporary file, which then replaces `path`."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
@@ -53,62 +53,62 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def check(folder: Path, checksums: Mapping[str, str], what_to_do: str) -> None:
-    """Refuse a file of the folder whose checksum (md5 or sha256, by its length) is another one."""
+    """Raise CorruptFileError if a file is missing or has another checksum (md5 or sha256, by its length)."""
     with locked(folder / ".lock"):
-        remembered = _recall(folder)
-        for name, wanted in checksums.items():
+        checked = _load_checked(folder)
+        for name, expected in checksums.items():
             path = folder / name
             if not path.is_file():
                 raise CorruptFileError(f"{path} is missing; {what_to_do}")
-            if remembered.get(name) == [wanted, *_state(path)]:
+            if checked.get(name) == [expected, *_state(path)]:
                 continue
-            found = _digest(path, "md5" if len(wanted) == 32 else "sha256")
-            if found != wanted:
+            actual = _digest(path, "md5" if len(expected) == 32 else "sha256")
+            if actual != expected:
                 raise CorruptFileError(
-                    f"{path} ({path.stat().st_size} bytes) has checksum {found}, not {wanted}: it is"
+                    f"{path} ({path.stat().st_size} bytes) has checksum {actual}, not {expected}: it is"
                     f" truncated or altered; {what_to_do}"
                 )
-            _remember(folder, name, wanted)
+            _record_checked(folder, name, expected)
 
 
 def derive(source: Path, target: Path, make: Callable[[Path], None]) -> Path:
-    """A file made from `source` beside it, made again when either has changed since."""
+    """A file derived from `source`, created again if either has changed since."""
     folder = target.parent
     with locked(folder / ".lock"):
         origin = f"from {source.name} {_state(source)}"
-        if not (target.is_file() and _recall(folder).get(target.name) == [origin, *_state(target)]):
-            write_whole(target, make)
-            _remember(folder, target.name, origin)
+        if not (target.is_file() and _load_checked(folder).get(target.name) == [origin, *_state(target)]):
+            write_atomically(target, make)
+            _record_checked(folder, target.name, origin)
     return target
 
 
-def make_once(folder: Path, version: int, make: Callable[[Path], None]) -> None:
-    """Let `make` fill a folder if it is not there in this version; any number of processes may ask.
+def create_once(folder: Path, version: int, make: Callable[[Path], None]) -> None:
+    """Create a folder with `make` unless it exists in this version; any number of processes may call this.
 
-    The files appear all at once, with a manifest of their sha256, which is checked on every call.
+    The files appear atomically, with a manifest of their sha256, which is checked on every call.
     """
     with locked(folder.parent / f".{folder.name}.lock"):
         if not folder.exists() or _manifest(folder)["version"] != version:
             for left in folder.parent.glob(f".{folder.name}.making-*"):
-                shutil.rmtree(left)  # of a process that was killed: we hold the lock, nobody is in there
-            made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.making-"))
+                shutil.rmtree(left)  # of a killed process: no other process writes it while we hold the lock
+            temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.making-"))
             try:
-                make(made)
-                sums = {path.name: _digest(path, "sha256") for path in sorted(made.iterdir())}
+                make(temporary)
+                sums = {path.name: _digest(path, "sha256") for path in sorted(temporary.iterdir())}
                 text = json.dumps({"version": version, "sha256": sums}, indent=1)
-                (made / MANIFEST).write_text(text + "\n")
-                made.chmod(0o755)
+                (temporary / MANIFEST).write_text(text + "\n")
+                temporary.chmod(0o755)
                 if folder.exists():
                     shutil.rmtree(folder)
-                made.rename(folder)
+                temporary.rename(folder)
             except BaseException:
-                shutil.rmtree(made, ignore_errors=True)
+                shutil.rmtree(temporary, ignore_errors=True)
                 raise
-    check(folder, _manifest(folder)["sha256"], f"delete the folder {folder} to have it made again")
+    check(folder, _manifest(folder)["sha256"], f"delete the folder {folder} to have it created again")
 
 
 def present(folder: Path, names: list[str]) -> bool:
-    """Whether the folder has the files: all (True) or none (False); a part of them is an error."""
+    """Whether the folder has all files (True) or none (False); raises DataError if it has only some."""
     missing = [name for name in names if not (folder / name).is_file()]
     if missing and len(missing) < len(names):
         raise DataError(
@@ -127,13 +127,13 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise KeyError("version, sha256")
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise CorruptFileError(
-            f"{path} is missing or no manifest; delete the folder {folder} to have it made again"
+            f"{path} is missing or not a manifest; delete the folder {folder} to have it created again"
         ) from e
 
 
 def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
 
 
 def _digest(path: Path, algorithm: str) -> str:
@@ -141,18 +141,18 @@ def _digest(path: Path, algorithm: str) -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-def _recall(folder: Path) -> dict[str, list[Any]]:
-    """What is remembered of the folder; nothing if it was never checked or the notes are damaged."""
+def _load_checked(folder: Path) -> dict[str, list[Any]]:
+    """The cached checksums of the folder; empty if it was never checked or the cache is corrupt."""
     try:
-        notes = json.loads((folder / _REMEMBERED).read_text())
+        entries = json.loads((folder / _CHECKED).read_text())
     except (OSError, ValueError):
         return {}
-    return notes if isinstance(notes, dict) else {}
+    return entries if isinstance(entries, dict) else {}
 
 
-def _remember(folder: Path, name: str, note: str) -> None:
-    notes = _recall(folder) | {name: [note, *_state(folder / name)]}
-    write_whole(folder / _REMEMBERED, lambda path: _write_json(path, notes))
+def _record_checked(folder: Path, name: str, origin: str) -> None:
+    entries = _load_checked(folder) | {name: [origin, *_state(folder / name)]}
+    write_atomically(folder / _CHECKED, lambda path: _write_json(path, entries))
 
 
 def _write_json(path: Path, value: object) -> None:

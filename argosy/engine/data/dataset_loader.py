@@ -9,14 +9,14 @@ import numpy as np
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import IterableDataset
 
+from argosy.engine.data.epoch import ReaderState, discard
 from argosy.engine.data.feed import FeedVariable, check_places, fields_of, specs_of, to_tensor
-from argosy.engine.data.passes import Place, discard
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.data.readers import positive
 from argosy.engine.data.samplers import BatchSampler
 from argosy.engine.errors import ConfigError
 
-_AHEAD = 2  # batches, as torch's own prefetch_factor
+_AHEAD = 2  # batches, as torch's prefetch_factor
 
 
 class DatasetLoader:
@@ -24,11 +24,11 @@ class DatasetLoader:
 
     With a feed list a batch is `[{name: tensor}]`, what an executor takes as feed, or with
     `return_list=True` the tensors in the list's order, both in the variables' dtypes and shapes.
-    Without one, a batch is a list of tensors as the data set has them. (`return_list` is False by
+    Without one, a batch is a list of tensors with the dtypes and shapes of the data set. (`return_list` is False by
     default, as in Paddle 2.0's static graphs.)
 
-    Worker processes always hand over their batches in shared memory, so `use_shared_memory` has nothing
-    to switch; the executor moves a batch to its place, so `places` is only checked.
+    Worker processes always pass their batches in shared memory, so `use_shared_memory` has no effect; the executor
+    moves a batch to its place, so `places` is only checked.
     """
 
     def __init__(  # Paddle's list
@@ -57,7 +57,7 @@ class DatasetLoader:
         options: dict[str, Any] = {
             "num_workers": num_workers,
             "collate_fn": collate_fn,
-            "timeout": timeout if num_workers else 0,  # without workers there is nobody to wait for
+            "timeout": timeout if num_workers else 0,  # without workers there is nothing to wait for
             "worker_init_fn": worker_init_fn,
         }
         if isinstance(dataset, IterableDataset):
@@ -88,16 +88,16 @@ class DatasetLoader:
         self._batches: TorchLoader[Any] = TorchLoader(dataset, **options)
 
     def __iter__(self) -> Iterator[Any]:
-        """A new pass; with `use_buffer_reader` and no workers, a thread reads two batches ahead."""
-        # Here, in the caller's thread, the samplers draw their order: a seed set before it counts.
+        """Start an epoch; with `use_buffer_reader` and no workers, a thread reads two batches ahead."""
+        # The samplers draw their order here, in the caller's thread, so that a seed set before takes effect.
         batches = iter(self._batches)
         if self._ahead:
             return Prefetch(lambda: map(self._convert, batches), _AHEAD)
         return map(self._convert, batches)
 
-    def open_at(self, at: Place | None) -> Iterator[Any]:
-        """A pass for a checkpoint: samples in front of `at` are not read if a sampler gives their numbers."""
-        skip, hold_at = (at.batch, at.ahead) if at else (0, None)
+    def open_at(self, at: ReaderState | None) -> Iterator[Any]:
+        """Resume an epoch at `at`; with a sampler, the samples before it are not read."""
+        skip, pause_at = (at.batch, at.ahead) if at else (0, None)
         with self._skipping.skip(skip) if self._skipping else nullcontext():
             batches = iter(self._batches)
         if self._skipping:
@@ -106,25 +106,25 @@ class DatasetLoader:
             discard(batches, skip)
             return map(self._convert, batches)
         if at is not None and not skip:
-            at.reader.restore()  # samples that are not read do not draw either
+            at.reader.restore()  # skipped samples draw no random numbers
         return Prefetch(
             lambda: map(self._convert, batches),
             _AHEAD,
             skip=skip,
-            hold_at=None if hold_at is None else skip + hold_at,
-            notes_states=True,
+            pause_at=None if pause_at is None else skip + pause_at,
+            records_states=True,
         )
 
     def __call__(self) -> Iterator[Any]:
         return iter(self)
 
     def __len__(self) -> int:
-        """The number of batches; an IterableDataset does not tell it."""
+        """The number of batches; unknown for an IterableDataset."""
         return len(self._batches)
 
     def _convert(self, batch: Any) -> Any:
         if not self._specs:
-            if isinstance(batch, Mapping):  # named fields of the user's own: torch has made them tensors
+            if isinstance(batch, Mapping):  # named fields: torch has converted them to tensors
                 return batch
             fields: Sequence[Any] = batch if isinstance(batch, tuple | list) else (batch,)
             return [to_tensor(f, "field") if isinstance(f, np.ndarray) else f for f in fields]
@@ -138,7 +138,7 @@ class DatasetLoader:
 
 
 class _Skipping:
-    """A sampler whose next pass may leave out what comes first."""
+    """A sampler that can skip the first items of the next epoch."""
 
     def __init__(self, sampler: Iterable[Any]) -> None:
         self._sampler = sampler
@@ -146,7 +146,7 @@ class _Skipping:
 
     @contextmanager
     def skip(self, count: int) -> Iterator[None]:
-        """A pass that begins inside leaves out the first `count`."""
+        """An epoch that starts inside skips the first `count` items."""
         self._skip = count
         try:
             yield

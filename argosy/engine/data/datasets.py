@@ -1,7 +1,7 @@
 """Data sets with Paddle's names and arguments over `torch.utils.data`.
 
-`Dataset`, `IterableDataset`, `Subset` and `get_worker_info` are torch's own: a torch data set works
-wherever Argosy wants one.
+`Dataset`, `IterableDataset`, `Subset` and `get_worker_info` are torch's: a torch data set works
+wherever Argosy takes one.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,7 +15,7 @@ from argosy.engine.errors import ConfigError
 
 
 def length_of(dataset: object) -> int:
-    """How many samples a data set has; a ConfigError if it does not say."""
+    """The number of samples of a data set; ConfigError if it has no __len__."""
     if not isinstance(dataset, Sized):
         raise ConfigError(
             f"{type(dataset).__name__} has no __len__, which is needed here; define it, or make the data"
@@ -41,7 +41,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 
 
 class ComposeDataset(Dataset[tuple[Any, ...]]):
-    """Sample i is the fields of sample i of every data set, one after the other."""
+    """Sample i is the concatenated fields of sample i of every data set."""
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
         self.datasets = list(datasets)
@@ -63,7 +63,7 @@ class ChainDataset(IterableDataset[Any]):
     def __init__(self, datasets: Iterable[IterableDataset[Any]]) -> None:
         self.datasets = list(datasets)
         if others := [type(d).__name__ for d in self.datasets if not isinstance(d, IterableDataset)]:
-            raise ConfigError(f"{', '.join(others)} is no IterableDataset; ChainDataset chains only those")
+            raise ConfigError(f"{', '.join(others)} is not an IterableDataset; ChainDataset takes only those")
 
     def __iter__(self) -> Iterator[Any]:
         for dataset in self.datasets:

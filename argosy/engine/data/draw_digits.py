@@ -1,7 +1,7 @@
 """Draw the built-in digits: a small stand-in for MNIST, in the same four files.
 
-Digits in Pillow's own font, shifted, turned, sheared, thick or thin, with noise; image i depends on
-nothing but its file and i, so every machine draws the same.
+Digits in Pillow's default font, shifted, turned, sheared, thick or thin, with noise; image i depends
+only on its file and i, so every machine draws the same.
 """
 
 # SPDX-License-Identifier: Apache-2.0

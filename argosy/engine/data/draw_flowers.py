@@ -1,8 +1,8 @@
 """Draw the built-in flowers: a small stand-in for the 102 flowers, in the same three files.
 
 A class is a petal colour (17) times a family (6: number and shape of petals, centre). The background
-belongs to both, so that neither alone tells the class. Position, size, angle, light, petals, leaves and
-noise differ from image to image; image i depends on nothing but i, so every machine draws the same.
+depends on both, so that neither alone determines the class. Position, size, angle, light, petals, leaves and
+noise differ from image to image; image i depends only on i, so every machine draws the same.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -27,7 +27,7 @@ NUM_CLASSES = 102
 PER_CLASS = {"tstid": 24, "trnid": 10, "valid": 10}
 """Images per class and split, named as in setid.mat; as in the original, tstid is the largest."""
 
-_SCALE = 2  # drawn so much larger and then reduced: smooth edges
+_SCALE = 2  # drawn larger by this factor and then reduced, for smooth edges
 _PETALS: tuple[Colour, ...] = (
     (222, 30, 38), (242, 110, 26), (250, 196, 30), (244, 240, 96), (160, 210, 50), (60, 180, 110),
     (40, 190, 200), (52, 120, 226), (56, 50, 190), (130, 60, 200), (196, 60, 200), (240, 80, 150),
@@ -68,7 +68,7 @@ def write_flowers(folder: Path, per_class: Mapping[str, int] = PER_CLASS, seed: 
     plan = [
         (label, split) for split, n in per_class.items() for label in range(NUM_CLASSES) for _ in range(n)
     ]
-    # Mixed, so that reading in the order of the archive meets all classes.
+    # Shuffled, so that reading in the order of the archive gives all classes.
     order = np.random.default_rng(seed).permutation(len(plan))
     mixed = [plan[i] for i in order]
     console = Console(stderr=True)
@@ -131,7 +131,7 @@ def _outline(shape: str, width: float) -> Floats:
         "narrow": np.sin(np.pi * t) ** 0.5,
     }[shape]
     along = t.copy()
-    if shape == "heart":  # a notch: the tip lies behind the two lobes
+    if shape == "heart":  # a notch: the tip is below the two lobes
         along[-3:] = (0.99, 0.93, 0.74)
     edge = np.stack([along, across * width], axis=1)
     return np.concatenate([edge, edge[::-1] * (1, -1)])
@@ -169,10 +169,10 @@ def _vary(colour: Colour, spread: float, rng: np.random.Generator, brightness: f
 
 def _write_mat(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     buffer = io.BytesIO()
-    import scipy.io  # a fifth of a second: only when it is needed
+    import scipy.io  # takes 0.2 s: imported on first use
 
     scipy.io.savemat(buffer, dict(arrays))
     data = bytearray(buffer.getvalue())
-    # The 116 bytes of text at the head hold the date: without it the file is the same every time.
+    # The header text of 116 bytes contains the date: replace it, so that the file is deterministic.
     data[:116] = b"MATLAB 5.0 MAT-file, drawn by Argosy".ljust(116)
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Make what a reader gives into what a program wants: tensors of the feed variables' dtype and shape."""
+"""Convert the output of a reader to tensors with the dtypes and shapes of the feed variables."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Mapping, Sequence
@@ -48,9 +48,9 @@ class FeedSpec:
         return self._checked(torch.stack(tensors).reshape(len(tensors), *shape))
 
     def from_batch(self, value: Any, copy: bool = True) -> torch.Tensor:
-        """A batch that the reader has put together; its first dimension counts the samples.
+        """A batch as the reader gives it; its first dimension counts the samples.
 
-        It is copied, because a reader may use one array for all its batches.
+        It is copied, because a reader may reuse one array for all batches.
         """
         tensor = to_tensor(value, self.name, copy)
         if tensor.ndim == 0:
@@ -60,25 +60,25 @@ class FeedSpec:
             )
         return self._checked(tensor.reshape(len(tensor), *self._sample_shape(tuple(tensor.shape[1:]))))
 
-    def _sample_shape(self, found: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape that a sample of shape `found` takes in the batch.
+    def _sample_shape(self, actual: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape that a sample of shape `actual` takes in the batch.
 
-        With as many dimensions as wanted, each must fit: height and width are not swapped in silence.
-        With another number of dimensions, it is the same data written flat (or folded) and reshaped.
+        With the expected number of dimensions, each must match: height and width are not swapped silently.
+        With another number of dimensions, the data is reshaped.
         """
-        wanted = self.shape[1:]
-        if len(found) == len(wanted):
-            if all(w in (-1, f) for w, f in zip(wanted, found, strict=True)):
-                return found
-        elif wanted.count(-1) <= 1:
-            known = int(np.prod([w for w in wanted if w != -1], dtype=np.int64))
-            size = int(np.prod(found, dtype=np.int64))
+        expected = self.shape[1:]
+        if len(actual) == len(expected):
+            if all(e in (-1, a) for e, a in zip(expected, actual, strict=True)):
+                return actual
+        elif expected.count(-1) <= 1:
+            known = int(np.prod([e for e in expected if e != -1], dtype=np.int64))
+            size = int(np.prod(actual, dtype=np.int64))
             rest = size // known if known else 0
-            if size == known * (rest if -1 in wanted else 1):
-                return tuple(rest if w == -1 else w for w in wanted)
+            if size == known * (rest if -1 in expected else 1):
+                return tuple(rest if e == -1 else e for e in expected)
         raise DataError(
-            f"feed variable {self.name!r}: a sample has shape {found}, the variable of shape {self.shape}"
-            f" wants {wanted}; change the reader, or the shape the variable is declared with"
+            f"feed variable {self.name!r}: a sample has shape {actual}, the variable of shape {self.shape}"
+            f" wants {expected}; change the reader, or the shape the variable is declared with"
         )
 
     def _checked(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -88,36 +88,73 @@ class FeedSpec:
                 f" {self.shape} wants {self.shape[0]}; change the batch size, or declare the first"
                 " dimension as None"
             )
-        converted = tensor.to(self.dtype)
-        rounds = self.dtype.is_floating_point or self.dtype.is_complex or self.dtype == tensor.dtype
-        if not rounds and not torch.equal(converted.to(tensor.dtype), tensor):
-            raise DataError(
-                f"feed variable {self.name!r}: values of {tensor.dtype} do not fit into {self.dtype} without"
-                " loss (fractions, or out of range); change the reader, or the variable's dtype"
-            )
-        return converted
+        return converted(tensor, self.dtype, self.name)
 
 
 def to_tensor(value: Any, name: str, copy: bool = False) -> torch.Tensor:
-    """A number, list, array or tensor as a tensor on the CPU; anything else is refused by name."""
+    """A number, list, array or tensor as a tensor on the CPU; anything else is rejected by name."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone() if copy else value.detach()
+    _check_mask(value, name)
     try:
         array = np.array(value) if copy else np.asarray(value)
     except ValueError as e:
-        raise DataError(f"{name!r}: nested lists of different lengths are no array; pad them") from e
-    if array.dtype.kind not in "biufc":
-        raise DataError(
-            f"{name!r}: a value of type {type(value).__name__} ({array.dtype}) is no array of numbers;"
-            " encode it as numbers in the reader"
-        )
+        raise DataError(f"{name!r}: nested lists of different lengths are not an array; pad them") from e
+    is_huge = array.dtype == np.uint64 and not isinstance(value, np.ndarray)  # a list with 2**63, say
+    if array.dtype.kind not in "biufc" or is_huge:
+        raise DataError(f"{name!r}: {_not_numbers(value, array)}")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-        array = array.copy()  # torch warns about the one and refuses the other
-    return torch.from_numpy(array)
+        array = array.copy()  # torch warns about the former and rejects the latter
+    try:
+        return torch.from_numpy(array)
+    except TypeError as e:
+        raise DataError(
+            f"{name!r}: torch cannot take an array of {array.dtype}; convert it, for example to int64 or float64"
+        ) from e
+
+
+def converted(tensor: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
+    """The tensor in another dtype; floats are rounded, any other loss is rejected by name."""
+    if not _fits(tensor, dtype):
+        before, after = (str(kind).removeprefix("torch.") for kind in (tensor.dtype, dtype))
+        raise DataError(
+            f"{name!r}: values of {before} do not fit into {after} without loss (fractions, or out of range); change "
+            "the values, or the variable's dtype"
+        )
+    return tensor.to(dtype)
+
+
+def _fits(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
+    if tensor.dtype == dtype or dtype.is_complex:
+        return True
+    if tensor.is_complex():
+        return False
+    if dtype.is_floating_point:
+        return True
+    if tensor.dtype is torch.uint64 and bool((tensor.view(torch.int64) < 0).any()):
+        return False  # beyond int64: the round trip below would not detect it
+    return torch.equal(tensor.to(dtype).to(tensor.dtype), tensor)
+
+
+def _check_mask(value: Any, name: str) -> None:
+    """Raise for masked values: NumPy silently drops the mask when it creates a plain array."""
+    for array in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(array, np.ma.MaskedArray) and (masked := int(np.sum(array.mask))):
+            raise DataError(
+                f"{name!r}: {masked} of {array.size} values are masked; fill them (array.filled(0)), or leave them out"
+            )
+
+
+def _not_numbers(value: Any, array: np.ndarray[Any, Any]) -> str:
+    if any(isinstance(item, int | np.integer) and not -(1 << 63) <= item < 1 << 63 for item in array.flat):
+        return "there are integers beyond int64; hash them, or give floats"
+    return f"a value of type {type(value).__name__} ({array.dtype}) is not an array of numbers; encode it as numbers"
 
 
 def fields_of(sample: Any, names: Sequence[str]) -> Sequence[Any]:
-    """The fields of a sample or batch in the order of `names`; with one name it may stand alone."""
+    """The fields of a sample or batch in the order of `names`; with one name, a value that is no tuple is the field."""
     if isinstance(sample, Mapping):
         if missing := [name for name in names if name not in sample]:
             raise DataError(f"the reader gave {sorted(sample)}, without {missing}; yield every feed variable")
@@ -133,18 +170,18 @@ def fields_of(sample: Any, names: Sequence[str]) -> Sequence[Any]:
 
 
 def specs_of(feed_list: Sequence[FeedVariable] | None) -> tuple[FeedSpec, ...]:
-    """The specs of a feed list; a name that stands twice is refused."""
+    """The specs of a feed list; raises ConfigError for a duplicate name."""
     if feed_list is not None and not isinstance(feed_list, tuple | list):
         raise ConfigError(f"feed_list is {type(feed_list).__name__}; give a list of variables")
     specs = tuple(FeedSpec.of(variable) for variable in feed_list or ())
     names = [spec.name for spec in specs]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"feed_list names {twice} more than once; give each variable once")
+    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"feed_list has {duplicates} more than once; give each variable once")
     return specs
 
 
 def check_places(places: Any) -> None:
-    """One process feeds one place: more are refused, since they would get no data."""
+    """Raise for more than one place: one process feeds one place, the others would get no data."""
     if isinstance(places, tuple | list) and len(places) > 1:
         raise ConfigError(
             f"{len(places)} places for one loader; a process trains on one place: give one,"

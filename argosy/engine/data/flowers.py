@@ -1,11 +1,11 @@
-"""The 102 flowers: three files in the cache folder, or the built-in drawn ones where they are absent.
+"""The 102 flowers: three files in the cache folder, or the built-in generated ones if they are missing.
 
     102flowers.tgz    jpg/image_00001.jpg …
     imagelabels.mat   labels: the class of image i + 1, from 1
     setid.mat         tstid, trnid, valid: the images of each split, from 1
 
-Nothing is ever downloaded. The archive is unzipped once, into a .tar beside it: an image is then one
-read at a known place, and all ranks share the pages.
+Nothing is downloaded. The archive is decompressed once, into a .tar next to it: an image is then one read at a known
+offset, and all ranks share the page cache.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,8 +24,8 @@ import numpy as np
 
 from argosy.engine import env
 from argosy.engine.data import checked_files, draw_flowers
+from argosy.engine.data.epoch import epoch_counter
 from argosy.engine.data.images import load_image_bytes, simple_transform
-from argosy.engine.data.passes import pass_counter
 from argosy.engine.data.readers import map_readers, positive, shard, xmap_readers
 from argosy.engine.errors import CorruptFileError, DataError, UnknownNameError
 from argosy.engine.log import logger
@@ -42,20 +42,20 @@ SPLITS = ("tstid", "trnid", "valid")
 Sample: TypeAlias = tuple[Any, int]
 Mapper: TypeAlias = Callable[[tuple[bytes, int]], Any]
 
-# A decoded image of 224 pixels takes 600 KB; more than this many per thread never wait for the consumer.
+# A decoded image of 224 pixels takes 600 KB: at most this many per thread are read ahead.
 _AHEAD_PER_THREAD = 16
 
 
 @dataclass(frozen=True)
 class Flowers:
-    """One split: where its samples lie, in the order of the archive."""
+    """One split: the locations of its samples, in the order of the archive."""
 
     path: Path
     names: tuple[str, ...]
     labels: tuple[int, ...]
     """Classes from 0."""
     places: tuple[tuple[int, int], ...]
-    """Where each image lies in the archive: offset and size."""
+    """Offset and size of each image in the archive."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -63,12 +63,12 @@ class Flowers:
     def read(self, index: int) -> bytes:
         """The JPEG of sample `index`; threads may read at the same time."""
         offset, size = self.places[index]
-        with self.path.open("rb", buffering=0) as file:  # 15 us, and no open file to look after
+        with self.path.open("rb", buffering=0) as file:  # 15 us, and no file stays open
             file.seek(offset)
             data = file.read(size)
         if len(data) != size:
             raise CorruptFileError(
-                f"{self.path} ends inside {self.names[index]}; delete it to have it unpacked again"
+                f"{self.path} ends inside {self.names[index]}; delete it to have it decompressed again"
             )
         return data
 
@@ -93,17 +93,17 @@ def reader(
     Without a mapper, the image is float32, CHW in BGR order, less the mean, flat: the short side is
     resized to 8/7 of `image_size`, then a square is cropped, at random and flipped at random to train,
     else in the middle. A mapper gets (JPEG bytes, label) instead. Crops depend on `seed`, the number
-    of the pass (the first is `epoch`) and the image, and the order is always the archive's, with any
-    number of threads: so a run can be repeated, and resumed at an epoch. `share`: (rank, ranks) gives a
-    rank its own images, of which the others are not decoded; all ranks get equally many.
+    of the epoch (the first is `epoch`) and the image, and the order is always the archive's, with any
+    number of threads: so a run can be repeated, and resumed at an epoch. `share`: (rank, ranks) selects the shard of
+    a rank, the other images are not decoded; all ranks get equally many.
     """
     flowers = open_split(split, folder, checksums)
     size = positive("image_size", image_size)
-    next_pass = pass_counter(epoch)
+    next_epoch = epoch_counter(epoch)
 
     def numbered() -> Iterator[tuple[int, int]]:
-        """(pass, sample); the images are read by the threads that decode them."""
-        first = next_pass()
+        """(epoch, sample); the images are read by the threads that decode them."""
+        first = next_epoch()
         for number in itertools.count(first) if cycle else (first,):
             yield from ((number, index) for index in range(len(flowers)))
 
@@ -115,16 +115,16 @@ def reader(
         rng = np.random.default_rng([seed, number, index])
         return _default_image(flowers, index, size, is_train, rng), label
 
-    mine = shard(numbered, num_shards=share[1], index=share[0])
+    sharded = shard(numbered, num_shards=share[1], index=share[0])
     if not use_xmap:
-        return map_readers(make, mine)
+        return map_readers(make, sharded)
     threads = env.reader_threads()
     ahead = min(positive("buffered_size", buffered_size), threads * _AHEAD_PER_THREAD)
-    return xmap_readers(make, mine, threads, ahead, order=True)
+    return xmap_readers(make, sharded, threads, ahead, order=True)
 
 
 def open_split(split: str, folder: Path | None = None, checksums: Mapping[str, str] = MD5) -> Flowers:
-    """Check the files and index one split; the drawn flowers stand in where there are no files."""
+    """Check the files and index one split; without files, the generated flowers are used."""
     if split not in SPLITS:
         raise UnknownNameError(f"no split {split!r} of the flowers; use one of {', '.join(SPLITS)}")
     folder = folder or env.cache_dir() / "dataset" / "flowers"
@@ -133,8 +133,8 @@ def open_split(split: str, folder: Path | None = None, checksums: Mapping[str, s
         checked_files.check(folder, checksums, advice)
     else:
         drawn = folder.with_name("flowers-drawn")
-        _say_drawn(folder, drawn)
-        checked_files.make_once(drawn, draw_flowers.VERSION, draw_flowers.write_flowers)
+        _warn_drawn(folder, drawn)
+        checked_files.create_once(drawn, draw_flowers.VERSION, draw_flowers.write_flowers)
         folder = drawn
     packed = folder / ARCHIVE
     path = checked_files.derive(packed, packed.with_suffix(".tar"), functools.partial(_unzip, packed))
@@ -151,10 +151,10 @@ def _default_image(flowers: Flowers, index: int, size: int, is_train: bool, rng:
 
 
 @functools.cache
-def _say_drawn(folder: Path, drawn: Path) -> None:
-    """Say once, on the first rank, that this is not the real set."""
-    say = logger.warning if env.rank_and_size()[0] == 0 else logger.debug
-    say("%s are not in %s: using the built-in drawn flowers of %s", ", ".join(MD5), folder, drawn)
+def _warn_drawn(folder: Path, drawn: Path) -> None:
+    """Warn once, on rank 0, that this is not the real data set."""
+    log = logger.warning if env.rank_and_size()[0] == 0 else logger.debug
+    log("%s are not in %s: using the built-in drawn flowers of %s", ", ".join(MD5), folder, drawn)
 
 
 def _unzip(packed: Path, path: Path) -> None:
@@ -171,19 +171,19 @@ def _labels_of(folder: Path, split: str) -> dict[str, int]:
     numbers = _read_mat(folder / SETID, split)
     if numbers and not 1 <= min(numbers) <= max(numbers) <= len(labels):
         raise CorruptFileError(
-            f"{folder / SETID}: {split} names images {min(numbers)} to {max(numbers)}, but {LABELS} has"
+            f"{folder / SETID}: {split} has images {min(numbers)} to {max(numbers)}, but {LABELS} has"
             f" {len(labels)} labels; use files of one data set"
         )
     return {f"jpg/image_{number:05}.jpg": labels[number - 1] - 1 for number in numbers}
 
 
 def _read_mat(path: Path, name: str) -> list[int]:
-    import scipy.io  # a fifth of a second: only when it is needed
+    import scipy.io  # takes 0.2 s: imported on first use
 
     try:
         return [int(value) for value in scipy.io.loadmat(path)[name].ravel()]
     except (KeyError, ValueError, TypeError, NotImplementedError, scipy.io.matlab.MatReadError) as e:
-        raise CorruptFileError(f"{path} is no .mat file with {name!r} ({e}); use the original file") from e
+        raise CorruptFileError(f"{path} is not a .mat file with {name!r} ({e}); use the original file") from e
 
 
 def _index(path: Path, labels: Mapping[str, int]) -> Flowers:
@@ -191,7 +191,7 @@ def _index(path: Path, labels: Mapping[str, int]) -> Flowers:
         with tarfile.open(path, "r:") as archive:
             members = [m for m in archive if m.name in labels]
     except tarfile.TarError as e:
-        raise CorruptFileError(f"{path} is no tar archive ({e}); use the original files") from e
+        raise CorruptFileError(f"{path} is not a tar archive ({e}); use the original files") from e
     if len(members) != len(labels):
         missing = sorted(set(labels) - {m.name for m in members})
         raise CorruptFileError(

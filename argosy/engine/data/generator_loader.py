@@ -1,4 +1,4 @@
-"""The loader behind `DataLoader.from_generator`: a reader in a thread, batches of tensors out of a queue.
+"""The loader behind `DataLoader.from_generator`: a reader in a thread, and a queue of batches.
 
 iterable       for feed in loader(): exe.run(program, feed=feed)
 not iterable   loader.start(); exe.run(program) until EOFException; loader.reset()
@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import torch
 
+from argosy.engine.data.epoch import ReaderState
 from argosy.engine.data.feed import FeedSpec, FeedVariable, check_places, fields_of, specs_of, to_tensor
-from argosy.engine.data.passes import Place
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.data.readers import batch, check_reader, positive
 from argosy.engine.errors import ConfigError, DataError, EOFException
@@ -26,7 +26,7 @@ Batch: TypeAlias = list[Feed] | Tensors
 class GeneratorLoader:
     """Batches from a Python generator, converted to the feed variables and read ahead in a thread.
 
-    `capacity` batches wait at most. Without a feed list the loader keeps dtypes and shapes, and
+    At most `capacity` batches are queued. Without a feed list the loader keeps dtypes and shapes, and
     `return_list` must be True, because the tensors have no names.
     """
 
@@ -38,7 +38,9 @@ class GeneratorLoader:
         return_list: bool = False,
     ) -> None:
         if capacity is None:
-            raise ConfigError("capacity is missing; say how many batches may wait, for example capacity=16")
+            raise ConfigError(
+                "capacity is missing; give the number of batches to read ahead, for example capacity=16"
+            )
         self.capacity = positive("capacity", capacity)
         self.iterable = iterable
         self._return_list = return_list
@@ -53,7 +55,7 @@ class GeneratorLoader:
             )
         if return_list and not iterable:
             raise ConfigError(
-                "return_list=True with iterable=False: a started loader hands its batches to the executor;"
+                "return_list=True with iterable=False: a started loader passes its batches to the executor;"
                 " leave out one of the two"
             )
 
@@ -85,15 +87,15 @@ class GeneratorLoader:
         return self._set_source(lambda: map(convert, reader()), places)
 
     def __iter__(self) -> Iterator[Batch]:
-        """A new pass over the data; several may run at once, and dropping one ends its thread."""
+        """Start an epoch; several may run at once, and deleting the iterator stops its thread."""
         return self.open_at(None)
 
-    def open_at(self, at: Place | None) -> Iterator[Batch]:
-        """A pass for a checkpoint: what lies in front of `at` is read again and dropped."""
+    def open_at(self, at: ReaderState | None) -> Iterator[Batch]:
+        """Resume an epoch at `at`: the batches before it are read again and dropped."""
         if not self.iterable:
             raise ConfigError(
-                "this loader was made with iterable=False and cannot be iterated; call start() and run the"
-                " program without feed, or make it with iterable=True"
+                "this loader was created with iterable=False and cannot be iterated; call start() and run the"
+                " program without feed, or create it with iterable=True"
             )
         source = self._checked_source()
         if self._return_list:
@@ -105,8 +107,8 @@ class GeneratorLoader:
         return iter(self)
 
     def start(self) -> None:
-        """Begin a pass over the data; the executor then takes one batch per run."""
-        self._refuse_if_iterable("start")
+        """Start an epoch; the executor then takes one batch per run."""
+        self._raise_if_iterable("start")
         source = self._checked_source()
         if self._started is not None:
             raise ConfigError("start() on a loader that is running; call reset() first")
@@ -114,28 +116,28 @@ class GeneratorLoader:
         self._started = self._run(lambda: (dict(zip(names, t, strict=True)) for t in source()))
 
     def reset(self) -> None:
-        """End the pass, at its end or in the middle; start() begins the next."""
-        self._refuse_if_iterable("reset")
+        """Stop the epoch, at its end or in the middle; start() begins the next."""
+        self._raise_if_iterable("reset")
         self.close()
 
     def next_feed(self) -> Feed:
         """The next batch of a started loader by variable name; EOFException when there is none."""
-        self._refuse_if_iterable("next_feed")
+        self._raise_if_iterable("next_feed")
         if self._started is None:
-            raise ConfigError("the loader is not started; call start() before each pass over the data")
+            raise ConfigError("the loader is not started; call start() before each epoch")
         for feed in self._started:
             return feed
-        raise EOFException("the reader has no more batches; call reset(), then start() for another pass")
+        raise EOFException("the reader has no more batches; call reset(), then start() for another epoch")
 
     def close(self) -> None:
-        """End every thread of this loader; iterations that are under way are at their end."""
+        """Stop every thread of this loader; running iterations end."""
         self._started = None
         for running in list(self._running):
             running.close()
 
-    def _run(self, source: Callable[[], Iterable[Any]], at: Place | None = None) -> Prefetch[Any]:
-        skip, hold_at = (at.batch, at.batch + at.ahead) if at else (0, None)
-        running: Prefetch[Any] = Prefetch(source, self.capacity, skip=skip, hold_at=hold_at)
+    def _run(self, source: Callable[[], Iterable[Any]], at: ReaderState | None = None) -> Prefetch[Any]:
+        skip, pause_at = (at.batch, at.batch + at.ahead) if at else (0, None)
+        running: Prefetch[Any] = Prefetch(source, self.capacity, skip=skip, pause_at=pause_at)
         self._running.add(running)
         return running
 
@@ -152,22 +154,22 @@ class GeneratorLoader:
             )
         return self._source
 
-    def _refuse_if_iterable(self, call: str) -> None:
+    def _raise_if_iterable(self, call: str) -> None:
         if self.iterable:
             raise ConfigError(
-                f"{call}() on a loader made with iterable=True; write `for feed in loader():`, or make it"
+                f"{call}() on a loader created with iterable=True; write `for feed in loader():`, or create it"
                 " with iterable=False"
             )
 
 
-# These two are no methods: a thread that knew the loader would keep it, and so itself, alive forever.
+# Functions, not methods: a thread that references the loader would keep it, and so itself, alive forever.
 
 
 def _stack(specs: Sequence[FeedSpec], samples: Sequence[Any]) -> Tensors:
     """A list of samples as one tensor per field."""
     if not samples:
-        raise DataError("the reader gave an empty list of samples; leave it out, or end the pass")
-    if not specs:  # nothing is declared: the first sample shows what the fields are
+        raise DataError("the reader gave an empty list of samples; leave it out, or end the epoch")
+    if not specs:  # nothing is declared: the fields are those of the first sample
         first = samples[0] if isinstance(samples[0], tuple | list) else (samples[0],)
         tensors = [to_tensor(field, f"field {i}") for i, field in enumerate(first)]
         specs = [FeedSpec(f"field {i}", (-1, *t.shape), t.dtype) for i, t in enumerate(tensors)]

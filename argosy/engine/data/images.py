@@ -1,6 +1,6 @@
-"""Images as arrays: decode, resize, crop, flip. Decoded by Pillow; HWC, channels in the order BGR.
+"""Images as arrays: decode, resize, crop, flip. Decoded by Pillow; HWC, channels in BGR order.
 
-The order is OpenCV's, which Paddle's data sets use and their mean values are for.
+BGR is OpenCV's order, which Paddle's data sets and their mean values use.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -31,8 +31,8 @@ def load_image_bytes(data: bytes, is_color: bool = True, at_least: int = 0) -> A
             if not is_color:
                 return np.asarray(image.convert("L"))
             return np.asarray(image.convert("RGB"))[:, :, ::-1]
-    except (OSError, SyntaxError, ValueError) as e:  # all three come out of Pillow for damaged data
-        raise DataError(f"{len(data)} bytes are no image that can be decoded ({e}); replace the file") from e
+    except (OSError, SyntaxError, ValueError) as e:  # Pillow raises all three for corrupt data
+        raise DataError(f"{len(data)} bytes cannot be decoded as an image ({e}); replace the file") from e
 
 
 def load_image(file: str | Path, is_color: bool = True) -> Array:

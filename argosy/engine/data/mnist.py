@@ -1,4 +1,4 @@
-"""MNIST: four idx files in the cache folder, or the built-in drawn digits where they are absent."""
+"""MNIST: four idx files in the cache folder, or the built-in generated digits if they are missing."""
 
 # SPDX-License-Identifier: Apache-2.0
 import functools
@@ -30,7 +30,7 @@ def reader(
 ) -> Callable[[], Iterator[tuple[npt.NDArray[np.float32], int]]]:
     """A reader of (784 float32 values from -1 to 1, label) over `train` or `t10k`.
 
-    Nothing is ever downloaded. The images are kept in memory as bytes.
+    Nothing is downloaded. The images stay in memory as bytes.
     """
     if name not in ("train", "t10k"):
         raise UnknownNameError(f"no set {name!r} of MNIST; use train or t10k")
@@ -40,8 +40,8 @@ def reader(
         checked_files.check(folder, checksums, advice)
     else:
         drawn = folder.with_name("mnist-drawn")
-        _say_drawn(folder, drawn)
-        checked_files.make_once(drawn, draw_digits.VERSION, draw_digits.write_digits)
+        _warn_drawn(folder, drawn)
+        checked_files.create_once(drawn, draw_digits.VERSION, draw_digits.write_digits)
         folder = drawn
     images = read_idx(folder / f"{name}-images-idx3-ubyte.gz", 3)
     labels = read_idx(folder / f"{name}-labels-idx1-ubyte.gz", 1)
@@ -62,23 +62,23 @@ def read_idx(path: Path, ndim: int) -> npt.NDArray[np.uint8]:
     try:
         with gzip.open(path) as file:
             data = file.read()
-        zero, kind, found = struct.unpack_from(">HBB", data)
+        zero, kind, num_dims = struct.unpack_from(">HBB", data)
         shape = struct.unpack_from(f">{ndim}I", data, 4)
     except (EOFError, gzip.BadGzipFile, zlib.error, struct.error) as e:
-        raise CorruptFileError(f"{path} is no whole idx file ({e}); replace it with the original") from e
-    if (zero, kind, found) != (0, 8, ndim) or len(data) != 4 + 4 * ndim + int(np.prod(shape)):
+        raise CorruptFileError(f"{path} is truncated or malformed ({e}); replace it with the original") from e
+    if (zero, kind, num_dims) != (0, 8, ndim) or len(data) != 4 + 4 * ndim + int(np.prod(shape)):
         raise CorruptFileError(
-            f"{path} holds {len(data)} bytes that are no idx array of bytes with {ndim} dimensions; replace"
+            f"{path} has {len(data)} bytes that are not an idx array of bytes with {ndim} dimensions; replace"
             " it with the original"
         )
     return np.frombuffer(data, np.uint8, offset=4 + 4 * ndim).reshape(shape)
 
 
 @functools.cache
-def _say_drawn(folder: Path, drawn: Path) -> None:
-    """Say once, on the first rank, that this is not the real set."""
-    say: Callable[..., Any] = logger.warning if env.rank_and_size()[0] == 0 else logger.debug
-    say(
+def _warn_drawn(folder: Path, drawn: Path) -> None:
+    """Warn once, on rank 0, that this is not the real data set."""
+    log: Callable[..., Any] = logger.warning if env.rank_and_size()[0] == 0 else logger.debug
+    log(
         "the files of MNIST (%s) are not in %s: using the built-in drawn digits of %s",
         ", ".join(MD5),
         folder,

@@ -1,14 +1,14 @@
-"""Read ahead in threads: an iterator whose items are made before they are asked for.
+"""Read ahead in threads: an iterator whose items are computed before they are requested.
 
     source ──▶ pull ──▶ work (any thread) ──▶ window of `capacity` items ──▶ next()
-               one thread at a time                └ at most so many are in work or waiting
+               one thread at a time                └ at most so many in progress or ready
 
-Every decorator and loader that reads in the background is this one class, so the promises hold for
+Every decorator and loader that reads in the background uses this class, so its guarantees hold for
 all of them: an exception of the source or the work reaches the consumer with its traceback, and the
-threads end when the iterator is closed, dropped in the middle, or still alive at interpreter exit.
+threads exit when the iterator is closed, dropped in the middle, or still alive at interpreter exit.
 
-A reader that draws random numbers draws them ahead, too. A checkpoint therefore holds the reader still while
-it looks (`hold`), and a resumed one reads just as far before training goes on (`wait_held`, `release`).
+A reader that draws random numbers draws them ahead, too. A checkpoint therefore pauses the reader while it captures
+the random states (`pause`), and a resumed one reads just as far before training continues (`wait_paused`, `resume`).
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,11 +28,11 @@ _JOIN_S = 10.0
 
 
 class Prefetch(Iterator[T]):
-    """Iterate over `work(item) for item in source()`, made ahead by `threads` threads.
+    """Iterate over `work(item) for item in source()`, computed ahead by `threads` threads.
 
-    `ordered=False` hands out whatever is ready first. `close()` ends the threads early.
-    To resume (one thread, no work): the first `skip` items are read and dropped, and no item from number
-    `hold_at` on is read before `release()`. `notes_states`: remember the random states before each item.
+    `ordered=False` returns items as they get ready. `close()` stops the threads early.
+    To resume from a checkpoint (one thread, no work): the first `skip` items are read and dropped, and no item from
+    number `pause_at` on is read before `resume()`. `records_states`: record the random states before each item.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class Prefetch(Iterator[T]):
         threads: int = 1,
         ordered: bool = True,
         skip: int = 0,
-        hold_at: int | None = None,
-        notes_states: bool = False,
+        pause_at: int | None = None,
+        records_states: bool = False,
     ) -> None:
         for name, number in (("capacity", capacity), ("threads", threads)):
             if number < 1:
-                raise ConfigError(f"{name} is {number}, which holds nothing; use 1 or more")
-        # The threads know the window and not this object: otherwise it could never become garbage.
-        self._window: _Window[T] = _Window(source, work, capacity, ordered, skip, hold_at)
-        self._window.states = {} if notes_states else None
-        team = [
-            # In the context of who iterates: a reader may ask for the number of the pass (passes.py).
+                raise ConfigError(f"{name} is {number}; use 1 or more")
+        # The threads reference the window, not this object: otherwise it could never be garbage-collected.
+        self._window: _Window[T] = _Window(source, work, capacity, ordered, skip, pause_at)
+        self._window.states = {} if records_states else None
+        workers = [
+            # With the context of the caller: a reader may need the epoch number (epoch.py).
             threading.Thread(
                 target=contextvars.copy_context().run,
                 args=(self._window.run,),
@@ -63,10 +63,10 @@ class Prefetch(Iterator[T]):
             )
             for _ in range(threads)
         ]
-        # A finalizer runs when this object dies and at interpreter exit; the threads are daemons only
+        # A finalizer runs when this object is collected and at interpreter exit; the threads are daemons only
         # because Python would otherwise wait for them before it runs finalizers.
-        self._stop = weakref.finalize(self, _stop, self._window, team)
-        for thread in team:
+        self._stop = weakref.finalize(self, _stop, self._window, workers)
+        for thread in workers:
             thread.start()
 
     def __next__(self) -> T:
@@ -76,37 +76,37 @@ class Prefetch(Iterator[T]):
             raise StopIteration
         item, error = taken
         if error is None:
-            return item  # type: ignore[return-value]  # an outcome without an error has an item
+            return item  # type: ignore[return-value]  # without an error there is an item
         self.close()
-        if isinstance(error, StopIteration):  # from a mapper it would look like a normal end
+        if isinstance(error, StopIteration):  # from a mapper it would look like the end of the data
             raise DataError("a mapper raised StopIteration; let the reader end, or raise another") from error
         try:
             raise error
         finally:
-            del error, taken  # the traceback holds this frame: without the cycle, it dies at once
+            del error, taken  # break the reference cycle: the traceback refers to this frame
 
-    def hold(self) -> tuple[int, RandomStates | None]:
-        """Let the reader stand still: how many items are read and not taken; the states before the first.
+    def pause(self) -> tuple[int, RandomStates | None]:
+        """Pause the reader; returns how many items are read ahead, and the random states before the first of them.
 
-        (None: nothing is read ahead, or states are not noted.) `release` lets it go on.
+        (None: nothing is read ahead, or states are not recorded.) `resume` continues reading.
         """
-        return self._window.hold()
+        return self._window.pause()
 
-    def wait_held(self) -> int:
-        """Wait until the reader has come to `hold_at`, or to its end; how many items it failed to skip."""
-        return self._window.wait_held()
+    def wait_paused(self) -> int:
+        """Wait until the reader has reached `pause_at`, or its end; returns how many items it could not skip."""
+        return self._window.wait_paused()
 
-    def release(self) -> None:
-        """Let the reader go on after `hold` or `hold_at`."""
-        self._window.release()
+    def resume(self) -> None:
+        """Continue reading after `pause` or `pause_at`."""
+        self._window.resume()
 
     def close(self) -> None:
-        """End the threads; what was read ahead is dropped, and the iterator is at its end."""
+        """Stop the threads; items that were read ahead are dropped, and the iterator is exhausted."""
         self._stop()
 
 
 class _Window(Generic[T]):
-    """What the threads and the consumer share: the items `taken .. taken + capacity`."""
+    """The state shared by the threads and the consumer: the items `taken .. taken + capacity`."""
 
     def __init__(
         self,
@@ -115,16 +115,16 @@ class _Window(Generic[T]):
         capacity: int,
         ordered: bool,
         skip: int,
-        hold_at: int | None,
+        pause_at: int | None,
     ) -> None:
         self._source = source
         self._work = work
         self._capacity = capacity
         self._ordered = ordered
         self._skip = skip
-        self._hold_at = hold_at
+        self._pause_at = pause_at
         self._reading = 0
-        """Items that were begun and are neither ready nor dropped."""
+        """Items in progress: neither ready nor dropped."""
         self.states: dict[int, RandomStates] | None = None
         self._items: Iterator[Any] | None = None
         self._pulling = threading.Lock()
@@ -136,18 +136,18 @@ class _Window(Generic[T]):
         self._closed = False
 
     def run(self) -> None:
-        """The life of one thread."""
+        """The main function of each thread."""
         while (pulled := self._pull()) is not None:
             index, item = pulled
             try:
                 self._put(index, item if self._work is None else self._work(item), None)
             except BaseException as e:
                 self._put(index, None, e)
-            del item, pulled  # while this thread waits, it keeps no sample alive
+            del item, pulled  # a waiting thread must not keep a sample alive
         self._close_source()
 
     def take(self) -> tuple[T | None, BaseException | None] | None:
-        """The next outcome, or None at the end."""
+        """The next item or error, or None at the end."""
         with self._changed:
             while True:
                 if self._closed or self._taken == self._end:
@@ -164,24 +164,24 @@ class _Window(Generic[T]):
         self._taken += 1
         self._changed.notify_all()
 
-    def hold(self) -> tuple[int, RandomStates | None]:
+    def pause(self) -> tuple[int, RandomStates | None]:
         with self._changed:
-            self._hold_at = self._pulled
-            self._changed.wait_for(self._is_held)
+            self._pause_at = self._pulled
+            self._changed.wait_for(self._is_paused)
             return self._pulled - self._taken, (self.states or {}).get(self._taken)
 
-    def wait_held(self) -> int:
+    def wait_paused(self) -> int:
         with self._changed:
-            self._changed.wait_for(self._is_held)
+            self._changed.wait_for(self._is_paused)
             return max(self._skip - self._taken, 0)
 
-    def _is_held(self) -> bool:
-        is_there = self._hold_at is None or self._pulled >= self._hold_at
-        return self._closed or self._end is not None or (is_there and not self._reading)
+    def _is_paused(self) -> bool:
+        has_reached = self._pause_at is None or self._pulled >= self._pause_at
+        return self._closed or self._end is not None or (has_reached and not self._reading)
 
-    def release(self) -> None:
+    def resume(self) -> None:
         with self._changed:
-            self._hold_at = None
+            self._pause_at = None
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ class _Window(Generic[T]):
             return None
 
     def _limit(self) -> int:
-        return self._taken + self._capacity if self._hold_at is None else self._hold_at
+        return self._taken + self._capacity if self._pause_at is None else self._pause_at
 
     def _put(self, index: int, item: T | None, error: BaseException | None) -> None:
         with self._changed:
@@ -233,25 +233,25 @@ class _Window(Generic[T]):
             self._changed.notify_all()
 
     def _close_source(self) -> None:
-        """Let the reader's own `finally` blocks run now, in a reader thread, not at some later time."""
+        """Close the source now, in a reader thread, so that its `finally` blocks do not run at some later time."""
         with self._pulling:
             items, self._items = self._items, iter(())
             try:
                 if items is not None and hasattr(items, "close"):
                     items.close()
             except Exception:
-                logger.warning("a reader failed while it was closed", exc_info=True)
+                logger.warning("a reader failed in close()", exc_info=True)
 
 
-def _stop(window: _Window[Any], team: list[threading.Thread]) -> None:
+def _stop(window: _Window[Any], threads: list[threading.Thread]) -> None:
     window.close()
-    for thread in team:
-        # A garbage collection may run this in any thread, even in one of the team.
+    for thread in threads:
+        # Garbage collection may run this in any thread, even in one of these.
         if thread.ident is not None and thread is not threading.current_thread():
             thread.join(_JOIN_S)
             if thread.is_alive():
                 logger.warning(
-                    "a reader did not give its next sample within %d s after it was closed; its thread is"
-                    " left behind (a reader should not wait forever)",
+                    "a reader did not return its next sample within %d s after it was closed; its thread"
+                    " is left running (a reader should not block forever)",
                     _JOIN_S,
                 )

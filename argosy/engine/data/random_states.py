@@ -1,6 +1,6 @@
-"""The states of the process's global random generators: torch's, NumPy's and Python's.
+"""The states of the global random generators of the process: torch's, NumPy's and Python's.
 
-Readers shuffle with the latter two, dropout draws from torch's; whoever goes on with a run restores all three.
+Readers shuffle with the latter two, dropout draws from torch's; a resumed run restores all three.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -18,7 +18,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RandomStates:
-    """What the next random numbers will be, at one moment."""
+    """A snapshot of the global random generators."""
 
     torch: Tensor
     numpy: dict[str, Any]
@@ -27,13 +27,13 @@ class RandomStates:
 
     @classmethod
     def capture(cls) -> RandomStates:
-        """The states as they are now."""
+        """Capture the current states."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
         numpy: Any = np.random.get_state(legacy=False)
         return cls(torch.get_rng_state(), numpy, random.getstate(), tuple(cuda))
 
     def restore(self) -> None:
-        """Go on from these states; the generators are those of the process, so of all its threads."""
+        """Set the generators to these states; they are shared by all threads of the process."""
         torch.set_rng_state(self.torch)
         np.random.set_state(self.numpy)
         random.setstate(self.python)
@@ -41,7 +41,7 @@ class RandomStates:
             torch.cuda.set_rng_state_all(list(self.cuda))
 
     def to_json(self) -> dict[str, Any]:
-        """The states as plain lists, numbers and texts."""
+        """The states as plain lists, numbers and strings."""
         return {
             "torch": text_of(self.torch),
             "numpy": _plain(self.numpy),
@@ -50,11 +50,11 @@ class RandomStates:
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> RandomStates:
-        """The states that `to_json` gave, before or after a way through JSON."""
-        version, words, gauss = found["python"]
-        cuda = tuple(state_of(state) for state in found["cuda"])
-        return cls(state_of(found["torch"]), found["numpy"], (version, tuple(words), gauss), cuda)
+    def from_json(cls, fields: Mapping[str, Any]) -> RandomStates:
+        """The inverse of `to_json`, before or after JSON encoding."""
+        version, internal, gauss = fields["python"]
+        cuda = tuple(state_of(state) for state in fields["cuda"])
+        return cls(state_of(fields["torch"]), fields["numpy"], (version, tuple(internal), gauss), cuda)
 
 
 def text_of(state: Tensor) -> str:
@@ -63,11 +63,11 @@ def text_of(state: Tensor) -> str:
 
 
 def state_of(text: str) -> Tensor:
-    """What `text_of` was made of."""
+    """The inverse of `text_of`."""
     return torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

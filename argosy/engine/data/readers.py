@@ -1,6 +1,6 @@
-"""Readers and what can be done to them.
+"""Readers and their decorators.
 
-A reader is a function without arguments; each call starts one pass over the data and gives an
+A reader is a function without arguments; each call starts one epoch and returns an
 iterable of samples. A decorator takes readers and returns a reader; nothing is read before the
 result is called.
 """
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from argosy.engine import env
-from argosy.engine.data.passes import pass_counter
+from argosy.engine.data.epoch import epoch_counter
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.errors import ConfigError, DataError
 
@@ -39,10 +39,10 @@ def positive(name: str, value: int) -> int:
 
 
 def check_reader(reader: object) -> None:
-    """Refuse what is no reader; the usual slip is to pass `reader()` where `reader` is wanted."""
+    """Raise ConfigError unless this is a reader; a common mistake is to pass `reader()` instead of `reader`."""
     if not callable(reader):
         raise ConfigError(
-            f"a reader is a function that starts a pass over the data, but this is {type(reader).__name__};"
+            f"a reader is a function that returns an iterable, but this is {type(reader).__name__};"
             " pass the function itself, without calling it"
         )
 
@@ -66,15 +66,15 @@ def batch(
 def shard(
     reader: Callable[[], Iterable[T]], num_shards: int | None = None, index: int | None = None
 ) -> Callable[[], Iterator[T]]:
-    """This rank's share: every `num_shards`-th sample from `index` on (default: of all ranks, this one's).
+    """The shard of this rank: every `num_shards`-th sample from `index` on (default: one shard per rank).
 
         reader    0 1 2   3 4 5   6 7        3 shards
-        index 0   0       3                  all ranks get the same number: a last round
-        index 1     1       4                that does not reach all of them is dropped
+        index 0   0       3                  all ranks get the same number of samples:
+        index 1     1       4                an incomplete last round is dropped
         index 2       2       5
 
-    Every rank reads every sample and keeps its own: shard before you map or decode. A shuffle goes before it
-    with the same seed on all ranks, or behind it; shuffled differently, ranks would see samples twice.
+    Every rank reads every sample and drops those of the others: shard before you map or decode. Shuffle before with
+    the same seed on all ranks, or after; with different seeds before, ranks would see samples twice.
     """
     check_reader(reader)
     if (num_shards is None) != (index is None):
@@ -82,16 +82,16 @@ def shard(
             f"shard: num_shards={num_shards}, index={index}; give both, or none for the ranks of the job"
         )
     if num_shards is None or index is None:
-        place, shards = env.rank_and_size()
+        position, shards = env.rank_and_size()
     else:
-        place, shards = index, positive("num_shards", num_shards)
-    if place not in range(shards):
-        raise ConfigError(f"shard: index {place!r} of {shards} shards; use 0 to {shards - 1}")
+        position, shards = index, positive("num_shards", num_shards)
+    if position not in range(shards):
+        raise ConfigError(f"shard: index {position!r} of {shards} shards; use 0 to {shards - 1}")
 
     def sharded() -> Iterator[T]:
         samples = iter(reader())
-        while len(turn := list(itertools.islice(samples, shards))) == shards:
-            yield turn[place]
+        while len(round_ := list(itertools.islice(samples, shards))) == shards:
+            yield round_[position]
 
     return sharded
 
@@ -107,15 +107,15 @@ def shuffle(
     """Shuffle inside a buffer of `buf_size` samples.
 
     Without a seed the order comes from Python's `random`, as in Paddle. With one, it depends on the
-    seed and the number of the pass alone (the first is `epoch`): equal on all ranks and, where a
-    checkpoint counts the passes, after a resume.
+    seed and the number of the epoch alone (the first is `epoch`): equal on all ranks and, if a
+    checkpoint counts the epochs, after a resume.
     """
     size = positive("buf_size", buf_size)
-    next_pass = pass_counter(epoch)
+    next_epoch = epoch_counter(epoch)
 
     def shuffled() -> Iterator[T]:
-        # A generator of our own even without a seed: the global one may be used meanwhile by others.
-        key = [random.getrandbits(64)] if seed is None else [seed, next_pass()]
+        # A separate generator even without a seed: other code may use the global one meanwhile.
+        key = [random.getrandbits(64)] if seed is None else [seed, next_epoch()]
         rng = np.random.default_rng(key)
         for buffer in batch(reader, size)():
             for index in rng.permutation(len(buffer)):
@@ -172,13 +172,13 @@ def firstn(reader: Callable[[], Iterable[T]], n: int) -> Callable[[], Iterator[T
 
 
 def cache(reader: Callable[[], Iterable[T]]) -> Callable[[], Iterator[T]]:
-    """Read everything on the first pass, keep it in memory, and never call `reader` again."""
-    kept: list[tuple[T, ...]] = []
+    """Read all samples in the first epoch, keep them in memory, and never call `reader` again."""
+    samples: list[tuple[T, ...]] = []
 
     def cached() -> Iterator[T]:
-        if not kept:
-            kept.append(tuple(reader()))
-        return iter(kept[0])
+        if not samples:
+            samples.append(tuple(reader()))
+        return iter(samples[0])
 
     return cached
 
@@ -190,10 +190,10 @@ def xmap_readers(
     buffer_size: int,
     order: bool = False,
 ) -> Callable[[], Iterator[T]]:
-    """Map samples in `process_num` threads, at most `buffer_size` of them in work or waiting.
+    """Map samples in `process_num` threads, at most `buffer_size` of them in progress or ready.
 
-    With `order` the samples come as the reader gave them, else as they get ready. Threads help where
-    the mapper leaves Python's lock, as image decoding and array arithmetic do.
+    With `order` the samples keep the order of the reader, else they are returned as they get ready. Threads help if
+    the mapper releases the GIL, as image decoding and array arithmetic do.
     """
     threads = positive("process_num", process_num)
     capacity = positive("buffer_size", buffer_size)

@@ -1,4 +1,4 @@
-"""In which order, in which batches and by which rank the samples of a data set are read."""
+"""Samplers: the order, the batches and the rank in which the samples of a data set are read."""
 
 # SPDX-License-Identifier: Apache-2.0
 import itertools
@@ -16,13 +16,15 @@ from argosy.engine.errors import ConfigError
 
 
 class Sampler(TorchSampler[int]):
-    """The base of samplers: `__iter__` gives sample numbers."""
+    """The base class of samplers: `__iter__` returns sample numbers."""
 
     def __init__(self, data_source: Any = None) -> None:
         self.data_source = data_source
 
     def __iter__(self) -> Iterator[int]:
-        raise NotImplementedError(f"{type(self).__name__} does not define __iter__, which gives the samples")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define __iter__, which returns the sample numbers"
+        )
 
 
 class SequenceSampler(Sampler):
@@ -59,7 +61,7 @@ class RandomSampler(Sampler):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        # Drawn at once and not item by item: the order must not depend on what else draws meanwhile.
+        # Drawn at once, not item by item: the order must not depend on other draws meanwhile.
         if self.generator is not None:
             return itertools.islice(self.generator, self.num_samples)
         if self.replacement:
@@ -86,7 +88,7 @@ class BatchSampler(TorchSampler[list[int]]):
         if sampler is not None and shuffle:
             raise ConfigError("shuffle=True with a sampler, which sets the order; leave out one of them")
         if isinstance(dataset, IterableDataset):
-            raise ConfigError("an IterableDataset has no sample numbers; give it to DataLoader as it is")
+            raise ConfigError("an IterableDataset has no sample numbers; pass it to DataLoader directly")
         if sampler is None:
             sampler = RandomSampler(dataset) if shuffle else SequenceSampler(dataset)
         self.sampler = sampler
@@ -101,16 +103,16 @@ class BatchSampler(TorchSampler[list[int]]):
 
 
 class DistributedBatchSampler(BatchSampler):
-    """The batches of one rank; all ranks get equally many, so that none waits for another.
+    """The batches of one rank; all ranks get equally many, so that no rank waits for another.
 
     9 samples, 2 ranks, batch_size=3:
 
         rank 0   [0 1 2]           [6 7]
         rank 1           [3 4 5]         [8 0]
 
-    The data is filled up from its beginning to a multiple of the ranks, and the last batches are
+    The data is padded with its first samples to a multiple of the ranks, and the last batches are
     divided evenly. With `shuffle` the order is
-    `numpy.random.RandomState(epoch)`'s, equal on all ranks and in Paddle; each pass adds 1 to the epoch.
+    `numpy.random.RandomState(epoch)`'s, equal on all ranks and in Paddle; each epoch adds 1 to it.
     """
 
     def __init__(  # Paddle's list
@@ -123,8 +125,8 @@ class DistributedBatchSampler(BatchSampler):
         drop_last: bool = False,
     ) -> None:
         if num_replicas is None or rank is None:
-            here, size = env.rank_and_size()
-            rank = here if rank is None else rank
+            this_rank, size = env.rank_and_size()
+            rank = this_rank if rank is None else rank
             num_replicas = size if num_replicas is None else num_replicas
         self.nranks = positive("num_replicas", num_replicas)
         if not 0 <= rank < self.nranks:
@@ -143,17 +145,17 @@ class DistributedBatchSampler(BatchSampler):
         if self.shuffle:
             np.random.RandomState(self.epoch).shuffle(order)
             self.epoch += 1
-        return _batches(iter(self._mine(order)), self.batch_size, self.drop_last)
+        return _batches(iter(self._shard(order)), self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
         return _num_batches(self.num_samples, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the number that seeds the next shuffle; a resumed run sets the epoch it goes on with."""
+        """Set the number that seeds the next shuffle; a resumed run sets the epoch it resumes."""
         self.epoch = epoch
 
-    def _mine(self, order: list[int]) -> list[int]:
-        """Batch by batch in turn; what does not fill a batch on every rank is divided evenly."""
+    def _shard(self, order: list[int]) -> list[int]:
+        """The samples of this rank: whole batches round-robin; the rest is divided evenly."""
         step = self.batch_size * self.nranks
         full = self.total_size - self.total_size % step
         rest = (self.total_size - full) // self.nranks

@@ -1,1 +1,8 @@
+"""The program: an fx graph that is recorded, verified, printed, saved and differentiated."""
 
+# SPDX-License-Identifier: Apache-2.0
+import torch
+
+from argosy.engine import torch_version
+
+torch_version.check(torch.__version__)

@@ -1,25 +1,27 @@
-"""Backward: torch's autograd runs over the program's fake tensors, and the recorder writes down what it does.
+"""Backward: torch's autograd runs on the program's fake tensors, and the recorder records its operators.
 
     forward  ──▶ loss ──▶ loss@GRAD = 1 ──▶ torch.autograd.grad ──▶ w@GRAD, b@GRAD, …
 
-The formulas are torch's own. A variable with `stop_gradient`, or in `no_grad_set`, stops the flow: the
-gradient that arrives there is dropped before the formula of the operator behind it runs.
+The formulas are torch's own. A variable with `stop_gradient`, or in `no_grad_set`, stops the flow: its gradient is
+dropped before the formula of the operator that computed it runs.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.autograd.graph import _engine_run_backward
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
+from argosy.engine.ir.build_errors import why
+from argosy.engine.ir.gc_pause import paused_gc
 from argosy.engine.ir.gradient_hooks import after_accumulation, tensor_hooks
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.source import user_line
 from argosy.engine.ir.variable import Parameter, Variable
-from argosy.engine.ir.why import why
 from argosy.engine.log import logger
 
 Names = Iterable[Variable | str]
@@ -34,7 +36,7 @@ def append_backward(
     """Add the nodes that compute the gradient of `loss`; returns (parameter, gradient) pairs.
 
     `parameter_list`: only these (default: every trainable parameter that the loss depends on).
-    `no_grad_set`: variables that no gradient passes.
+    `no_grad_set`: variables that gradients do not flow through.
     """
     if callbacks is not None:
         raise ConfigError(
@@ -46,7 +48,7 @@ def append_backward(
     parameters = [p for p in _parameters(program, parameter_list) if p.trainable and p.name not in blocked]
     if not parameters:
         raise ProgramError(
-            f"{program.name} has no trainable parameter; there is nothing to compute gradients for"
+            f"{program.name} has no trainable parameter; create one, or set stop_gradient=False"
         )
     grads = _gradients([loss], list(parameters), [None], blocked, create_graph=False)
     pairs = [(p, g) for p, g in zip(parameters, grads, strict=True) if g is not None]
@@ -57,7 +59,7 @@ def append_backward(
             "torch.utils.checkpoint, give it use_reentrant=False"
         )
     if unused:
-        logger.warning("loss %r does not depend on %s: not trained", loss.name, ", ".join(unused))
+        logger.warning("loss %r does not depend on %s; they are not trained", loss.name, ", ".join(unused))
     return pairs
 
 
@@ -67,23 +69,24 @@ def gradients(
     target_gradients: Variable | Sequence[Variable | None] | None = None,
     no_grad_set: Names | None = None,
 ) -> list[Variable | None]:
-    """The gradient of the sum of `targets` for each of `inputs`; None where nothing depends on it.
+    """The gradient of the sum of `targets` with respect to each of `inputs`; None where it does not depend on it.
 
     Feeds have `stop_gradient=True`; set it to False before using one to differentiate for it.
     """
     outs, ins = _listed(targets), _listed(inputs)
-    given = [None] * len(outs) if target_gradients is None else _listed(target_gradients)
-    if len(given) != len(outs):
+    seeds = [None] * len(outs) if target_gradients is None else _listed(target_gradients)
+    if len(seeds) != len(outs):
         raise ConfigError(
-            f"{len(outs)} targets but {len(given)} target_gradients; give one for each, or None"
+            f"{len(outs)} targets but {len(seeds)} target_gradients; give one for each, or None"
         )
-    return _gradients(outs, ins, given, _names(no_grad_set), create_graph=True)
+    return _gradients(outs, ins, seeds, _names(no_grad_set), create_graph=True)
 
 
+@paused_gc()
 def _gradients(
     outs: list[Variable],
     ins: list[Variable],
-    given: list[Variable | None],
+    target_gradients: list[Variable | None],
     blocked: Collection[str],
     create_graph: bool,
 ) -> list[Variable | None]:
@@ -94,34 +97,94 @@ def _gradients(
             f"{program.name} cannot be differentiated: it was loaded or cloned for testing; "
             "call minimize on the program that the model's code built"
         )
-    for variable in (*outs, *ins, *(g for g in given if g is not None)):
-        program.own(variable)
-    pairs = [(o, g) for o, g in zip(outs, given, strict=True) if o.value.requires_grad]
+    for variable in (*outs, *ins, *(g for g in target_gradients if g is not None)):
+        program.check_owner(variable)
+    pairs = [(o, g) for o, g in zip(outs, target_gradients, strict=True) if o.value.requires_grad]
     sources = [i for i in ins if i.value.requires_grad and not (i.stop_gradient and i.value.is_leaf)]
     if not pairs or not sources:
         return [None] * len(ins)
+    targets, leaves = [o.value for o, _ in pairs], [i.value for i in sources]
     try:
         with program.recording("backward"), _stopped(program, blocked), tensor_hooks(program):
             seeds = [torch.ones_like(o.value) if g is None else g.value for o, g in pairs]
-            found = _autograd([o.value for o, _ in pairs], [i.value for i in sources], seeds, create_graph)
-            if (
-                not create_graph
-            ):  # eager mode's loss.backward(), which accumulates; torch.autograd.grad does not
-                found = [
+            if create_graph:
+                values = _differentiable(program, targets, leaves, seeds)
+            else:  # like loss.backward() in eager mode, which accumulates; torch.autograd.grad does not
+                values = [
                     None if g is None else after_accumulation(program, i.name, g)
-                    for i, g in zip(sources, found, strict=True)
+                    for i, g in zip(sources, _autograd(targets, leaves, seeds, False), strict=True)
                 ]
-    except Exception as e:  # torch's: a value that backward needs was changed in place, or a hook's
+    except Exception as e:  # of torch: a value that backward needs was mutated; or of a hook
         is_ours = isinstance(e, ArgosyError)
         reason = program.symbols.without_symbols(str(e)) if is_ours else why(e, program.symbols)
         raise ProgramError(
             f"the gradient of {outs[0].name!r} at {user_line()} cannot be built: {reason}"
         ) from e
-    for (out, own), seed in zip(pairs, seeds, strict=True):
-        if own is None:
-            _enter(program, f"{out.name}@GRAD", seed)
-    by_name = {i.name: v for i, v in zip(sources, found, strict=True) if v is not None}
-    return [_enter(program, f"{i.name}@GRAD", by_name[i.name]) if i.name in by_name else None for i in ins]
+    seed_names = tuple(
+        _enter(program, f"{out.name}@GRAD", seed).name
+        for (out, target_gradient), seed in zip(pairs, seeds, strict=True)
+        if target_gradient is None
+    )
+    by_name = {i.name: v for i, v in zip(sources, values, strict=True) if v is not None}
+    grads = [_enter(program, f"{i.name}@GRAD", by_name[i.name]) if i.name in by_name else None for i in ins]
+    are_ones = len(seed_names) == len(pairs)
+    program.seeds |= {g.name: seed_names if are_ones else () for g in grads if g is not None}
+    return grads
+
+
+def note_seeds(gradient: Variable) -> None:
+    """Add a variable that was computed from gradients to `program.seeds`: it has the seeds of all of them."""
+    program = gradient.program
+    if gradient.name in program.seeds:
+        return
+    known = {program.vars[name].node: seeds for name, seeds in program.seeds.items() if name in program.vars}
+    seeds: dict[str, None] = {}
+    visited = {gradient.node}
+    todo = [gradient.node]
+    while todo:
+        node = todo.pop()
+        if node in known:
+            if not known[node]:
+                seeds = {}
+                break
+            seeds |= dict.fromkeys(known[node])
+            continue
+        new = [source for source in node.all_input_nodes if source not in visited]
+        visited.update(new)
+        todo += new
+    program.seeds[gradient.name] = tuple(seeds)
+
+
+def _differentiable(
+    program: Program,
+    outputs: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    seeds: Sequence[torch.Tensor],
+) -> Sequence[torch.Tensor | None]:
+    """Gradients that can be differentiated again, or that raise when they are.
+
+    Some of torch's formulas (scatter_reduce with "prod") read values to find out whether a second derivative exists.
+    """
+    try:
+        with program.recorder.attempt():
+            return _autograd(outputs, inputs, seeds, True)
+    except GuardOnDataDependentSymNode:
+        first = _autograd(outputs, inputs, seeds, False)
+        return [None if g is None else _DifferentiatedOnce.apply(g, *inputs) for g in first]  # type: ignore[no-untyped-call]
+
+
+class _DifferentiatedOnce(torch.autograd.Function):
+    """A gradient whose derivative raises."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> NoReturn:
+        raise ProgramError(
+            "torch's formula of the second derivative reads values; differentiate it only once"
+        )
 
 
 def _autograd(
@@ -132,25 +195,25 @@ def _autograd(
 ) -> Sequence[torch.Tensor | None]:
     """torch.autograd.grad, below the torch functions that `Lowering` replaces.
 
-    They stay replaced for code that autograd calls: hooks, and modules that torch.utils.checkpoint runs again.
+    Code that autograd calls still sees the replacements: hooks, and modules that torch.utils.checkpoint recomputes.
     """
     with torch._C.DisableTorchFunction():
-        given = torch.autograd._make_grads(outputs, seeds, is_grads_batched=False)
-    found: Sequence[torch.Tensor | None] = _engine_run_backward(
-        tuple(outputs), given, True, create_graph, tuple(inputs), True, accumulate_grad=False
+        grads = torch.autograd._make_grads(outputs, seeds, is_grads_batched=False)
+    computed: Sequence[torch.Tensor | None] = _engine_run_backward(
+        tuple(outputs), grads, True, create_graph, tuple(inputs), True, accumulate_grad=False
     )
-    return found
+    return computed
 
 
 def _enter(program: Program, name: str, value: torch.Tensor) -> Variable:
     number = 0
-    free = name
-    while free in program.vars:  # a second call of gradients(): w@GRAD@1
+    unused = name
+    while unused in program.vars:  # a second call of gradients(): w@GRAD@1
         number += 1
-        free = f"{name}@{number}"
-    made = program.add(Variable(program, free, value))
-    made._stop_gradient = not value.requires_grad
-    return made
+        unused = f"{name}@{number}"
+    variable = program.add(Variable(program, unused, value))
+    variable._stop_gradient = not value.requires_grad
+    return variable
 
 
 @contextmanager
@@ -169,7 +232,7 @@ def _stopped(program: Program, names: Collection[str]) -> Iterator[None]:
 
 
 def _dropping(output: int) -> Any:
-    """Drops the gradient of one of an operator's outputs."""
+    """A hook that drops the gradient of one of an operator's outputs."""
     return lambda grads: tuple(None if i == output else g for i, g in enumerate(grads))
 
 
@@ -187,15 +250,15 @@ def _check_target(loss: Any) -> None:
 def _parameters(program: Program, wanted: Names | None) -> list[Parameter]:
     if wanted is None:
         return program.all_parameters()
-    found = [program.own(w) if isinstance(w, Variable) else program.var(w) for w in wanted]
-    for variable in found:
+    variables = [program.check_owner(w) if isinstance(w, Variable) else program.var(w) for w in wanted]
+    for variable in variables:
         if not isinstance(variable, Parameter):
             raise ConfigError(f"parameter_list: {variable.name!r} is not a parameter of {program.name}")
-    return [v for v in found if isinstance(v, Parameter)]
+    return [v for v in variables if isinstance(v, Parameter)]
 
 
-def _names(given: Names | None) -> set[str]:
-    return {v.name if isinstance(v, Variable) else str(v) for v in given or ()}
+def _names(variables: Names | None) -> set[str]:
+    return {v.name if isinstance(v, Variable) else str(v) for v in variables or ()}
 
 
 def _listed(value: Any) -> list[Any]:

@@ -1,14 +1,13 @@
 """Copies of a program.
 
-for_test=True keeps the forward part and turns what trains into what infers. The layers of Argosy are known, so their
-nodes are rewritten:
+for_test=True keeps the forward part and switches it to inference mode. The nodes of Argosy's layers are rewritten:
 
     native_batch_norm(x, training)   ──▶  native_batch_norm(x, running_mean, running_var)
     sync_batch_norm(x)               ──▶  the same
-    update_running_stats(…)          ──▶  gone
+    update_running_stats(…)          ──▶  removed
     native_dropout(x, p)             ──▶  x
 
-The nodes of torch modules are not: `replay.py` runs the modules again in evaluation mode.
+For torch modules, `replay.py` records the modules again in evaluation mode.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -19,7 +18,7 @@ import torch
 from torch import fx
 
 from argosy.engine.ir import names
-from argosy.engine.ir.effects import changed_inputs, is_random
+from argosy.engine.ir.effects import is_random, mutated_inputs
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.replay import replay
 from argosy.engine.ir.variable import Parameter, Variable
@@ -31,22 +30,22 @@ aten = torch.ops.aten
 
 
 def clone(program: Program, for_test: bool) -> Program:
-    """A copy with variables of the same names; they share no node and no Variable, only the scope's values."""
+    """A copy with variables of the same names; nodes and Variables are copied, values in the scope are shared."""
     if not for_test:
         return copy_nodes(program, list(program.graph.nodes), names.generate(f"{program.name}_clone"))
     forward = copy_nodes(program, _forward(program.graph), names.generate(f"{program.name}_test"))
     _to_inference(forward)
     evaluation = replay(forward)
-    _drop_unread(evaluation)
+    _remove_dead(evaluation)
     _warn_if_random(evaluation)
     evaluation.build = replace(evaluation.build, fusions=())
     evaluation.lr_schedulers = []
-    evaluation.prefetch = None  # rows that come ahead are those after the next step
+    evaluation.prefetch = None  # prefetched rows have the values after the next training step
     return evaluation
 
 
 def _forward(graph: fx.Graph) -> list[fx.Node]:
-    """The forward nodes and what they need, which may be a gradient that forward uses."""
+    """The forward nodes and what they depend on, which may include a gradient that forward uses."""
     needed: set[fx.Node] = set()
     for node in reversed(graph.nodes):
         if node.meta["role"] == "forward" or node in needed:
@@ -55,7 +54,7 @@ def _forward(graph: fx.Graph) -> list[fx.Node]:
 
 
 def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
-    """A program of these nodes alone, with the variables that they make or read."""
+    """A program of only these nodes, with the variables that they compute or read."""
     copied = Program(name)
     node_map: dict[fx.Node, fx.Node] = {}
     for node in nodes:
@@ -89,13 +88,13 @@ def _to_inference(program: Program) -> None:
             continue
         for item in list(node.users):
             program.recorder.rebind(item, node.args[0])
-            item.replace_all_uses_with(node.args[0])  # the mask has no reader left: backward is gone
+            item.replace_all_uses_with(node.args[0])  # the mask has no users: backward was removed
             graph.erase_node(item)
         graph.erase_node(node)
     for node in reversed(graph.nodes):
-        is_size = isinstance(node.meta.get("val"), torch.SymInt)  # read by backward alone
+        is_size = isinstance(node.meta.get("val"), torch.SymInt)  # may be read by backward only
         if node.meta.get("train_only"):
-            for source in changed_inputs(node):
+            for source in mutated_inputs(node):
                 program.recorder.rebind(node, source)
                 node.replace_all_uses_with(source)
         if (node.meta.get("train_only") or is_size) and not node.users:
@@ -115,29 +114,28 @@ def _normalise_by_running_statistics(program: Program) -> None:
         graph.erase_node(node)
         x, weight, bias, _, _, _, momentum, eps = norm.args
         norm.args = (x, weight, bias, mean, var, False, momentum, eps)
-        for item in [
-            n for n in norm.users if n.args[1] != 0 and not n.users
-        ]:  # statistics of a batch are empty now
-            _drop(program, item)
+        unused = [n for n in norm.users if n.args[1] != 0 and not n.users]  # batch statistics are empty now
+        for item in unused:
+            _remove(program, item)
 
 
 def _to_this_rank(norm: fx.Node) -> None:
-    """Testing exchanges nothing: ranks may test different numbers of batches."""
+    """Use no collectives for testing: ranks may test different numbers of batches."""
     x, weight, bias, eps, _ = norm.args
     norm.target, norm.args = aten.native_batch_norm.default, (x, weight, bias, None, None, True, 0.0, eps)
     norm._rename("native_batch_norm")
 
 
-def _drop(program: Program, node: fx.Node) -> None:
-    """Take out a node that nothing reads, and its variables."""
+def _remove(program: Program, node: fx.Node) -> None:
+    """Erase a node without users, and its variables."""
     for name, variable in list(program.vars.items()):
         if program.recorder.node_of.get(variable.value) is node:
             del program.vars[name]
     program.recorder.forget(node)
 
 
-def _drop_unread(program: Program) -> None:
-    """Take out the optimizer's variables, constants and sizes, which nothing reads any more."""
+def _remove_dead(program: Program) -> None:
+    """Erase the optimizer's variables, constants and sizes that have no users left."""
     for name, variable in list(program.vars.items()):
         if variable.persistable and not isinstance(variable, Parameter) and not variable.node.users:
             program.graph.erase_node(variable.node)
@@ -153,7 +151,7 @@ def _warn_if_random(program: Program) -> None:
     for node in program.graph.nodes:
         if is_random(node) and "call" not in node.meta:
             logger.warning(
-                "%s (%s) still draws random numbers in the program for testing",
+                "%s (%s) is still random in the program for testing",
                 node.name,
                 node.meta.get("source"),
             )

@@ -1,13 +1,13 @@
 """Which of torch's Python decompositions recording uses.
 
-Under the python dispatcher torch calls Python functions in the place of some ops: they keep sizes symbolic where the
-C++ code would ask for numbers. They are made for torch.compile, and some do not compute what eager mode computes:
-multilabel_margin_loss does not mask targets behind -1, the recurrent layers leave dropout out between layers.
+Under the python dispatcher torch replaces some ops by Python functions, which keep sizes symbolic where the C++ code
+needs numbers. They are made for torch.compile, and some differ from eager mode: multilabel_margin_loss does not mask
+targets after -1, the recurrent layers omit dropout between layers.
 
     COMPARED     used; tests/engine/ir/test_decompositions.py compares each with eager mode
     REJECTED     not used: torch's own kernel and its derivative are recorded instead
 
-Recurrent layers are recorded by `lowering.py` as ops of our own.
+`lowering.py` records recurrent layers as Argosy's ops.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -20,7 +20,7 @@ from torch._ops import OpOverload
 
 aten = torch.ops.aten
 KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
-"""The dispatch keys at which a decomposition takes the place of an op before it is recorded."""
+"""The dispatch keys at which a decomposition replaces an op before it is recorded."""
 
 REJECTED: tuple[OpOverload, ...] = (
     aten.lstm.input,
@@ -31,7 +31,7 @@ REJECTED: tuple[OpOverload, ...] = (
     aten.rnn_tanh.data,
     aten.rnn_relu.input,
     aten.rnn_relu.data,
-    aten.multilabel_margin_loss_forward.default,  # wrong behind a target of -1, and shape [1] for a vector
+    aten.multilabel_margin_loss_forward.default,  # wrong after a target of -1, and shape [1] for a vector
     aten.multi_margin_loss.default,
     aten.cudnn_batch_norm.default,
     aten.upsample_nearest1d.default,
@@ -43,7 +43,7 @@ REJECTED: tuple[OpOverload, ...] = (
     aten.upsample_bilinear2d.default,
     aten.upsample_bicubic2d.default,
 )
-"""One node, with torch's own derivative, instead of the dozens that the decomposition has."""
+"""Recorded as one node with torch's own derivative, instead of the dozens of nodes of the decomposition."""
 
 COMPARED: tuple[OpOverload, ...] = (
     aten.dropout.default,
@@ -78,7 +78,7 @@ COMPARED: tuple[OpOverload, ...] = (
 
 @contextmanager
 def compared_only() -> Iterator[None]:
-    """Inside, torch does not use the decompositions that are rejected."""
+    """Disable the rejected decompositions."""
     removed = [(op, {key: op.py_kernels.pop(key) for key in KEYS if key in op.py_kernels}) for op in REJECTED]
     for op, kernels in removed:
         if kernels:

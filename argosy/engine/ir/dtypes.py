@@ -1,4 +1,4 @@
-"""dtypes by any name: 'float32', torch.float32, numpy.float32, Paddle's `paddle.float32`."""
+"""Conversion of dtypes from 'float32', torch.float32, numpy.float32, Paddle's `paddle.float32`."""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
@@ -23,7 +23,7 @@ _BY_NAME = {
 
 
 def to_dtype(dtype: Any) -> torch.dtype:
-    """The torch dtype that is meant, or a ConfigError with the names we know."""
+    """The torch dtype; raises ConfigError, which lists the known names, for any other value."""
     if isinstance(dtype, torch.dtype):
         return dtype
     name = dtype if isinstance(dtype, str) else None
@@ -33,7 +33,7 @@ def to_dtype(dtype: Any) -> torch.dtype:
         except TypeError:
             name = str(dtype)
     if name not in _BY_NAME:
-        raise ConfigError(f"dtype {dtype!r} is not known; use one of {', '.join(_BY_NAME)}")
+        raise ConfigError(f"dtype {dtype!r} is unknown; use one of {', '.join(_BY_NAME)}")
     return _BY_NAME[name]
 
 

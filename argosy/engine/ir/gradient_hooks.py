@@ -1,10 +1,10 @@
-"""Gradient hooks of torch tensors that are variables: what they compute is recorded as part of backward.
+"""Gradient hooks of torch tensors that are variables; what they compute is recorded as part of backward.
 
     w.register_hook(lambda g: g * mask)               w@GRAD = mul(what autograd computed, mask)
     w.register_post_accumulate_grad_hook(scale_)      called with w.grad = w@GRAD, which it may change
 
-A hook is called once, while the gradients are built, with tensors that have no data. Those count that a tensor has at
-that moment. Hooks of modules need nothing here: torch calls them when the module is called.
+A hook is called once, while the gradients are built, with fake tensors. Hooks that are registered later have no
+effect. Hooks of modules need no code here: torch calls them when the module is called.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,11 +24,11 @@ Hook = Callable[[Tensor], Any]
 
 @contextmanager
 def tensor_hooks(program: Program) -> Iterator[None]:
-    """Inside, gradients that arrive at variables of torch tensors pass through the tensors' hooks."""
+    """Apply the hooks of torch tensors to the gradients of their variables."""
     handles = []
-    for tensor, name in program.adopted.values():
+    for tensor, name in program.module_tensors.values():
         for hook in (tensor._backward_hooks or {}).values():
-            handles.append(program.vars[name].value.register_hook(_told_if_useless(hook, name)))
+            handles.append(program.vars[name].value.register_hook(_warn_if_no_result(hook, name)))
     try:
         yield
     finally:
@@ -36,13 +36,13 @@ def tensor_hooks(program: Program) -> Iterator[None]:
             handle.remove()
 
 
-def _told_if_useless(hook: Hook, name: str) -> Hook:
+def _warn_if_no_result(hook: Hook, name: str) -> Hook:
     def called(gradient: Tensor) -> Any:
         changed = hook(gradient)
         if changed is None:
             logger.warning(
                 "a hook of %s returns nothing: it is called once, while the program is built, and not when it runs; "
-                "to look at the gradient, fetch %r",
+                "to observe the gradient, fetch %r",
                 name,
                 f"{name}@GRAD",
             )
@@ -52,8 +52,8 @@ def _told_if_useless(hook: Hook, name: str) -> Hook:
 
 
 def after_accumulation(program: Program, name: str, gradient: Tensor) -> Tensor:
-    """The gradient of a variable after the post-accumulate-grad hooks of its tensor; recorded."""
-    tensor = next((tensor for tensor, known in program.adopted.values() if known == name), None)
+    """Apply the post-accumulate-grad hooks of a variable's tensor to its gradient, and record them."""
+    tensor = next((tensor for tensor, known in program.module_tensors.values() if known == name), None)
     hooks = {} if tensor is None else tensor._post_accumulate_grad_hooks or {}
     parameter = program.vars[name].value
     for hook in hooks.values():

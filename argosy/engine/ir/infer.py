@@ -1,4 +1,4 @@
-"""What a node gives, computed from what its inputs give: its op runs on fake tensors."""
+"""Shape inference: the value of a node, by running its op on the fake tensors of its inputs."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterator
@@ -12,19 +12,19 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from argosy.engine.ir.effects import changed_inputs
+from argosy.engine.ir.effects import mutated_inputs
 from argosy.engine.ir.shape_functions import fake_result
 from argosy.engine.ir.size_env import SizeEnv
 
 
 def infer(node: fx.Node) -> Any:
-    """The value for `node.meta["val"]`; torch's error if the op rejects its inputs. Assumes nothing about sizes."""
+    """The value for `node.meta["val"]`; raises torch's error if the op rejects its inputs. Adds no assumptions."""
     args, kwargs = tree_map_only(fx.Node, lambda n: n.meta["val"], (node.args, node.kwargs))
     fakes = [v for v in tree_leaves((args, kwargs, node.meta.get("val"))) if isinstance(v, FakeTensor)]
     if not fakes:
         return node.target(*args, **kwargs)  # type: ignore[operator]  # operator.mul and the like, on sizes
     mode = fakes[0].fake_mode
-    with _shapes_only(mode), unchanged(node):
+    with _shapes_only(mode), preserved_versions(node):
         return fake_result(node.target, args, kwargs, mode)
 
 
@@ -40,11 +40,11 @@ def _shapes_only(mode: FakeTensorMode) -> Iterator[None]:
 
 
 @contextmanager
-def unchanged(node: fx.Node) -> Iterator[None]:
-    """An op that writes in place does not count as a change: autograd's history of the values stays valid."""
-    written = [n.meta["val"] for n in changed_inputs(node)]
-    if not written:
+def preserved_versions(node: fx.Node) -> Iterator[None]:
+    """Keep the version counters of mutated fake tensors, so that autograd's graph of the values stays valid."""
+    mutated = [n.meta["val"] for n in mutated_inputs(node)]
+    if not mutated:
         yield
         return
-    with _unsafe_preserve_version_counter(tuple(written)):
+    with _unsafe_preserve_version_counter(tuple(mutated)):
         yield

@@ -1,17 +1,17 @@
-"""Torch functions that reach the program in another form than torch would give them.
+"""Lowerings of torch functions that are recorded in another form than torch's own decomposition.
 
-F.dropout       native_dropout, one node with a mask, which `clone(for_test=True)` can find and take out
-F.batch_norm    native_batch_norm on the batch, and one node that moves the running statistics:
+F.dropout       native_dropout, one node with a mask, which `clone(for_test=True)` can remove
+F.batch_norm    native_batch_norm on the batch, and one node that updates the running statistics:
 
                     y, mean, invstd = native_batch_norm(x)
                     update_running_stats(running_mean, running_var, mean, invstd)
 
-                so that every change of the scope is a node of its own.
+                so that every update of the scope is a separate node.
 
-torch.lstm, …   a node for each layer (`ops/recurrent.py`), and dropout between them
+torch.lstm, …   one node per layer (`ops/recurrent.py`), and dropout between them
 F.ctc_loss      one node (`ops/ctc_loss.py`)
-torch.cov, F.gaussian_nll_loss    what they check of their arguments is a node (`ops/checked.py`)
-F.embedding     with sparse=True: the same with a dense gradient; programs have no sparse tensors
+torch.cov, F.gaussian_nll_loss    the checks of their arguments are nodes (`ops/checked.py`)
+F.embedding     sparse=True has a dense gradient; programs have no sparse tensors
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_map_only
 from argosy.engine.errors import ProgramError
 from argosy.engine.ops.checked import checked
 from argosy.engine.ops.ctc_loss import ctc_loss as ctc_loss_op
-from argosy.engine.ops.order import order_of
+from argosy.engine.ops.memory_format import memory_format_of
 from argosy.engine.ops.recurrent import FUNCTIONS, recurrent
 from argosy.engine.ops.update_running_stats import update_running_stats
 
@@ -42,13 +42,13 @@ def dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def native_batch_norm(x: torch.Tensor, *args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """torch's op under its own name; the python dispatcher would give it another for each case.
+    """torch's op under its own name; the python dispatcher would decompose it into another op for each case.
 
-    A transposed input is copied: torch's kernel gives contiguous results for it, and its fake one does not.
+    A transposed input is copied: torch's kernel returns contiguous results for it, and its fake kernel does not.
     """
-    order = order_of(x)
-    if not x.is_contiguous(memory_format=order):
-        x = x.contiguous(memory_format=order)
+    memory_format = memory_format_of(x)
+    if not x.is_contiguous(memory_format=memory_format):
+        x = x.contiguous(memory_format=memory_format)
     with torch._C._DisablePythonDispatcher():
         out: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = torch.native_batch_norm(x, *args)
         return out
@@ -65,7 +65,7 @@ def batch_norm(
     eps: float = 1e-5,
     unbiased: bool = True,
 ) -> torch.Tensor:
-    """Batch normalisation; `momentum` is torch's (the share of the new batch), `unbiased` torch's too."""
+    """Batch normalisation; `momentum` is torch's (the weight of the new batch), as is `unbiased`."""
     if not training:
         return native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)[0]
     out, mean, invstd = native_batch_norm(input, weight, bias, None, None, True, momentum, eps)
@@ -79,7 +79,7 @@ def batch_norm(
 
 
 def _torch_batch_norm(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """F.batch_norm, which rejects one value per channel in training; Paddle's layers take it."""
+    """F.batch_norm, which rejects a single value per channel in training; Paddle's layers accept it."""
     training = kwargs.get("training", args[4] if len(args) > 4 else False)
     if training and input.numel() == input.shape[1]:
         raise ValueError(
@@ -114,13 +114,13 @@ def _recurrent(kind: str) -> Callable[..., Any]:
                 if num_layers > 1
                 else states
             )
-            own = list(weights[layer * count : (layer + 1) * count])
-            x, *ended = recurrent(x, hidden, own, kind, has_biases, bidirectional, batch_first)
-            last.append(tuple(ended))
+            layer_weights = list(weights[layer * count : (layer + 1) * count])
+            x, *final = recurrent(x, hidden, layer_weights, kind, has_biases, bidirectional, batch_first)
+            last.append(tuple(final))
             if layer < num_layers - 1:
                 x = dropout(x, rate, train)
-        ends = [torch.cat(parts) if num_layers > 1 else parts[0] for parts in zip(*last, strict=True)]
-        return (x, *ends[: len(states)])
+        final_states = [torch.cat(parts) if num_layers > 1 else parts[0] for parts in zip(*last, strict=True)]
+        return (x, *final_states[: len(states)])
 
     return function
 
@@ -151,7 +151,7 @@ def _gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> torch.Tensor:
-    """torch's function asks whether a variance is negative while it is called; here the step checks it."""
+    """torch's function checks for negative variances in Python; here the check is a node of the step."""
     if isinstance(var, float):
         return F.gaussian_nll_loss(input, target, var, full, eps, reduction)
     variance: torch.Tensor = checked(var, ~(var < 0).any(), "gaussian_nll_loss: var has negative entries")
@@ -164,7 +164,7 @@ def _gaussian_nll_loss(
         raise ValueError("var is of incorrect size")
     with torch.no_grad():
         floor = (eps - variance).clamp(min=0)
-    variance = variance + floor  # at least eps, with the gradient of the variance everywhere, as torch has it
+    variance = variance + floor  # at least eps, with the gradient of the variance everywhere, as in torch
     loss = 0.5 * (variance.log() + (input - target) ** 2 / variance)
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)
@@ -179,12 +179,12 @@ def _cov(
     fweights: torch.Tensor | None = None,
     aweights: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """torch.cov; it asks whether weights are negative while it is called, here the step checks it."""
+    """torch.cov checks for negative weights in Python; here the check is a node of the step."""
     rows = x.unsqueeze(0) if x.ndim < 2 else x
     weights = None
-    for name, given in (("fweights", fweights), ("aweights", aweights)):
-        if given is not None:
-            factor = checked(given, ~(given < 0).any(), f"cov: {name} cannot be negative")
+    for name, value in (("fweights", fweights), ("aweights", aweights)):
+        if value is not None:
+            factor = checked(value, ~(value < 0).any(), f"cov: {name} cannot be negative")
             weights = factor if weights is None else weights * factor
     if weights is None:
         total: Any = rows.shape[1]
@@ -209,18 +209,18 @@ def _corrcoef(x: torch.Tensor) -> torch.Tensor:
     if covariance.ndim == 0:
         return covariance / covariance
     deviation = covariance.diagonal().sqrt()
-    found = covariance / deviation.unsqueeze(-1) / deviation.unsqueeze(0)
-    if found.is_complex():
-        return torch.complex(found.real.clamp(-1, 1), found.imag.clamp(-1, 1))
-    return found.clamp(-1, 1)
+    correlation = covariance / deviation.unsqueeze(-1) / deviation.unsqueeze(0)
+    if correlation.is_complex():
+        return torch.complex(correlation.real.clamp(-1, 1), correlation.imag.clamp(-1, 1))
+    return correlation.clamp(-1, 1)
 
 
-def _dense(function: Callable[..., Any], place: int) -> Callable[..., Any]:
-    """The function with a dense gradient; `place` is that of its argument `sparse`."""
+def _dense(function: Callable[..., Any], index: int) -> Callable[..., Any]:
+    """The function with a dense gradient; `index` is the position of its argument `sparse`."""
 
     def dense(*args: Any, **kwargs: Any) -> Any:
-        if len(args) > place:
-            args = (*args[:place], False, *args[place + 1 :])
+        if len(args) > index:
+            args = (*args[:index], False, *args[index + 1 :])
         return function(*args, **{key: value for key, value in kwargs.items() if key != "sparse"})
 
     return dense
@@ -228,7 +228,7 @@ def _dense(function: Callable[..., Any], place: int) -> Callable[..., Any]:
 
 def _set_data(x: torch.Tensor, value: torch.Tensor) -> None:
     raise ProgramError(
-        "x.data = y gives a tensor other memory, which a program cannot record; write into it: x.data.copy_(y)"
+        "x.data = y replaces the storage of a tensor, which cannot be recorded; write into it: x.data.copy_(y)"
     )
 
 
@@ -253,12 +253,12 @@ _LOWERED: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 class Lowering(TorchFunctionMode):
-    """Puts the functions above in the place of torch's.
+    """Replaces torch's functions by the lowerings above.
 
-    What a Python function of torch's calls does not come by here, so F.embedding is there besides torch.embedding.
+    Calls inside of torch's own Python functions do not pass here, so F.embedding is listed besides torch.embedding.
 
-    Real tensors that are variables, or can be trained, become the program's variables: a weight of another module, or
-    those that torch.utils.checkpoint reads when it computes activations again in backward.
+    Real tensors that are variables, or require gradients, become the program's variables: a weight of another module,
+    or those that torch.utils.checkpoint reads when it recomputes activations in backward.
     """
 
     def __init__(self, variable_of: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""Forward functions in the place of those torch modules' that ask for a value while they are recorded."""
+"""Replacements for the forward functions of torch modules that read tensor values while they are recorded."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from argosy.engine.ir.lowering import batch_norm
 
 
 def replace_forwards(module: nn.Module) -> None:
-    """Give submodules that need it another `forward`, as an attribute; the caller restores the attributes."""
+    """Set a recordable `forward` as attribute of submodules that need one; the caller restores the attributes."""
     for sub in list(module.modules()):
         sub.__dict__["_compiled_call_impl"] = None  # module.compile(): a program is compiled as a whole
         for name, child in sub._modules.items():
@@ -35,9 +35,9 @@ def replace_forwards(module: nn.Module) -> None:
 
 
 def _cumulative_batch_norm(module: Any, forward: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """A batch norm with momentum=None: its statistics are averages over all batches.
+    """A batch norm with momentum=None, whose statistics are averages over all batches.
 
-    torch's forward takes the number of batches as a Python float.
+    torch's forward reads the number of batches as a Python float.
     """
     tracked = module.num_batches_tracked
     if not module.training or tracked is None:
@@ -68,8 +68,8 @@ def _recurrent(forward: Callable[..., Any], x: Any, hx: Any = None) -> Any:
     """torch's forward reads the number of sequences from the values of a PackedSequence."""
     if isinstance(x, PackedSequence):
         raise ProgramError(
-            "a PackedSequence is cut into steps by the values of its lengths, which a program does not have; call the "
-            "layer on the padded batch, and mask its outputs by the lengths"
+            "a PackedSequence is split into steps by the values of its lengths, which are unknown while a program is "
+            "built; call the layer on the padded batch, and mask its outputs by the lengths"
         )
     return forward(x, hx)
 
@@ -82,7 +82,7 @@ def _encoder(
     src_key_padding_mask: Tensor | None = None,
     is_causal: bool | None = None,
 ) -> Tensor:
-    """torch's forward looks whether the mask happens to be the causal one, and cuts padding off in nested tensors."""
+    """torch's forward checks whether the mask's values are causal, and removes padding with nested tensors."""
     nested, module.use_nested_tensor = module.use_nested_tensor, False
     try:
         return forward(src, mask, src_key_padding_mask, bool(is_causal))
@@ -101,7 +101,7 @@ def _decoder(
     tgt_is_causal: bool | None = None,
     memory_is_causal: bool = False,
 ) -> Tensor:
-    """torch's forward looks whether the mask happens to be the causal one."""
+    """torch's forward checks whether the mask's values are causal."""
     return forward(
         tgt,
         memory,

@@ -1,6 +1,6 @@
-"""The names of torch tensors and modules as variables: given at the first use, the same in every program.
+"""Variable names of torch tensors and modules: assigned at the first use, the same in every program.
 
-So a module that is called in a program for training and in another one for testing has one set of variables.
+A module that is called in a program for training and in another one for testing has one set of variables.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,13 +23,13 @@ def name_of(tensor: torch.Tensor, first: str) -> str:
 
 
 def known_name(tensor: torch.Tensor) -> str | None:
-    """The tensor's name, None if no program has used it."""
+    """The tensor's name; None if no program has used it."""
     name: str | None = _tensors.get(tensor)
     return name
 
 
 def prefix_of(module: torch.nn.Module, keys: Iterable[str], taken: Container[str]) -> str:
-    """What the names of a module's variables begin with: linear_0, or the next number if those are taken."""
+    """The prefix of a module's variable names: linear_0, or the next number if those are taken."""
     if module not in _prefixes:
         paths = list(keys)
         prefix = names.generate(type(module).__name__.lower())

@@ -1,13 +1,13 @@
-"""Runs a torch module on other tensors than its own, and reports what its forward changed besides its inputs.
+"""Run a torch module on substituted tensors, and report the attributes that its forward changed.
 
     eager                                  recorded
-    self.mu = 0.9 * self.mu + …            a buffer was assigned: the variable of the buffer gets that value
-    self.attention = weights               a tensor was kept: it is a result of the call
-    self.hidden = hidden                   … unless the next call reads it: state that no program has, an error
+    self.mu = 0.9 * self.mu + …            a buffer was assigned: the buffer's variable is updated
+    self.attention = weights               a tensor was assigned: it is a result of the call
+    self.hidden = hidden                   … unless the next call reads it: hidden state, an error
     self.steps += 1                        a number was changed: the program records the first call only
     self.outputs.append(y)                 a container got a tensor of the call: an error
 
-The module itself is as before afterwards.
+The module is restored afterwards.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -25,12 +25,12 @@ from torch.utils._pytree import tree_leaves
 from argosy.engine.errors import ProgramError
 
 _PLAIN = (bool, int, float, str, type(None))
-_OWN = frozenset({*nn.Module().__dict__, "forward", "_flat_weights", "_flat_weight_refs"})
+_IGNORED = frozenset({*nn.Module().__dict__, "forward", "_flat_weights", "_flat_weight_refs"})
 
 
 @dataclass
 class Changes:
-    """What a call of a module changed in it."""
+    """The changes that a call of a module made to it."""
 
     buffers: dict[str, Tensor] = field(default_factory=dict)
     """Path of a buffer -> the tensor that was assigned to it."""
@@ -41,13 +41,13 @@ class Changes:
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters and buffers by their paths; a tensor that has several paths is there under the first."""
+    """The parameters and buffers by path; a tensor with several paths is listed under the first."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 @dataclass(frozen=True)
-class _Saved:
-    """A submodule as it was before the call."""
+class _ModuleSnapshot:
+    """The state of a submodule before the call."""
 
     path: str
     module: nn.Module
@@ -58,13 +58,13 @@ class _Saved:
     """Copies of the lists, dicts, sets and deques among the attributes."""
 
     @classmethod
-    def of(cls, path: str, module: nn.Module) -> "_Saved":
+    def of(cls, path: str, module: nn.Module) -> "_ModuleSnapshot":
         attributes = dict(module.__dict__)
         stores = tuple(dict(store) for store in _stores(module))
         containers = {
             name: copy(value)
             for name, value in attributes.items()
-            if name not in _OWN and isinstance(value, list | dict | set | deque)
+            if name not in _IGNORED and isinstance(value, list | dict | set | deque)
         }
         return cls(path, module, attributes, stores, containers)
 
@@ -89,31 +89,31 @@ def _stores(module: nn.Module) -> tuple[dict[str, Any], ...]:
 
 @contextmanager
 def with_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[Changes]:
-    """Inside, the module has these tensors for its parameters and buffers (by path, tied ones under one path)."""
-    saved = [_Saved.of(path, sub) for path, sub in module.named_modules()]
+    """Substitute these tensors for the module's parameters and buffers (by path, tied ones under one path)."""
+    snapshots = [_ModuleSnapshot.of(path, sub) for path, sub in module.named_modules()]
     by_tensor = {id(tensor): tensors[path] for path, tensor in tensors_of(module).items()}
-    given: dict[str, Tensor] = {}
-    for before in saved:
+    substituted: dict[str, Tensor] = {}
+    for before in snapshots:
         for store in _stores(before.module)[:2]:
             for name, tensor in store.items():
                 if tensor is not None:
-                    store[name] = given[before.name(name)] = by_tensor[id(tensor)]
+                    store[name] = substituted[before.name(name)] = by_tensor[id(tensor)]
     changes = Changes()
     try:
         yield changes
-        for before in saved:
-            _check_parameters(before, given)
-            _note_buffers(changes, before, given)
-            _note_attributes(changes, before)
-            _note_containers(changes, before)
+        for before in snapshots:
+            _check_parameters(before, substituted)
+            _add_buffers(changes, before, substituted)
+            _add_attributes(changes, before)
+            _add_containers(changes, before)
     finally:
-        for before in saved:
+        for before in snapshots:
             before.restore()
 
 
-def _check_parameters(before: _Saved, given: Mapping[str, Tensor]) -> None:
+def _check_parameters(before: _ModuleSnapshot, substituted: Mapping[str, Tensor]) -> None:
     module = before.module
-    new = [name for name, tensor in module._parameters.items() if tensor is not given.get(before.name(name))]
+    new = [n for n, tensor in module._parameters.items() if tensor is not substituted.get(before.name(n))]
     new += [
         name for name, child in module._modules.items() if child is not None and name not in before.stores[2]
     ]
@@ -124,12 +124,12 @@ def _check_parameters(before: _Saved, given: Mapping[str, Tensor]) -> None:
         )
 
 
-def _note_buffers(changes: Changes, before: _Saved, given: Mapping[str, Tensor]) -> None:
+def _add_buffers(changes: Changes, before: _ModuleSnapshot, substituted: Mapping[str, Tensor]) -> None:
     for name, tensor in before.module._buffers.items():
         path = before.name(name)
-        if tensor is None or tensor is given.get(path):
+        if tensor is None or tensor is substituted.get(path):
             continue
-        if path not in given:
+        if path not in substituted:
             raise ProgramError(
                 f"forward sets buffer {path!r}, which has no tensor before the call; a program needs its shape from "
                 "the start: register it with a tensor"
@@ -137,10 +137,10 @@ def _note_buffers(changes: Changes, before: _Saved, given: Mapping[str, Tensor])
         changes.buffers[path] = tensor
 
 
-def _note_attributes(changes: Changes, before: _Saved) -> None:
+def _add_attributes(changes: Changes, before: _ModuleSnapshot) -> None:
     for name, value in before.module.__dict__.items():
         old = before.attributes.get(name)
-        if name in _OWN or value is old:
+        if name in _IGNORED or value is old:
             continue
         if any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
             changes.tensors[(before.module, name)] = value
@@ -148,7 +148,7 @@ def _note_attributes(changes: Changes, before: _Saved) -> None:
             changes.values[(before.module, name)] = (old, value)
 
 
-def _note_containers(changes: Changes, before: _Saved) -> None:
+def _add_containers(changes: Changes, before: _ModuleSnapshot) -> None:
     for name, old in before.containers.items():
         container = before.attributes[name]
         if _identities(container) == _identities(old):

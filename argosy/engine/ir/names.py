@@ -1,4 +1,4 @@
-"""Names as Paddle makes them: `fc_0`, `fc_0.w_0`, `fc_0.tmp_1`. They matter: strategies name variables."""
+"""Unique names in Paddle's scheme: `fc_0`, `fc_0.w_0`, `fc_0.tmp_1`. Strategies refer to variables by them."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections import Counter
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class NameGenerator:
-    """Counts each key apart: fc_0, fc_1, conv2d_0."""
+    """Numbers each key separately: fc_0, fc_1, conv2d_0."""
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
@@ -23,12 +23,12 @@ _current = NameGenerator()
 
 
 def generate(key: str) -> str:
-    """The next unused name of this kind: `generate("fc")` is fc_0, then fc_1."""
+    """The next unused name for this key: `generate("fc")` is fc_0, then fc_1."""
     return _current(key)
 
 
 def switch(new: NameGenerator | None = None) -> NameGenerator:
-    """Put another generator in place and return the old one."""
+    """Replace the current generator and return the old one."""
     global _current
     old, _current = _current, new or NameGenerator()
     return old
@@ -36,13 +36,13 @@ def switch(new: NameGenerator | None = None) -> NameGenerator:
 
 @contextmanager
 def guard(new_generator: NameGenerator | str | None = None) -> Iterator[None]:
-    """Inside, names start from zero again, with a prefix if a string is given.
+    """Restart the numbering inside, with a prefix if a string is given.
 
-    Two programs that are built under a guard each get the same names, so that a program for testing
-    shares the parameters of the one for training.
+    Two programs that are each built under a guard get the same names, so that a program for testing shares the
+    parameters of the one for training.
     """
-    made = NameGenerator(new_generator) if isinstance(new_generator, str) else new_generator
-    old = switch(made)
+    generator = NameGenerator(new_generator) if isinstance(new_generator, str) else new_generator
+    old = switch(generator)
     try:
         yield
     finally:

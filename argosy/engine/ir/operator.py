@@ -1,4 +1,4 @@
-"""An operator: a node as Paddle's tools see it, `for op in program.global_block().ops: print(op.type)`."""
+"""Operator: Paddle's view of a node, `for op in program.global_block().ops: print(op.type)`."""
 
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from argosy.engine.ir.show import op_name
 
 @dataclass(frozen=True)
 class Operator:
-    """A view of one node; changing the program is the passes' business."""
+    """A read-only view of one node; passes rewrite programs."""
 
     node: fx.Node
     output_arg_names: tuple[str, ...]
@@ -18,7 +18,7 @@ class Operator:
 
     @property
     def type(self) -> str:
-        """convolution, relu, momentum: the name of the ATen op, or of ours."""
+        """convolution, relu, momentum: the name of ATen's or Argosy's op."""
         return op_name(self.node)
 
     @property

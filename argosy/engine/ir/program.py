@@ -1,12 +1,12 @@
-"""A Program: the fx graph of everything that happens in a step, and the names of its values.
+"""Program: the fx graph of a whole step, and the names of its values.
 
     feeds ─┐
-           ├─▶ forward ─▶ backward ─▶ optimize          one graph, nodes in the order in which they run
+           ├─▶ forward ─▶ backward ─▶ optimize          one graph, nodes in execution order
     scope ─┘                             │
-      ▲──────────────────────────────────┘              parameters are changed in place
+      ▲──────────────────────────────────┘              parameters are updated in place
 
-It is data: it holds no tensor but constants, and can be printed, copied, rewritten and saved. A run
-happens in `engine.runtime`.
+It is data: it holds no tensors but constants, and can be printed, copied, rewritten and saved. `engine.runtime` runs
+it.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -27,10 +27,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
 from argosy.engine.ir import module_names, names, show
+from argosy.engine.ir.build_errors import building, needs_data
 from argosy.engine.ir.decompositions import compared_only
 from argosy.engine.ir.dtypes import dtype_name, to_dtype
 from argosy.engine.ir.lowering import Lowering
-from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.operator import Operator, operators
 from argosy.engine.ir.recorded_call import (
     RecordedCall,
@@ -41,9 +41,9 @@ from argosy.engine.ir.recorded_call import (
 )
 from argosy.engine.ir.recorder import Recorder
 from argosy.engine.ir.source import user_line
+from argosy.engine.ir.suggest import nearest
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Parameter, Variable
-from argosy.engine.ir.why import building, needs_data
 
 V = TypeVar("V", bound=Variable)
 
@@ -53,30 +53,30 @@ class Build:
     """How a program is compiled."""
 
     without_passes: frozenset[str] = frozenset()
-    """Names of the passes that are left out."""
+    """Names of the default passes that are switched off."""
     fusions: tuple[Any, ...] = ()
-    """Passes that make one node of several; they run on a copy, when the program is compiled or printed."""
+    """Fusion passes; they run on a copy, when the program is compiled or printed."""
     compiler: str = ""
-    """Who compiles the computation between exchanges: "inductor", or nobody."""
+    """The compiler of the regions between collectives: "inductor", or "" for none."""
     memory_optimize: bool | None = None
-    """True: backward computes again what it can; False: all is kept; None: the default."""
+    """True: rematerialize all activations that can be; False: none; None: the default."""
 
 
 @dataclass(frozen=True)
-class Minimized:
+class OptimizerCall:
     """One call of an optimizer's `apply_gradients`."""
 
     optimizer: Any
     parameters: tuple[str, ...]
     gradients: tuple[str, ...]
     clipped: tuple[torch.Tensor, ...]
-    """The gradients as they are after clipping."""
+    """The gradients after clipping."""
     rate: str
     """The variable of the learning rate."""
 
 
 class RecordAgain(BaseException):
-    """Raised by what is recorded: forget it, and call it once more."""
+    """Raised by code that is being recorded: discard its nodes, and call it again."""
 
 
 class Program:
@@ -88,47 +88,49 @@ class Program:
         self.symbols = Symbols()
         self.recorder = Recorder(self.graph, self.symbols)
         self.vars: dict[str, Variable] = {}
-        self._variable_of: dict[int, Variable] = {}  # id of a value -> the variable that has it
+        self._variable_of: dict[int, Variable] = {}  # id of a fake tensor -> its variable
         self.version = 0
-        """Grows with every change; what was compiled for an older version is compiled anew."""
+        """Incremented by every change; a compiled step is valid for one version."""
         self.random_seed = 0
-        """Not 0: the program draws its random numbers from a generator of its own with this seed."""
+        """If not 0: the program draws its random numbers from a separate generator with this seed."""
         self.lr_schedulers: list[tuple[str, Any]] = []
         """(variable, scheduler): the executor writes the scheduler's rate into the variable before a run."""
         self.readers: list[Any] = []
         """Data loaders that feed the program when it is run without feed."""
-        self.adopted: dict[int, tuple[torch.Tensor, str]] = {}
-        """Tensors of torch modules that became variables: id -> (tensor, name)."""
+        self.module_tensors: dict[int, tuple[torch.Tensor, str]] = {}
+        """Tensors of torch modules that are variables of the program: id -> (tensor, name)."""
         self.calls: dict[int, RecordedCall] = {}
-        """Calls that may compute something else in evaluation, by the number in the meta of their nodes."""
+        """Calls that may differ in evaluation mode, by the number in the meta `call` of their nodes."""
         self.live_tensors: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
-        """Of a startup program: tensors (module, name in it, tensor) that give variables their first values."""
+        """In a startup program: the tensors (module, name in it, tensor) whose values initialize variables."""
         self.build = Build()
-        """How it is compiled: what its build strategy says."""
-        self.told: set[tuple[str, str]] = set()
-        """(pass, line): what its passes have told the user already."""
+        """How it is compiled, from its build strategy."""
+        self.logged_notices: set[tuple[str, str]] = set()
+        """(pass, line): notices of its passes that were logged already."""
         self.schedules: tuple[int, frozenset[tuple[str, ...]]] = (0, frozenset())
-        """(version, lists of collectives): what the ranks have agreed to exchange when they run this version."""
-        self.minimized: list[Minimized] = []
-        """What optimizers have added, so that a transpiler can build the same on a parameter server."""
+        """(version, lists of collectives): the schedules that the ranks have agreed on for this version."""
+        self.optimizer_calls: list[OptimizerCall] = []
+        """The calls of optimizers, so that a transpiler can build the same updates on a parameter server."""
+        self.seeds: dict[str, tuple[str, ...]] = {}
+        """Gradient -> the variables loss@GRAD that its backward starts with; empty if the user gave others."""
         self.initializers: dict[str, Any] = {}
-        """How each parameter's first value is made."""
+        """The initializer of each parameter."""
         self.remote: Any = None
-        """Of a trainer's program: the plan of its parameter servers, and its number."""
-        self.serving: Any = None
-        """Of a parameter server's program: what it serves; `Executor.run` does not return before all have left."""
+        """In a trainer's program: the plan of its parameter servers, and its number."""
+        self.server_spec: Any = None
+        """In a parameter server's program: what it serves; `Executor.run` returns when all trainers have left."""
         self.prefetch: Callable[[Mapping[str, Any]], None] | None = None
-        """Called with the next feed, if it is known before the current one is run."""
+        """Called with the next feed, if it is known before the current one runs."""
         self.has_history = True
-        """False: loaded, or rewritten for testing; there is nothing to differentiate."""
+        """False: loaded, or rewritten for testing, so that it has no autograd graph to differentiate."""
 
     # --- building -------------------------------------------------------------------------------------
 
     @contextmanager
     def recording(self, role: str | None = None) -> Iterator[None]:
-        """Torch operators on the program's fake tensors become nodes inside."""
+        """Record torch operators on the program's fake tensors as nodes."""
         in_role = self.recorder.in_role(role or self.recorder.role)
-        # The python dispatcher takes torch's decompositions that keep sizes symbolic: matmul, resizing.
+        # The python dispatcher selects torch's decompositions that keep sizes symbolic: matmul, resizing.
         with (
             in_role,
             compared_only(),
@@ -142,13 +144,13 @@ class Program:
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
-        """Ops run on the program's fake tensors inside as they do under `recording`, but are not recorded."""
+        """Run ops on the program's fake tensors as under `recording`, but without recording them."""
         with enable_python_dispatcher(), self.symbols.mode, torch.no_grad():
             yield
         self.touch()
 
     def touch(self) -> None:
-        """Say that the program has changed."""
+        """Increment the version: the program has changed."""
         self.version += 1
 
     def call(
@@ -186,10 +188,10 @@ class Program:
         return self.wrap(out, layer_name or names.generate(layer))
 
     def _recorded(self, run: Callable[[], Any]) -> Any:
-        """What `run` returns while its ops are recorded.
+        """Call `run` and record its ops; returns its result.
 
-        Code that raises for a size (`if x.shape[1] != self.channels: raise …`) states what the size must be: that is
-        assumed if it was unknown, and `run` is run again.
+        Code that raises for a size (`if x.shape[1] != self.channels: raise …`) states what the size must be: if it
+        was unknown, the other branch is assumed, and `run` is called again.
         """
         env = self.symbols.env
         first: Exception | None = None
@@ -215,23 +217,23 @@ class Program:
         evaluate: Callable[[Substitute], Any] | None,
         has_attributes: bool = False,
     ) -> Any:
-        """Record what `run` computes as one call, which `evaluate` records again for evaluation."""
+        """Record what `run` computes as one call; `evaluate` records the same call in evaluation mode."""
         number, before = new_number(), tuple((value, self.recorder.node(value)) for value in inputs)
         with self.recorder.in_call(number):
             out = self._recorded(run)
             if evaluate is not None:
-                out = self._with_own_nodes(out, number)
+                out = self._with_distinct_nodes(out, number)
         after = tuple(self.recorder.node(value) for value in inputs)
         self.calls[number] = RecordedCall(
             f"{what} at {user_line()}", before, after, out, evaluate, has_attributes
         )
         return out
 
-    def _with_own_nodes(self, tree: Any, number: int) -> Any:
-        """Results that are inputs, or the same value twice, get nodes of their own: evaluation may compute them."""
+    def _with_distinct_nodes(self, tree: Any, number: int) -> Any:
+        """Add alias nodes for results that are inputs, or duplicates: in evaluation mode they may differ."""
         seen: set[fx.Node] = set()
 
-        def own(value: torch.Tensor) -> torch.Tensor:
+        def distinct(value: torch.Tensor) -> torch.Tensor:
             if not isinstance(value, FakeTensor):
                 return value
             node = self.recorder.node(value)
@@ -243,22 +245,22 @@ class Program:
             seen.add(self.recorder.node(value))
             return value
 
-        return tree_map_only(torch.Tensor, own, tree)
+        return tree_map_only(torch.Tensor, distinct, tree)
 
     def unwrap(self, tree: Any) -> Any:
-        """Variables become their fake tensors, loose torch Parameters parameters, arrays constants."""
+        """Replace Variables by their fake tensors, torch Parameters by parameters, arrays by constants."""
 
-        def one(value: Any) -> Any:
+        def unwrapped(value: Any) -> Any:
             if isinstance(value, Variable):
-                return self.own(value).value
+                return self.check_owner(value).value
             if isinstance(value, np.ndarray):
                 return torch.from_numpy(value.copy())  # a constant of the program
-            return self.adopt(value, names.generate("parameter")).value
+            return self.add_module_tensor(value, names.generate("parameter")).value
 
-        return tree_map_only((Variable, torch.nn.Parameter, np.ndarray), one, tree)
+        return tree_map_only((Variable, torch.nn.Parameter, np.ndarray), unwrapped, tree)
 
-    def own(self, variable: Variable) -> Variable:
-        """The variable itself if it is of this program; an error if it is of another."""
+    def check_owner(self, variable: Variable) -> Variable:
+        """The variable; raises ProgramError if it belongs to another program."""
         if variable.program is not self:
             raise ProgramError(
                 f"Variable {variable.name!r} belongs to {variable.program.name!r} and was used in {self.name!r}; "
@@ -267,32 +269,32 @@ class Program:
         return variable
 
     def wrap(self, tree: Any, layer: str) -> Any:
-        """Fake tensors become Variables named `layer`.tmp_0, .tmp_1, …"""
+        """Replace fake tensors by Variables named `layer`.tmp_0, .tmp_1, …"""
 
         def variable(value: torch.Tensor) -> Variable:
             known = self._variable_of.get(id(value))
             if known is not None and known.value is value and self.vars.get(known.name) is known:
                 return known
-            return self.add(Variable(self, self._free(f"{layer}.tmp"), value))
+            return self.add(Variable(self, self._unused_name(f"{layer}.tmp"), value))
 
         return tree_map_only(torch.Tensor, variable, tree)
 
-    def _free(self, key: str) -> str:
+    def _unused_name(self, key: str) -> str:
         while (name := names.generate(key)) in self.vars:
             pass
         return name
 
     def add(self, variable: V) -> V:
-        """Enter a variable under its name."""
+        """Register a variable under its name."""
         self.enter(variable)
-        self.recorder.node(variable.value)  # one of several results becomes a node of its own
+        self.recorder.node(variable.value)  # adds the getitem node of one of several outputs
         self.touch()
         return variable
 
     def data(
         self, name: str, shape: Sequence[int | None], dtype: Any = "float32", lod_level: int = 0
     ) -> Variable:
-        """A variable that is fed; None or -1 in the shape is a size that is known when it is fed."""
+        """A variable that is fed; None or -1 in the shape is a size that is unknown until it is fed."""
         sizes = [_size(name, size) for size in shape]
         wanted = to_dtype(dtype)
         if name in self.vars:
@@ -304,13 +306,13 @@ class Program:
             ):
                 return old
             raise ProgramError(
-                f"there is a variable {name!r} ({old!r}) already; choose another name for the feed"
+                f"variable {name!r} exists already ({old!r}); choose another name for the feed"
             )
         fake = self.symbols.fake(name, sizes, wanted)
         self.recorder.placeholder(name, fake)
-        made = self.add(Variable(self, name, fake))
-        made.is_data, made.lod_level, made._stop_gradient = True, lod_level, True
-        return made
+        feed = self.add(Variable(self, name, fake))
+        feed.is_data, feed.lod_level, feed._stop_gradient = True, lod_level, True
+        return feed
 
     def state(
         self, name: str, shape: Sequence[int], dtype: Any, trainable: bool | None = None, **attrs: Any
@@ -320,7 +322,7 @@ class Program:
         if (old := self.vars.get(name)) is not None:
             if not old.persistable or old.shape != tuple(shape) or old.dtype != wanted:
                 raise ProgramError(
-                    f"variable {name!r} is there already as {dtype_name(old.dtype)}{list(old.shape)} and cannot be "
+                    f"variable {name!r} exists already as {dtype_name(old.dtype)}{list(old.shape)} and cannot be "
                     f"{dtype_name(wanted)}{list(shape)} too; give one of them another name"
                 )
             return old
@@ -330,14 +332,14 @@ class Program:
             )
         self.recorder.placeholder(name, fake)
         if trainable is None:
-            made = self.add(Variable(self, name, fake))
-            made.persistable = made._stop_gradient = True
-            return made
+            variable = self.add(Variable(self, name, fake))
+            variable.persistable = variable._stop_gradient = True
+            return variable
         return self.add(Parameter(self, name, fake, trainable=trainable, **attrs))
 
     def _variable_value(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The fake tensor of the variable that a real tensor is, or becomes if it can be trained; else itself."""
-        if isinstance(tensor, FakeTensor) or not (tensor.requires_grad or id(tensor) in self.adopted):
+        """The fake tensor of a real tensor's variable, created if the tensor requires gradients; else the tensor."""
+        if isinstance(tensor, FakeTensor) or not (tensor.requires_grad or id(tensor) in self.module_tensors):
             return tensor
         if not tensor.is_leaf:
             raise ProgramError(
@@ -345,15 +347,17 @@ class Program:
                 "gradients, which do not flow there from a program; compute it inside of the program, or detach it"
             )
         with _disable_current_modes():
-            return self.adopt(tensor, names.generate("parameter")).value
+            return self.add_module_tensor(tensor, names.generate("parameter")).value
 
-    def adopt(self, tensor: torch.Tensor, name: str, module: torch.nn.Module | None = None) -> Variable:
-        """Make a torch Parameter or buffer a variable; the startup program gives it the tensor's value when it runs.
+    def add_module_tensor(
+        self, tensor: torch.Tensor, name: str, module: torch.nn.Module | None = None
+    ) -> Variable:
+        """Add a variable for a torch Parameter or buffer; the startup program initializes it with the tensor's value.
 
-        A tensor has one name in all programs: that of its first use. `name` is its path in `module`, if one is given.
+        A tensor has the same name in all programs: that of its first use. `name` is its path in `module`, if given.
         """
-        if id(tensor) in self.adopted:
-            return self.vars[self.adopted[id(tensor)][1]]
+        if id(tensor) in self.module_tensors:
+            return self.vars[self.module_tensors[id(tensor)][1]]
         key = name.partition(".")[2]
         name = module_names.name_of(tensor, name)
         if name in self.vars:
@@ -366,7 +370,7 @@ class Program:
         variable = self.state(
             name, tuple(tensor.shape), tensor.dtype, tensor.requires_grad if is_parameter else None
         )
-        self.adopted[id(tensor)] = (tensor, name)
+        self.module_tensors[id(tensor)] = (tensor, name)
         startup = default_startup_program()
         if name not in startup.vars:
             startup.define(name, startup.recorder.constant(tensor).meta["val"].clone)
@@ -375,32 +379,33 @@ class Program:
         return variable
 
     def define(self, name: str, make: Callable[[], torch.Tensor]) -> Variable:
-        """In a startup program: the variable of the scope gets the value that `make` computes."""
+        """In a startup program: initialize the variable of the scope with what `make` computes."""
         if name in self.vars:
-            return self.vars[name]  # the first initialiser counts, as for shared parameters in Paddle
+            return self.vars[name]  # the first initializer wins, as for shared parameters in Paddle
         with self.recording(), torch.no_grad():
-            made = self.add(Variable(self, name, make()))
-        made.persistable = made._stop_gradient = True
-        return made
+            variable = self.add(Variable(self, name, make()))
+        variable.persistable = variable._stop_gradient = True
+        return variable
 
     def enter(self, variable: V) -> V:
-        """Enter a variable whose value has its node already, in a copy of another program."""
+        """Register a variable whose value has a node already, as in a copy of another program."""
         self.vars[variable.name] = variable
         self._variable_of.setdefault(id(variable.value), variable)
         return variable
 
     def has_value(self, value: torch.Tensor) -> bool:
-        """True if a variable has this very value."""
+        """True if a variable has this fake tensor."""
         known = self._variable_of.get(id(value))
         return known is not None and known.value is value
 
     def copy_settings(self, program: Program) -> None:
-        """Take over from the program that this one is a copy of what is not in the graph."""
+        """Copy what is not in the graph from the program that this one is a copy of."""
         self.random_seed = program.random_seed
         self.lr_schedulers = list(program.lr_schedulers)
-        self.adopted = dict(program.adopted)
+        self.module_tensors = dict(program.module_tensors)
         self.live_tensors = list(program.live_tensors)
-        self.minimized = list(program.minimized)
+        self.optimizer_calls = list(program.optimizer_calls)
+        self.seeds = dict(program.seeds)
         self.initializers = program.initializers
         self.remote, self.prefetch = program.remote, program.prefetch
         self.build = program.build
@@ -409,7 +414,7 @@ class Program:
         """Let a started data loader feed the program."""
         self.readers.append(reader)
 
-    # --- asking ---------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------
 
     def var(self, name: str) -> Variable:
         """The variable of this name."""
@@ -418,7 +423,7 @@ class Program:
         return self.vars[name]
 
     def global_block(self) -> Program:
-        """Paddle's programs have blocks; ours have one, which is the program."""
+        """Paddle's programs have several blocks; Argosy's have one, the program itself."""
         return self
 
     def has_var(self, name: str) -> bool:
@@ -426,7 +431,7 @@ class Program:
 
     @property
     def ops(self) -> list[Operator]:
-        """The operators in the order in which they run."""
+        """The operators in execution order."""
         return operators(self.graph, self.names_of_nodes())
 
     def all_parameters(self) -> list[Parameter]:
@@ -442,7 +447,7 @@ class Program:
         return {name: v for name, v in self.vars.items() if v.persistable}
 
     def names_of_nodes(self) -> dict[fx.Node, str]:
-        """What each node is called: the name of its variable, else fx's."""
+        """The name of each node: that of its variable, else fx's."""
         named: dict[fx.Node, str] = {}
         for variable in self.vars.values():  # of two variables with one value, the first gives the name
             entry = self.recorder.node_of.get(variable.value)
@@ -458,11 +463,11 @@ class Program:
     def to_string(
         self, throw_on_error: bool = False, with_details: bool = False, *, source: bool = False
     ) -> str:
-        """One line a node, fused as it will run; `source=True` (or Paddle's `with_details`) adds the user's lines."""
+        """One line per node, after fusion; `source=True` (or Paddle's `with_details`) adds the user's source lines."""
         return show.text(self.fused(), source=source or with_details)
 
     def to_dot(self) -> str:
-        """The graph in graphviz's language, coloured by role, fused as it will run."""
+        """The graph in graphviz's DOT language, coloured by role, after fusion."""
         return show.dot(self.fused())
 
     def to_svg(self, path: str | None = None) -> str:
@@ -470,22 +475,22 @@ class Program:
         return show.svg(self.fused(), path)
 
     def fused(self, build: Build | None = None) -> Program:
-        """A copy to look at, with the fusions that a build strategy (its own) asks for; itself, if there are none."""
+        """A copy with the fusions of a build strategy (by default its own), for printing; itself without fusions."""
         build = self.build if build is None else build
         if not build.fusions:
             return self
         from argosy.engine.ir.clone import copy_nodes
 
-        made = copy_nodes(self, list(self.graph.nodes), self.name)
-        made.build = Build()
+        copied = copy_nodes(self, list(self.graph.nodes), self.name)
+        copied.build = Build()
         for fusion in build.fusions:
-            fusion.run(made.graph)
-        return made
+            fusion.run(copied.graph)
+        return copied
 
     # --- copying --------------------------------------------------------------------------------------
 
     def clone(self, for_test: bool = False) -> Program:
-        """A copy; for testing without backward and updates, and with batch_norm and dropout at inference."""
+        """A copy; `for_test`: without backward and updates, and with batch_norm and dropout in inference mode."""
         from argosy.engine.ir.clone import clone
 
         return clone(self, for_test)
@@ -509,7 +514,7 @@ def _plain_name(func: Callable[..., Any]) -> str:
     return getattr(func, "__name__", type(func).__name__).strip("_")
 
 
-# Made when first asked for: a program's first use loads a second's worth of torch.
+# Created at first use: the first program imports parts of torch, which takes a second.
 _main: Program | None = None
 _startup: Program | None = None
 
@@ -523,7 +528,7 @@ def default_main_program() -> Program:
 
 
 def default_startup_program() -> Program:
-    """The program whose run gives the variables of the scope their first values."""
+    """The program that initializes the variables of the scope."""
     global _startup  # noqa: PLW0603
     if _startup is None:
         _startup = Program("startup_program")
@@ -532,7 +537,7 @@ def default_startup_program() -> Program:
 
 @contextmanager
 def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
-    """Layers inside add to these programs."""
+    """Make these the default programs, which layers add to."""
     global _main, _startup  # noqa: PLW0603
     for program, what in ((main_program, "main_program"), (startup_program, "startup_program")):
         if program is not None and not isinstance(program, Program):

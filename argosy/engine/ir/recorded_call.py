@@ -1,7 +1,7 @@
-"""Calls that compute something else when a model is evaluated: torch modules, and functions with `training=True`.
+"""Calls that differ in evaluation mode: torch modules, and functions with `training=True`.
 
-What a module does in evaluation is known to its code alone, so `clone(for_test=True)` runs the code again, in
-evaluation mode, and records that in the place of the nodes of the call:
+Only the module's code knows what it does in evaluation mode, so `clone(for_test=True)` runs the code again in that
+mode, and replaces the nodes of the call by what it records:
 
     training   x ─▶ [ native_dropout ─▶ addmm ─▶ … ] ─▶ y        node.meta["call"] is the number of the call
     clone      x ─▶ [                   addmm ─▶ … ] ─▶ y
@@ -35,19 +35,19 @@ class RecordedCall:
     what: str
     """For messages: `Dropout2d called at train.py:12`."""
     inputs: tuple[tuple[torch.Tensor, fx.Node], ...]
-    """The values that the call was given, parameters and buffers among them, and their nodes at that time."""
+    """The inputs of the call, with parameters and buffers, and their nodes at that time."""
     after: tuple[fx.Node, ...]
-    """The nodes of the inputs after the call, which may have changed them in place."""
+    """The nodes of the inputs after the call, which may have mutated them."""
     result: Any
-    """What the call returned: a tree of fake tensors and other values."""
+    """The result of the call: a tree of fake tensors and other values."""
     evaluate: Callable[[Substitute], Any] | None
-    """Runs the call for evaluation, with other tensors for its inputs. None: it was recorded for evaluation."""
+    """Runs the call in evaluation mode on substituted inputs. None: it was recorded in that mode already."""
 
     has_attributes: bool = False
-    """True: the result is (what the call returned, tensors that it set as attributes)."""
+    """True: `result` is (return value, tensors assigned to attributes)."""
 
     def shown(self, describe: Callable[[Any], str], result: Any) -> str:
-        """A result for a message: what the user's code got."""
+        """A result as the user's code sees it, for a message."""
         return describe(result[0] if self.has_attributes and not result[1] else result)
 
     def with_nodes(self, node_map: dict[fx.Node, fx.Node]) -> "RecordedCall | None":
@@ -67,7 +67,7 @@ def without_training(
         return None
     try:
         bound = signature.bind(*args, **kwargs)
-    except TypeError:  # arguments that do not fit: the call itself will say so
+    except TypeError:  # invalid arguments: the call itself raises
         return None
     bound.apply_defaults()
     is_instance_norm = bound.arguments.get("use_input_stats") and bound.arguments["running_mean"] is not None
@@ -80,7 +80,7 @@ def without_training(
 
 @lru_cache(maxsize=1024)
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature of a torch function that can train; None for all others."""
+    """The signature of a torch function with a training mode; None for all others."""
     if not (getattr(function, "__module__", "") or "").startswith("torch"):
         return None
     try:
@@ -91,5 +91,5 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def substituted(tree: Any, substitute: Substitute) -> Any:
-    """A tree of arguments with other tensors in the place of fake ones."""
+    """A tree of arguments with its tensors substituted."""
     return tree_map_only(torch.Tensor, substitute, tree)

@@ -1,16 +1,16 @@
-"""Records every ATen operator that runs under it as a node of an fx graph.
+"""Recorder: a dispatch mode that records every ATen operator as a node of an fx graph.
 
     torch call on fake tensors ──▶ autograd ──▶ Recorder ──▶ FakeTensorMode
                                                   │            shape and dtype of the result
                                                   ▼
                                           node: op, inputs, meta
 
-It sits below autograd: composite functions arrive as the operators they are made of, and when
+It runs below autograd: composite functions arrive as the operators that they consist of, and when
 `torch.autograd.grad` runs under it, the operators of backward are recorded the same way. A node's meta:
 
     val      fake tensor (or tuple of them): shape, dtype, strides
     role     forward, backward, optimize or communicate
-    source   the user's line; of a backward node the line of the forward operator that it differentiates
+    source   the user's source line; for a backward node, that of the forward operator that it differentiates
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -41,7 +41,7 @@ ROLES = ("forward", "backward", "optimize", "communicate")
 
 aten = torch.ops.aten
 
-# It writes a page for every op that does not fit; the error that we raise says it in a line.
+# It logs a page for every op that rejects its inputs; the error that Argosy raises says the same in a line.
 logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 _ALIASES = frozenset({aten.detach.default, aten.alias.default, aten.lift_fresh.default})
 _INPUTS = ("placeholder", "get_attr")
@@ -49,7 +49,7 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class SizeArithmetic(PythonReferenceAnalysis):
-    """What sympy's functions are in Python; torch leaves the division of sizes to sympy."""
+    """Python implementations of sympy's functions on sizes; torch's class leaves division to sympy."""
 
     @staticmethod
     def int_truediv(a: Any, b: Any) -> Any:
@@ -65,18 +65,16 @@ class Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # torch has not annotated it
         self.graph = graph
         self.symbols = symbols
-        self.symbols.env.asker = self._asker
+        self.symbols.env.context = self._context
         self.role = "forward"
         self.call: int | None = None
-        """The call that is recorded at the moment, if it is one that `clone(for_test=True)` may record again."""
+        """The number of the call being recorded, if `clone(for_test=True)` may have to record it again."""
         self.constants: dict[str, torch.Tensor] = {}
-        self.node_of: Any = (
-            WeakTensorKeyDictionary()
-        )  # fake tensor -> Node, or (Node, index) until it is used
-        self.placeholder_of: Any = (
-            WeakTensorKeyDictionary()
-        )  # fake tensor -> its placeholder, changed since or not
-        self._versions: Any = WeakTensorKeyDictionary()  # constant -> its version when it became one
+        self.node_of: Any = WeakTensorKeyDictionary()
+        """Fake tensor -> its node, or (node, index) for one of several outputs whose getitem is not created yet."""
+        self.placeholder_of: Any = WeakTensorKeyDictionary()
+        """Fake tensor -> its placeholder, even if it was mutated since."""
+        self._versions: Any = WeakTensorKeyDictionary()  # constant -> its version when it was recorded
         self._sizes: dict[sympy.Symbol, tuple[fx.Node, int]] = {}
         self._expressions: dict[sympy.Expr, fx.Node] = {}
         self._lines: dict[int, SourceLine | None] = {}  # autograd's sequence number -> forward line
@@ -84,29 +82,29 @@ class Recorder(TorchDispatchMode):
         self._memory_of_constants: set[int] = set()
         self._records_aliases = False
         self._journal: list[tuple[torch.Tensor | None, Any]] | None = None
-        """What `attempt` may have to undo: (None, a new node), or (value, what node_of had for it)."""
+        """What `attempt` may have to undo: (None, a new node), or (value, its previous entry in node_of)."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports all of dynamo, a second of start-up
+        return False  # True would make torch import all of dynamo, a second of start-up
 
     def copy_to(self, graph: fx.Graph, node_map: dict[fx.Node, fx.Node]) -> "Recorder":
-        """A recorder for a copy of the graph: the same fake tensors, the other graph's nodes."""
-        made = Recorder(graph, self.symbols)
-        made.constants = dict(self.constants)
-        made._lines = self._lines
+        """A recorder for a copy of the graph: the same fake tensors, bound to the copy's nodes."""
+        copied = Recorder(graph, self.symbols)
+        copied.constants = dict(self.constants)
+        copied._lines = self._lines
         for fake, entry in self.node_of.items():
             node, index = entry if isinstance(entry, tuple) else (entry, None)
-            if node not in node_map:  # a variable of the scope whose last change was left out
+            if node not in node_map:  # a variable of the scope whose last update is not in the copy
                 node, index = self.placeholder_of.get(fake), None
             if node in node_map:
-                made.node_of[fake] = node_map[node] if index is None else (node_map[node], index)
+                copied.node_of[fake] = node_map[node] if index is None else (node_map[node], index)
         for fake, node in self.placeholder_of.items():
             if node in node_map:
-                made.placeholder_of[fake] = node_map[node]
-        made._sizes = {s: (node_map[n], dim) for s, (n, dim) in self._sizes.items() if n in node_map}
-        made._expressions = {e: node_map[n] for e, n in self._expressions.items() if n in node_map}
-        return made
+                copied.placeholder_of[fake] = node_map[node]
+        copied._sizes = {s: (node_map[n], dim) for s, (n, dim) in self._sizes.items() if n in node_map}
+        copied._expressions = {e: node_map[n] for e, n in self._expressions.items() if n in node_map}
+        return copied
 
     @contextmanager
     def in_role(self, role: str) -> Iterator[None]:
@@ -128,7 +126,7 @@ class Recorder(TorchDispatchMode):
             self.call = old
 
     def placeholder(self, name: str, value: torch.Tensor) -> fx.Node:
-        """A value that comes from outside: a feed or a variable of the scope."""
+        """Add an input of the program: a feed or a variable of the scope."""
         with self.graph.inserting_after(self._last_placeholder()):
             node = self.graph.placeholder(_identifier(name))
         node.meta = {"val": value, "role": "forward", "source": user_line()}
@@ -137,13 +135,13 @@ class Recorder(TorchDispatchMode):
         return node
 
     def rebind(self, old: fx.Node, new: fx.Node) -> None:
-        """What `old` stood for, `new` stands for."""
+        """Bind the values of `old` to `new`."""
         for fake, entry in list(self.node_of.items()):
             if entry is old:
                 self.node_of[fake] = new
 
     def forget(self, node: fx.Node) -> None:
-        """Erase a node that nothing reads."""
+        """Erase a node without users."""
         for fake in [value for value, entry in self.node_of.items() if entry is node]:
             del self.node_of[fake]
         self._expressions = {e: n for e, n in self._expressions.items() if n is not node}
@@ -153,7 +151,7 @@ class Recorder(TorchDispatchMode):
 
     @contextmanager
     def recording_aliases(self) -> Iterator[None]:
-        """Inside, `aten.alias` is a node; it gives a value another name elsewhere."""
+        """Record `aten.alias` as a node; otherwise an alias is bound to the node of its source."""
         self._records_aliases = True
         try:
             yield
@@ -162,7 +160,7 @@ class Recorder(TorchDispatchMode):
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """If an error leaves it, what was recorded inside is taken back; an attempt inside of another is part of it."""
+        """Undo what was recorded inside if an error is raised; a nested attempt is part of the outer one."""
         if self._journal is not None:
             yield
             return
@@ -195,14 +193,14 @@ class Recorder(TorchDispatchMode):
         self.node_of[value] = entry
 
     def bind(self, value: torch.Tensor, node: fx.Node) -> None:
-        """Say that this fake tensor is the value of that node."""
+        """Bind a fake tensor to the node that computes it."""
         self._set_node(value, node)
         for dim, size in enumerate(value.shape):
             if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
                 self._sizes.setdefault(size.node.expr, (node, dim))
 
     def node(self, value: torch.Tensor) -> fx.Node:
-        """The node that makes this value; a real tensor becomes a constant of the program."""
+        """The node that computes this value; a real tensor becomes a constant of the program."""
         entry = self.node_of.get(value)
         if entry is None or self._versions.get(value, value._version) != value._version:
             return self._constant(value)
@@ -224,32 +222,30 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func.namespace == "profiler":
-            return func(
-                *args, **kwargs
-            )  # torch.profiler.record_function, around optimizer.step() and the like
+            return func(*args, **kwargs)  # torch.profiler.record_function, as around optimizer.step()
         is_alias = func in _ALIASES and not self._records_aliases
         if is_alias and isinstance(args[0], FakeTensor) and args[0] in self.node_of:
             return self._alias(func, args)
         line = self._line()
         args, kwargs = _mapped(self._constant_as_fake, (args, kwargs))
         if func is aten.lift_fresh.default:
-            func = aten.clone.default  # torch.tensor(…) inside a program: a new tensor in every run
+            func = aten.clone.default  # torch.tensor(…) in recorded code: a new tensor in every run
         if func is aten._local_scalar_dense.default and args[0] in self.node_of:
             constant = value_of_constant(self.node(args[0]), self.constants)
             if constant is not None:
                 with _disable_current_modes():
                     return constant.item()
         if func._schema.is_mutable:
-            self._check_written(func, args, kwargs)
+            self._check_mutated(func, args, kwargs)
         with self.symbols.env.in_kernel():
             out = fake_result(func, args, kwargs, self.symbols.mode)
-        # tensor.item(): a number that a later run knows, unless it is known already
+        # tensor.item(): a number that is known at run time, unless it is known already
         is_number = func is aten._local_scalar_dense.default and isinstance(out, _SYMBOLIC)
         if not _makes_tensors(out) and func._schema.returns and not is_number:
-            return out  # a question about a tensor, such as its device
+            return out  # a property of a tensor, such as its device
         if isinstance(out, torch.Tensor) and out.layout is not torch.strided:
             raise ProgramError(
-                f"{func._opname} at {line} gives a sparse tensor, which cannot be recorded; programs have dense tensors"
+                f"{func._opname} at {line} returns a sparse tensor, which cannot be recorded; use dense tensors"
             )
         node_args, node_kwargs = _mapped(self._argument, (args, kwargs))
         node = self.graph.create_node("call_function", func, node_args, node_kwargs, func._opname)
@@ -259,36 +255,39 @@ class Recorder(TorchDispatchMode):
         return out
 
     def replay(self, target: Any, args: Any, kwargs: Any, meta: dict[str, Any], name: str) -> fx.Node:
-        """Add a node with the target of another one; its value comes from running the op on those of its inputs.
+        """Add a node for this call; its value comes from running the op on the values of its inputs.
 
         The caller has entered the modes of `Program.replaying`.
         """
         node = self.graph.create_node("call_function", target, args, kwargs, name)
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
-        old, self.symbols.env.asker = self.symbols.env.asker, lambda: (meta.get("source"), "forward", None)
+        old, self.symbols.env.context = (
+            self.symbols.env.context,
+            lambda: (meta.get("source"), "forward", None),
+        )
         try:
             with self.symbols.env.in_kernel():
                 out = fake_result(target, args, kwargs, self.symbols.mode)
         finally:
-            self.symbols.env.asker = old
+            self.symbols.env.context = old
         node.meta = {**meta, "val": out}
         self._bind_result(out, node)
         return node
 
     def _constant_as_fake(self, value: Any) -> Any:
-        """A real tensor's stand-in, so that views of it are known to share its memory."""
+        """The fake tensor of a real one, so that its views share a storage."""
         if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
             node = self.node(value)
             self._set_node(node.meta["val"], node)
             return node.meta["val"]
         return value
 
-    def _check_written(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise if an op writes into a constant: the next run would find it changed, or not, depending on passes."""
+    def _check_mutated(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise if an op mutates a constant: whether the next run sees the change would depend on passes."""
         for place, argument in enumerate(func._schema.arguments):
             value = args[place] if place < len(args) else kwargs.get(argument.name)
-            is_written = argument.alias_info is not None and argument.alias_info.is_write
-            if is_written and isinstance(value, FakeTensor) and _memory(value) in self._memory_of_constants:
+            is_mutated = argument.alias_info is not None and argument.alias_info.is_write
+            if is_mutated and isinstance(value, FakeTensor) and _memory(value) in self._memory_of_constants:
                 raise ProgramError(
                     f"{func._opname} writes into a tensor of shape {list(value.shape)}, a constant of the program; "
                     "make it a buffer (register_buffer), or work on a copy (clone)"
@@ -296,7 +295,7 @@ class Recorder(TorchDispatchMode):
 
     def _alias(self, func: OpOverload, args: tuple[Any, ...]) -> Any:
         if func is aten.lift_fresh.default:
-            return args[0]  # what torch.full has made
+            return args[0]  # the result of torch.full
         out = func(*args)
         self._set_node(out, self.node_of[args[0]])
         return out
@@ -311,9 +310,9 @@ class Recorder(TorchDispatchMode):
         elif isinstance(out, _SYMBOLIC):
             self._expressions.setdefault(out.node.expr, node)
         elif isinstance(out, tuple | list):
-            for index, one in enumerate(out):
-                if isinstance(one, torch.Tensor):
-                    self._set_node(one, (node, index))
+            for index, part in enumerate(out):
+                if isinstance(part, torch.Tensor):
+                    self._set_node(part, (node, index))
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -330,8 +329,8 @@ class Recorder(TorchDispatchMode):
         if expr not in self._expressions:
             tracer = _Tracer(self.graph)
             known = {s: fx.Proxy(self._symbol(s), tracer) for s in sorted(expr.free_symbols, key=str)}
-            made = sympy_interp(SizeArithmetic, known, expr)  # writes operator.mul and the like
-            self._expressions[expr] = made.node
+            proxy = sympy_interp(SizeArithmetic, known, expr)  # creates nodes such as operator.mul
+            self._expressions[expr] = proxy.node
             for node in tracer.created:
                 self._created(node)
                 node.meta = self._meta(self._line())
@@ -343,7 +342,7 @@ class Recorder(TorchDispatchMode):
             return self._expressions[symbol]
         matches = [s for s in self._sizes if s == symbol or self.symbols.env.replace(s) == symbol]
         if not matches:
-            raise ProgramError(f"the size {symbol} stands for no dimension of a feed of this program")
+            raise ProgramError(f"the size {symbol} is not a dimension of a feed of this program")
         holder, dim = self._sizes[matches[0]]
         after = self._last_placeholder() if holder.op == "placeholder" else holder
         with self.graph.inserting_after(after):
@@ -370,7 +369,7 @@ class Recorder(TorchDispatchMode):
         return node
 
     def constant(self, value: torch.Tensor) -> fx.Node:
-        """A constant of the program that refers to this tensor itself: a run reads the value that it has then."""
+        """Add a constant that refers to this tensor itself, without a copy: a run reads its value at that time."""
         name = f"constant_{len(self.constants)}"
         self.constants[name] = value
         with _disable_current_modes():
@@ -393,27 +392,27 @@ class Recorder(TorchDispatchMode):
         self._last_input = node
         return node
 
-    def _asker(self) -> tuple[SourceLine | None, str, int | None]:
+    def _context(self) -> tuple[SourceLine | None, str, int | None]:
         return self._line(), self.role, self.call
 
     def _line(self) -> SourceLine | None:
-        """The user's line; in backward, the line of the forward operator behind the current formula."""
+        """The user's source line; in backward, that of the forward operator whose formula is running."""
         current = torch._C._current_autograd_node()
         if current is not None:
             return self._lines.get(current._sequence_nr())
         line = user_line()
         if self.role == "forward":
-            # The formula of the operator about to run was numbered just before it reached us.
+            # Autograd numbered the formula of this operator just before it dispatched to this mode.
             self._lines.setdefault(torch.autograd._get_sequence_nr() - 1, line)
         return line
 
 
 def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The arguments of an op with the function applied to each; pytree's tree_map is ten times as slow."""
+    """Apply the function to each argument of an op; pytree's tree_map is ten times as slow."""
     if isinstance(tree, tuple | list):
-        return type(tree)([_mapped(function, one) for one in tree])
+        return type(tree)([_mapped(function, part) for part in tree])
     if isinstance(tree, dict):
-        return {key: _mapped(function, one) for key, one in tree.items()}
+        return {key: _mapped(function, part) for key, part in tree.items()}
     return function(tree)
 
 

@@ -1,10 +1,10 @@
-"""Builds a forward program again with sizes of its own, and runs its torch modules in evaluation mode.
+"""Replay a forward program with new size symbols, and record its torch modules in evaluation mode.
 
     nodes of Argosy's layers    the same op on the new values
-    nodes of a recorded call    what the call computes in evaluation mode (recorded_call.py)
+    nodes of a recorded call    the call recorded in evaluation mode (recorded_call.py)
 
-The new program shares no symbol with the old one: what only training assumes about sizes (a batch norm needs more
-than one value per channel) does not bind it.
+The new program shares no symbols with the old one, so assumptions about sizes that only training makes (a batch norm
+needs more than one value per channel) do not apply to it.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -19,17 +19,17 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten
 
 from argosy.engine.errors import ArgosyError, ProgramError
+from argosy.engine.ir.build_errors import why
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.recorded_call import RecordedCall
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
-from argosy.engine.ir.why import why
 
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def replay(program: Program) -> Program:
-    """The program for evaluation; ProgramError if a call does not fit in its place there."""
+    """The program for evaluation; raises ProgramError if a call returns something incompatible in that mode."""
     return _Replay(program).run()
 
 
@@ -82,7 +82,7 @@ class _Replay:
     # --- sizes ----------------------------------------------------------------------------------------
 
     def _assume(self) -> None:
-        """What code outside of recorded calls has assumed holds for the new program too."""
+        """Carry over the assumptions about sizes that were made outside of recorded calls."""
         translated = self._symbols()
         for assumption in self.old.symbols.assumptions:
             is_forward = assumption.is_required and assumption.role == "forward" and assumption.call is None
@@ -97,8 +97,8 @@ class _Replay:
                 )
 
     def _symbols(self) -> dict[sympy.Symbol, sympy.Symbol]:
-        there = {place: symbol for symbol, place in self.new.symbols.origin.items()}
-        return {s: there[place] for s, place in self.old.symbols.origin.items() if place in there}
+        new_symbol = {place: symbol for symbol, place in self.new.symbols.origin.items()}
+        return {s: new_symbol[place] for s, place in self.old.symbols.origin.items() if place in new_symbol}
 
     # --- nodes ----------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class _Replay:
         )
 
     def _item(self, node: fx.Node) -> None:
-        """One of several results of a node inside of a call, which evaluation may have read or not."""
+        """Map a getitem inside of a call; reuse the new program's getitem if evaluation has recorded one."""
         users = self.nodes[node.args[0]].users  # type: ignore[index]  # an item of a node
         known = [u for u in users if u.target is operator.getitem and u.args[1] == node.args[1]]
         if known:
@@ -148,21 +148,21 @@ class _Replay:
     # --- calls ----------------------------------------------------------------------------------------
 
     def _evaluate(self, call: RecordedCall, first: fx.Node) -> None:
-        """Record the call in evaluation mode; its results, and what it changed, take the places of the old ones."""
+        """Record the call in evaluation mode; map the old results and mutated inputs to the new ones."""
         assert call.evaluate is not None, f"{call.what} was recorded for evaluation"
         recorder = self.new.recorder
-        given = {id(fake): self._value(self._at(node, first)) for fake, node in call.inputs}
+        inputs = {id(fake): self._value(self._at(node, first)) for fake, node in call.inputs}
         last = self.new.graph._root.prev
         try:
             with self.new.recording(), torch.no_grad(), recorder.in_call(first.meta["call"]):
-                result = call.evaluate(lambda value: given.get(id(value), value))
+                result = call.evaluate(lambda value: inputs.get(id(value), value))
         except ArgosyError as e:
             raise type(e)(f"{call.what}, in evaluation mode: {e}") from e
         except Exception as e:
             raise ProgramError(f"{call.what} cannot be evaluated: {why(e, self.new.symbols)}") from e
         self._match(call, result)
         for (fake, _), node in zip(call.inputs, call.after, strict=True):
-            self.nodes.setdefault(node, recorder.node(given[id(fake)]))
+            self.nodes.setdefault(node, recorder.node(inputs[id(fake)]))
         self._match_inside(first.meta["call"], last)
 
     @staticmethod
@@ -172,7 +172,7 @@ class _Replay:
         return value
 
     def _match(self, call: RecordedCall, result: Any) -> None:
-        """The result of training and that of evaluation must look the same to the nodes that read it."""
+        """Map the results of training to those of evaluation; raise ProgramError if they are incompatible."""
         old, old_spec = tree_flatten(call.result)
         new, new_spec = tree_flatten(result)
         if old_spec != new_spec:
@@ -182,7 +182,7 @@ class _Replay:
             )
         for before, after in zip(old, new, strict=True):
             if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
-                if not self._are_alike(before, after):
+                if not self._have_same_type(before, after):
                     raise ProgramError(
                         f"{call.what} returns {_shape(before)} in training and {_shape(after)} in evaluation, so the "
                         f"one cannot replace the other; {_ADVICE}"
@@ -193,27 +193,27 @@ class _Replay:
             elif not self._is_same(before, after):
                 raise ProgramError(
                     f"{call.what} returns {_shape(before)} in training and {_shape(after)} in evaluation, and code "
-                    f"behind it may have used that; {_ADVICE}"
+                    f"after it may have used that; {_ADVICE}"
                 )
 
-    def _are_alike(self, before: torch.Tensor, after: torch.Tensor) -> bool:
+    def _have_same_type(self, before: torch.Tensor, after: torch.Tensor) -> bool:
         if before.dtype != after.dtype or before.ndim != after.ndim:
             return False
         return all(self._is_same(old, new) for old, new in zip(before.shape, after.shape, strict=True))
 
     def _is_same(self, before: Any, after: Any) -> bool:
-        """True for equal numbers and for the same size; its nodes are computed again."""
+        """True for equal numbers, and for symbolic sizes that are equal in the new program."""
         if isinstance(before, _SIZES) or isinstance(after, _SIZES):
             env = self.new.symbols.env
-            wanted = before.node.expr.xreplace(self._symbols()) if isinstance(before, _SIZES) else before
-            found = after.node.expr if isinstance(after, _SIZES) else after
-            return bool(env.replace(sympy.sympify(wanted)) == env.replace(sympy.sympify(found)))
+            old = before.node.expr.xreplace(self._symbols()) if isinstance(before, _SIZES) else before
+            new = after.node.expr if isinstance(after, _SIZES) else after
+            return bool(env.replace(sympy.sympify(old)) == env.replace(sympy.sympify(new)))
         if isinstance(before, torch.Tensor) or isinstance(after, torch.Tensor):
             return False
         return before is after or bool(before == after)
 
     def _match_inside(self, number: int, last: fx.Node) -> None:
-        """If evaluation is the same computation, values inside of the call correspond, too."""
+        """If evaluation records the same ops, map the values inside of the call too."""
         old = [n for n in self.old.graph.nodes if n.meta.get("call") == number and _is_op(n)]
         new = []
         node = last.next
@@ -232,7 +232,7 @@ class _Replay:
         entry = self.old.recorder.node_of.get(variable.value)
         node, index = entry if isinstance(entry, tuple) else (entry, None)
         if node not in self.nodes:
-            return  # inside of a call, or only training has it
+            return  # inside of a call, or only in training
         new = self.nodes[node]
         placeholder = self.old.recorder.placeholder_of.get(variable.value)
         value = self.nodes[placeholder].meta["val"] if placeholder in self.nodes else new.meta["val"]
@@ -258,8 +258,8 @@ class _Replay:
 
 
 _ADVICE = (
-    "call the module in eval() mode in a Program of its own for testing: it has the same variables there, and "
-    "reads what was trained"
+    "call the module in eval() mode in a separate Program for testing: it has the same variables there, and reads the "
+    "trained values"
 )
 
 

@@ -1,24 +1,25 @@
-"""A program as plain data that JSON can hold, and back.
+"""Serialize a program to plain data that JSON can hold, and back.
 
     to_dict     nodes, variables, rules between feed sizes, constants: names and numbers, no code
-    from_dict   the nodes again; each one's shape comes from running its op on fake tensors
+    from_dict   replays the nodes; their shapes come from running the ops on fake tensors
 
-Nothing is imported, evaluated or unpickled: an op is looked up by a strict pattern among the operators that
-torch and Argosy have registered, a plain function in a fixed table, and whatever else the data names is
-refused. What is left out: learning-rate schedulers (the variable that holds the rate is there), readers,
-regularizers (they are in the update nodes already), and autograd's history: a loaded program is run, and
-trains on if its update nodes were saved, but cannot be differentiated again.
+Nothing is imported, evaluated or unpickled: an op is looked up by a strict pattern in an explicit allowlist
+(`allowed_ops.py`), a plain function in a fixed table, and anything else is rejected. Not saved: learning-rate
+schedulers (the variable of the rate is), readers, regularizers (they are part of the update nodes), and the autograd
+graph: a loaded program can run, and continue training if its update nodes were saved, but it cannot be differentiated
+again.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import base64
+import functools
 import importlib
 import math
 import operator
 import os
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import safetensors.torch
@@ -29,31 +30,57 @@ from torch.utils._sympy.interp import sympy_interp
 
 import argosy.engine.ops
 from argosy.engine.errors import ArgosyError, ProgramError
+from argosy.engine.ir.allowed_ops import check_call, check_op, check_saved
+from argosy.engine.ir.limits import check_bytes, checked_number
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.recorder import ROLES, SizeArithmetic
 from argosy.engine.ir.source import SourceLine
 from argosy.engine.ir.variable import Parameter, Variable
-from argosy.engine.ir.verify import describe, verify
+from argosy.engine.ir.verify import OPERATOR_FUNCTIONS, describe, verify
 
 _OP = re.compile(r"(aten|prims|argosy)\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)", re.ASCII)
 
-_OPERATOR = ("getitem", "add", "sub", "mul", "floordiv", "truediv", "mod", "pow", "neg", "and_", "or_", "xor")
-_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _SYM = ("sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "_sym_sqrt")
 PLAIN: dict[str, Callable[..., Any]] = {
-    **{f"operator.{name}": getattr(operator, name) for name in _OPERATOR + _COMPARE},
+    **OPERATOR_FUNCTIONS,
     **{f"torch.{name}": getattr(torch, name) for name in _SYM},
     **{f"math.{name}": getattr(math, name) for name in ("ceil", "floor", "trunc")},
 }
-"""The functions on sizes that a program may hold beside operators."""
+"""The functions on sizes that a program may call besides operators."""
 
+MARKS: dict[str, type] = {
+    "train_only": bool,
+    "memory_format": torch.memory_format,
+    "replaces": fx.Node,
+    "reduced": bool,
+    "finalized": bool,
+    "is_table": bool,
+    "owner": int,
+    "shape_input_swapped": bool,
+}
+"""Keys of node.meta that are saved, set by passes and layers, and their types."""
+
+_VARIABLES = ("parameter", "feed", "state", "value")
+_FIELDS: dict[str, Any] = {
+    "name": str,
+    "node": str,
+    "placeholder": str | None,
+    "shape": list,
+    "dtype": str,
+    "lod_level": int,
+    "stop_gradient": bool,
+    "learning_rate": int | float | None,
+    "need_clip": bool | None,
+    "is_distributed": bool | None,
+}
+_NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 _PLAIN_NAMES = {function: name for name, function in PLAIN.items()}
 
 # --- a program to data --------------------------------------------------------------------------------
 
 
 def to_dict(program: Program) -> dict[str, Any]:
-    """The whole program: what `from_dict` makes the same program of, here or in another process."""
+    """The whole program as data, which `from_dict` loads in this or another process."""
     variables = [_variable_record(v) for v in program.vars.values()]  # first: this may add getitem nodes
     nodes = [_node_record(n) for n in program.graph.nodes]
     used = {str(n.target) for n in program.graph.nodes if n.op == "get_attr"}
@@ -79,7 +106,7 @@ def _node_record(node: fx.Node) -> dict[str, Any]:
             "kwargs": {key: encode(a) for key, a in node.kwargs.items()},
             "role": node.meta["role"],
             "source": _source_record(node.meta.get("source")),
-            "marks": {key: encode(value) for key, value in marks.items()},
+            "marks": {key: _encoded_mark(node.name, key, value) for key, value in marks.items()},
         }
     except ProgramError as e:
         raise ProgramError(f"{describe(node)} cannot be saved: {e}") from e
@@ -88,7 +115,7 @@ def _node_record(node: fx.Node) -> dict[str, Any]:
 def _target_name(target: Any) -> str:
     name = str(target) if isinstance(target, OpOverload) else _PLAIN_NAMES.get(target, "")
     if not name:
-        raise ProgramError(f"it calls {target!r}, which is no operator; record it as ATen ops")
+        raise ProgramError(f"it calls {target!r}, which is not an operator; record it as ATen ops")
     find_target(name)
     return name
 
@@ -104,23 +131,23 @@ def encode(value: Any) -> Any:
     for kind, (cls, to_json, _) in _KINDS.items():
         if isinstance(value, cls):
             return {kind: to_json(value)}
-    raise ProgramError(f"{value!r} has no place in a file; use numbers, strings, lists, dtypes and nodes")
+    raise ProgramError(f"{value!r} is not serializable; use numbers, strings, lists, dtypes and nodes")
 
 
 def decode(value: Any, nodes: dict[str, fx.Node]) -> Any:
-    """What `encode` was given."""
+    """The inverse of `encode`."""
     if isinstance(value, list):
         return [decode(v, nodes) for v in value]
     if not isinstance(value, dict):
         return value
     [(kind, inner)] = value.items()
     if kind not in _KINDS:
-        raise ProgramError(f"{value!r} is no argument that a program can have; save the program anew")
+        raise ProgramError(f"{value!r} is not a valid argument of a node; save the program again")
     return _KINDS[kind][2](inner, nodes)
 
 
-def _words(cls: type) -> tuple[type, Callable[..., Any], Callable[..., Any]]:
-    """Things that torch has by name: read from a table, not by getattr."""
+def _torch_constants(cls: type) -> tuple[type, Callable[..., Any], Callable[..., Any]]:
+    """Constants of torch by name, looked up in a table, not by getattr."""
     table = {str(v): v for v in vars(torch).values() if isinstance(v, cls)}
     return cls, str, lambda inner, _: table[inner]
 
@@ -131,15 +158,15 @@ _KINDS: dict[str, tuple[type, Callable[..., Any], Callable[..., Any]]] = {
     "float": (float, str, lambda inner, _: float(inner)),
     "complex": (complex, lambda z: [str(z.real), str(z.imag)], lambda inner, _: complex(*map(float, inner))),
     "device": (torch.device, str, lambda inner, _: torch.device(inner)),
-    "dtype": _words(torch.dtype),
-    "layout": _words(torch.layout),
-    "memory_format": _words(torch.memory_format),
+    "dtype": _torch_constants(torch.dtype),
+    "layout": _torch_constants(torch.layout),
+    "memory_format": _torch_constants(torch.memory_format),
 }
-"""Arguments that JSON has no word for: their class, and how they are written and read."""
+"""Arguments that are not JSON: their class, encoder and decoder."""
 
 
 def _source_record(line: SourceLine | None) -> list[Any] | None:
-    """Without the folders: they are of this machine."""
+    """Without the directory, which is specific to this machine."""
     return None if line is None else [os.path.basename(line.file), line.line, line.function]
 
 
@@ -169,10 +196,10 @@ def _kind(variable: Variable) -> str:
 
 
 def _rules(program: Program) -> list[dict[str, Any]]:
-    """What the program assumes about the sizes of feeds.
+    """The program's assumptions about the sizes of feeds.
 
-    They are saved because not all come back when the ops run again: code above the ops made some of them
-    (cross_entropy compares the batches of input and label; a script may ask `if x.size(0) > 4`).
+    They are saved because replaying the ops does not produce all of them: some come from Python code above the ops
+    (cross_entropy compares the batches of input and label; a script may contain `if x.size(0) > 4`).
     """
     symbols = program.symbols
     sizes = {s: place for s, place in symbols.origin.items() if place[0] in program.feeds()}
@@ -180,15 +207,15 @@ def _rules(program: Program) -> list[dict[str, Any]]:
     for assumption in symbols.assumptions:
         wanted = assumption.condition.free_symbols
         if not assumption.is_required or not wanted <= sizes.keys():
-            continue  # what shape functions ask, they ask again when the program is loaded
+            continue  # assumptions of shape functions are made again when the program is loaded
         tracer = fx.Tracer()
         tracer.graph = fx.Graph()
         inputs = {s: tracer.graph.placeholder(f"s{i}") for i, s in enumerate(wanted)}
-        made = sympy_interp(
+        proxy = sympy_interp(
             SizeArithmetic, {s: fx.Proxy(n, tracer) for s, n in inputs.items()}, assumption.condition
         )
         places = {node: sizes[symbol] for symbol, node in inputs.items()}
-        rules.append({"holds": _expression(made.node, places), "source": _source_record(assumption.line)})
+        rules.append({"holds": _expression(proxy.node, places), "source": _source_record(assumption.line)})
     return rules
 
 
@@ -201,7 +228,7 @@ def _expression(value: Any, places: dict[fx.Node, tuple[str, int]]) -> Any:
 
 
 def _packed(constants: dict[str, torch.Tensor]) -> str:
-    """Constants as a safetensors file in base64, inside the program, so that the two are never mixed up."""
+    """Constants as a safetensors file in base64, embedded in the program so that the two cannot be mismatched."""
     plain = {
         name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, value in constants.items()
@@ -213,20 +240,22 @@ def _packed(constants: dict[str, torch.Tensor]) -> str:
 
 
 def from_dict(data: dict[str, Any]) -> Program:
-    """The program of `to_dict`; ProgramError for anything that `to_dict` would not have written."""
+    """Load the data of `to_dict`; raises ProgramError for anything that `to_dict` would not have written."""
     try:
-        return _rebuilt(data)
+        return _load(data)
     except ArgosyError:
         raise
     except Exception as e:
         saved = data.get("torch") if isinstance(data, dict) else None
         raise ProgramError(
-            f"the data (saved with torch {saved}, this is {torch.__version__}) is no program: "
-            f"{type(e).__name__}: {_first_line(e)}; save the program anew"
+            f"the data (saved with torch {saved}, this is {torch.__version__}) is not a valid program: "
+            f"{type(e).__name__}: {_first_line(e)}; save the program again"
         ) from e
 
 
-def _rebuilt(data: dict[str, Any]) -> Program:
+def _load(data: dict[str, Any]) -> Program:
+    _check_records(data["nodes"])
+    _check_variables(data["variables"])
     program = Program(str(data["name"]))
     program.random_seed = int(data["random_seed"])
     program.has_history = False
@@ -241,28 +270,76 @@ def _rebuilt(data: dict[str, Any]) -> Program:
             inputs[record["placeholder"]] = fake
             if record["kind"] == "feed":
                 feeds[record["name"]] = fake
-    _state_rules(program, data["rules"], feeds)
-    made: dict[str, fx.Node] = {}
+    _assume_rules(program, data["rules"], feeds)
+    nodes: dict[str, fx.Node] = {}
     with program.replaying():
         for record in data["nodes"]:
-            made[record["name"]] = _add_node(program, record, made, inputs)
+            nodes[record["name"]] = _add_node(program, record, nodes, inputs)
     taken: set[int] = set()
     for record in data["variables"]:
-        _add_variable(program, record, made, taken)
+        _add_variable(program, record, nodes, taken)
     verify(program.graph, program.recorder.constants)
+    check_saved(program.graph)
+    _check_named(program)
     program.touch()
     return program
 
 
-def _state_rules(program: Program, rules: list[dict[str, Any]], feeds: dict[str, torch.Tensor]) -> None:
-    """Let the program assume what the saved one assumed."""
+def _check_records(nodes: list[dict[str, Any]]) -> None:
+    """Check what needs no shapes, before any is computed: names, order, operators."""
+    known: set[str] = set()
+    for record in nodes:
+        name, op = record["name"], record["op"]
+        if op not in ("placeholder", "get_attr", "call_function") or record["role"] not in ROLES:
+            raise ProgramError(
+                f"node {name!r} is a {op!r} of role {record['role']!r}, which is invalid; save the program again"
+            )
+        if op == "call_function":
+            try:
+                find_target(record["target"])
+            except ProgramError as e:
+                raise ProgramError(f"node {name!r}: {e}") from e
+        for read in _names_in([record["args"], record["kwargs"]]):
+            if read not in known:
+                raise ProgramError(f"node {name!r} reads {read!r}, and no node before it has this name")
+        if name in known:
+            raise ProgramError(f"two nodes are named {name!r}; names must be unique")
+        known.add(name)
+
+
+def _check_variables(variables: list[dict[str, Any]]) -> None:
+    """Check the type of every field, so that no later code fails on it."""
+    for record in variables:
+        for key, kind in _FIELDS.items():
+            if not isinstance(record.get(key), kind):
+                raise ProgramError(
+                    f"variable {record.get('name')!r}: {key} is {record.get(key)!r}, not a {kind}"
+                )
+        if record["kind"] not in _VARIABLES:
+            raise ProgramError(
+                f"variable {record['name']!r} is a {record['kind']!r}; it must be one of {', '.join(_VARIABLES)}"
+            )
+
+
+def _names_in(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, dict):
+        if "node" in tree:
+            yield tree["node"]
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for part in tree:
+            yield from _names_in(part)
+
+
+def _assume_rules(program: Program, rules: list[dict[str, Any]], feeds: dict[str, torch.Tensor]) -> None:
+    """Make the assumptions of the saved program."""
 
     def value(tree: Any) -> Any:
         if isinstance(tree, dict) and "size" in tree:
             feed, dim = tree["size"]
             return feeds[feed].shape[dim]
         if isinstance(tree, dict) and "call" in tree:
-            return _plain_function(tree["call"])(*map(value, tree["args"]))
+            return checked_number(_plain_function(tree["call"]), *map(value, tree["args"]))
         return decode(tree, {})
 
     for rule in rules:
@@ -278,25 +355,26 @@ def _state_rules(program: Program, rules: list[dict[str, Any]], feeds: dict[str,
 
 
 def _add_node(
-    program: Program, record: dict[str, Any], made: dict[str, fx.Node], inputs: dict[str, torch.Tensor]
+    program: Program, record: dict[str, Any], nodes: dict[str, fx.Node], inputs: dict[str, torch.Tensor]
 ) -> fx.Node:
     name, op, role, line = record["name"], record["op"], record["role"], _source_line(record["source"])
-    args = tuple(decode(a, made) for a in record["args"])
-    kwargs = {key: decode(a, made) for key, a in record["kwargs"].items()}
-    if op not in ("placeholder", "get_attr", "call_function") or role not in ROLES:
-        raise ProgramError(f"node {name!r} is a {op!r} of role {role!r}; a program has no such nodes")
-    target = find_target(record["target"]) if op == "call_function" else str(record["target"])
+    args = tuple(decode(a, nodes) for a in record["args"])
+    kwargs = {key: decode(a, nodes) for key, a in record["kwargs"].items()}
+    target: Any = find_target(record["target"]) if op == "call_function" else str(record["target"])
     if op == "call_function":
         _check_call(name, target, args, kwargs)
     elif args or kwargs:
         raise ProgramError(f"node {name!r} is a {op} with arguments {args} {kwargs}; it takes none")
-    marks = {key: decode(mark, made) for key, mark in record["marks"].items()}
+    marks = {key: _mark(name, key, decode(mark, nodes)) for key, mark in record["marks"].items()}
     meta = {**marks, "role": role, "source": line}
     if op == "call_function":
         try:
+            if not isinstance(target, OpOverload) and target is not operator.getitem:
+                checked_number(target, *(a.meta["val"] if isinstance(a, fx.Node) else a for a in args))
             node = program.recorder.replay(target, args, kwargs, meta, name)
-        except ArgosyError:
-            raise
+            check_bytes(node.meta["val"])
+        except ArgosyError as e:
+            raise ProgramError(f"node {name!r} ({target}): {e}") from e
         except Exception as e:
             raise ProgramError(f"{name} cannot call {target}: {_first_line(e)}") from e
     else:
@@ -308,7 +386,7 @@ def _add_node(
         program.recorder.bind(value, node)
     if node.name != name:
         raise ProgramError(
-            f"node {name!r} became {node.name!r}: two nodes have one name, or it is no identifier"
+            f"node {name!r} became {node.name!r}: the name is not unique, or not a valid identifier"
         )
     return node
 
@@ -327,9 +405,17 @@ def _check_call(name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str,
             raise ProgramError(
                 f"node {name!r}: {target} has no argument {unknown[0]!r}; it has {', '.join(known)}"
             )
+        try:
+            check_call(target, args, kwargs)
+        except ProgramError as e:
+            raise ProgramError(f"node {name!r}: {e}") from e
         return
     numbers = (fx.Node, bool, int, float)
-    allowed = isinstance(args[0], fx.Node) and type(args[1]) is int if target is operator.getitem else True
+    values = [a.meta.get("val") if isinstance(a, fx.Node) else a for a in args]
+    if target is operator.getitem:
+        allowed = len(args) == 2 and isinstance(values[0], tuple | list) and type(args[1]) is int
+    else:
+        allowed = all(isinstance(v, _NUMBERS) for v in values)
     if kwargs or not allowed or not all(isinstance(a, numbers) for a in args):
         raise ProgramError(
             f"node {name!r} calls {_PLAIN_NAMES[target]} with {args} {kwargs}; it takes nodes and numbers"
@@ -337,14 +423,16 @@ def _check_call(name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _add_variable(
-    program: Program, record: dict[str, Any], made: dict[str, fx.Node], taken: set[int]
+    program: Program, record: dict[str, Any], nodes: dict[str, fx.Node], taken: set[int]
 ) -> None:
-    name, node, kind = record["name"], made[record["node"]], record["kind"]
-    placeholder = None if record["placeholder"] is None else made[record["placeholder"]]
+    name, node, kind = record["name"], nodes[record["node"]], record["kind"]
+    placeholder = None if record["placeholder"] is None else nodes[record["placeholder"]]
     value = (placeholder or node).meta["val"]
     if not isinstance(value, torch.Tensor) or name in program.vars:
-        raise ProgramError(f"variable {name!r} ({node.name}) is no tensor, or there are two of that name")
-    if id(value) in taken:  # two names for one value, such as x and x.detach()
+        raise ProgramError(f"variable {name!r} ({node.name}) is not a tensor, or its name is not unique")
+    if id(value) in taken or _is_second_item(
+        program, value, node
+    ):  # two names for one value: x and x.detach()
         with program.symbols.mode:
             value = value.detach()
         program.recorder.node_of[value] = node
@@ -359,16 +447,22 @@ def _add_variable(
         variable.is_data, variable.persistable = kind == "feed", kind == "state"
     variable.lod_level, variable._stop_gradient = record["lod_level"], record["stop_gradient"]
     if program.recorder.node(value) is not node:
-        raise ProgramError(f"variable {name!r} is not made by {node.name}; save the program anew")
+        raise ProgramError(f"variable {name!r} is not the value of {node.name}; save the program again")
     _check_type(variable, record)
     program.add(variable)
 
 
+def _is_second_item(program: Program, value: torch.Tensor, node: fx.Node) -> bool:
+    """True if another getitem node selects the same output: forward and backward may each have one."""
+    other = program.recorder.node(value)
+    is_item = node.target is operator.getitem and other.target is operator.getitem
+    return is_item and other is not node and other.args == node.args
+
+
 def _check_type(variable: Variable, record: dict[str, Any]) -> None:
-    """The ops have given the variable the dtype and the known sizes that it was saved with."""
+    """Check that the replayed ops give the dtype and the known sizes that were saved."""
     known = [
-        found if saved is None else saved
-        for found, saved in zip(variable.shape, record["shape"], strict=True)
+        size if saved is None else saved for size, saved in zip(variable.shape, record["shape"], strict=True)
     ]
     if known != list(variable.shape) or str(variable.dtype) != record["dtype"]:
         raise ProgramError(
@@ -377,40 +471,61 @@ def _check_type(variable: Variable, record: dict[str, Any]) -> None:
         )
 
 
+@functools.cache
 def find_target(name: str) -> Any:
-    """The operator or function of this name; ProgramError if it is not one that a program may call."""
+    """The operator or function of this name; raises ProgramError if a program may not call it."""
     if name in PLAIN:
         return PLAIN[name]
     match = _OP.fullmatch(name) if isinstance(name, str) else None
     if match is None:
         raise ProgramError(
-            f"{name!r} is no operator that a program may call; it must be aten.…, prims.… or argosy.… "
+            f"{name!r} is not an operator that a program may call; it must be aten.…, prims.… or argosy.… "
             f"with its overload, or one of {', '.join(PLAIN)}"
         )
     namespace, op, overload = match.groups()
     if namespace == "argosy" and not hasattr(torch.ops.argosy, op):
         _register_ops()
-    found = getattr(getattr(getattr(torch.ops, namespace), op, None), overload, None)
-    # The dispatcher's ops compute; torch.ops has TorchScript's too, and of those aten.save writes files.
-    if not isinstance(found, OpOverload) or not torch._C._dispatch_has_kernel(found._name):
+    target = getattr(getattr(getattr(torch.ops, namespace), op, None), overload, None)
+    # Only ops with a dispatcher kernel: torch.ops also has TorchScript's, such as aten.save, which writes files.
+    if not isinstance(target, OpOverload) or not torch._C._dispatch_has_kernel(target._name):
         raise ProgramError(
             f"torch {torch.__version__} and this Argosy have no operator {name!r}; save with this version"
         )
-    if any(a.name == "filename" for a in found._schema.arguments):
-        raise ProgramError(f"{name} opens files, which a program may not do; remove that node")
-    return found
+    check_op(name)
+    return target
 
 
 def _plain_function(name: str) -> Callable[..., Any]:
     if name not in PLAIN:
-        raise ProgramError(f"{name!r} is no function on sizes; it must be one of {', '.join(PLAIN)}")
+        raise ProgramError(f"{name!r} is not a function on sizes; it must be one of {', '.join(PLAIN)}")
     return PLAIN[name]
 
 
 def _register_ops() -> None:
-    """Import all of Argosy's own ops: a process that only loads has not used them yet."""
+    """Import all of Argosy's ops: a process that only loads programs has not imported them yet."""
     for module in pkgutil.iter_modules(argosy.engine.ops.__path__):
         importlib.import_module(f"{argosy.engine.ops.__name__}.{module.name}")
+
+
+def _encoded_mark(name: str, key: str, value: Any) -> Any:
+    encoded = encode(value)
+    _mark(name, key, value)  # reject when saving what loading would reject
+    return encoded
+
+
+def _mark(name: str, key: str, value: Any) -> Any:
+    if key not in MARKS or not isinstance(value, MARKS[key]):
+        known = ", ".join(f"{mark} ({kind.__name__})" for mark, kind in MARKS.items())
+        raise ProgramError(f"node {name!r} has the mark {key!r}: {value!r}; valid marks are {known}")
+    return value
+
+
+def _check_named(program: Program) -> None:
+    """Check that every placeholder has a variable, by whose name the executor looks its value up."""
+    named = {program.recorder.placeholder_of.get(v.value) for v in program.vars.values()}
+    for node in program.graph.find_nodes(op="placeholder"):
+        if node not in named:
+            raise ProgramError(f"placeholder {node.name!r} belongs to no variable; save the program again")
 
 
 def _first_line(error: Exception) -> str:

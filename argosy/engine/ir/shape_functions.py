@@ -1,7 +1,7 @@
-"""Shapes of ops whose fake kernel torch lacks, has for known sizes only, or computes at length.
+"""Shape functions of ops whose fake kernel is missing in torch, needs known sizes, is slow, or differs from the kernel.
 
-torch's fake batch norm runs a decomposition of some forty ops, and gives a transposed result where the kernel gives a
-contiguous one.
+torch's fake batch norm, for example, runs a decomposition of some forty ops, and returns a transposed result where the
+kernel returns a contiguous one.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import _config as symbolic_config
 
 from argosy.engine.ir.size_env import SizeEnv
-from argosy.engine.ops.order import empty_as
+from argosy.engine.ops.memory_format import empty_as, memory_format_of
 
 aten = torch.ops.aten
 _NO_REDUCTION = 0
@@ -27,7 +27,7 @@ def _like_input(gradient: Tensor, x: Tensor, *rest: Any, **kwargs: Any) -> Tenso
 
 
 def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
-    """torch's fake kernel has [1] for the loss of a vector."""
+    """torch's fake kernel returns shape [1] for the loss of a vector."""
     is_batch = x.ndim > 1 and reduction == _NO_REDUCTION
     return x.new_empty(x.shape[:1] if is_batch else []), x.new_empty(target.shape)
 
@@ -61,12 +61,45 @@ def _upsample_backward(dy: Tensor, output_size: Any, input_size: list[Any], *res
 
 
 def _product(dy: Tensor, x: Tensor, *rest: Any, **kwargs: Any) -> Tensor:
-    """An elementwise kernel lays its result out as its first argument; decompositions compute in other orders."""
+    """An elementwise kernel has the strides of its first argument; decompositions reorder the arguments."""
     return dy * x
 
 
 def _elu_backward(dy: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor) -> Tensor:
     return dy * x
+
+
+def _rrelu_backward(
+    dy: Tensor, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, is_result: bool
+) -> Tensor:
+    return noise * dy if training else x * dy
+
+
+def _log_softmax_backward(dy: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    return y.new_empty(y.shape, dtype=dtype)
+
+
+def _elementwise_loss_backward(dy: Tensor, x: Tensor, target: Tensor, *rest: Any) -> Tensor:
+    return x.new_empty(torch.broadcast_shapes(x.shape, target.shape))
+
+
+def _binary_cross_entropy(x: Tensor, target: Tensor, weight: Any = None, reduction: int = 1) -> Tensor:
+    return torch.empty_like(x) if reduction == _NO_REDUCTION else x.new_empty([])
+
+
+def _binary_cross_entropy_backward(dy: Tensor, x: Tensor, *rest: Any) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _layer_norm_backward(dy: Tensor, x: Tensor, *rest: Any) -> Any:
+    return aten.native_layer_norm_backward.default(dy.contiguous(), x.contiguous(), *rest)
+
+
+def _group_norm_backward(dy: Tensor, x: Tensor, *rest: Any) -> Any:
+    """With the same conversions as in runtime/safe_kernels.py."""
+    memory_format = memory_format_of(x)
+    inputs = dy.contiguous(memory_format=memory_format), x.contiguous(memory_format=memory_format)
+    return aten.native_group_norm_backward.default(*inputs, *rest)
 
 
 _SHAPES: dict[Any, Callable[..., Any]] = {
@@ -81,6 +114,15 @@ _SHAPES: dict[Any, Callable[..., Any]] = {
     aten.hardtanh_backward.default: _product,
     aten.hardsigmoid_backward.default: _product,
     aten.logit_backward.default: _product,
+    aten.rrelu_with_noise_backward.default: _rrelu_backward,
+    aten._log_softmax_backward_data.default: _log_softmax_backward,
+    aten.mse_loss_backward.default: _elementwise_loss_backward,
+    aten.smooth_l1_loss_backward.default: _elementwise_loss_backward,
+    aten.huber_loss_backward.default: _elementwise_loss_backward,
+    aten.binary_cross_entropy.default: _binary_cross_entropy,
+    aten.binary_cross_entropy_backward.default: _binary_cross_entropy_backward,
+    aten.native_layer_norm_backward.default: _layer_norm_backward,
+    aten.native_group_norm_backward.default: _group_norm_backward,
     aten.native_batch_norm.default: _native_batch_norm,
     aten.native_batch_norm_backward.default: _native_batch_norm_backward,
     aten.fractional_max_pool2d_backward.default: _like_input,
@@ -89,7 +131,7 @@ _SHAPES: dict[Any, Callable[..., Any]] = {
 
 
 def fake_result(target: Any, args: Any, kwargs: Any, mode: FakeTensorMode) -> Any:
-    """What a node's target gives for these fake tensors; the caller has entered the mode."""
+    """The result of a node's target for these fake tensors; the caller has entered the mode."""
     function: Callable[..., Any] = _SHAPES.get(target, target)
     env = mode.shape_env
     if not isinstance(env, SizeEnv):
@@ -102,9 +144,9 @@ def fake_result(target: Any, args: Any, kwargs: Any, mode: FakeTensorMode) -> An
 
 @contextmanager
 def _exact_sizes() -> Iterator[None]:
-    """Let the shape function of a view return the sizes that were asked for: x [N, 8] as [-1, 5, 8] is [N/5, 5, 8].
+    """Let the shape function of a view return the requested sizes: x [N, 8] as [-1, 5, 8] is [N/5, 5, 8].
 
-    torch's other shape function splits and merges dimensions, and gives N // (N // 5) for the 5.
+    torch's other shape function splits and merges dimensions, and returns N // (N // 5) for the 5.
     """
     before = symbolic_config.backed_size_oblivious
     symbolic_config.backed_size_oblivious = True

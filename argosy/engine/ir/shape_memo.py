@@ -1,10 +1,10 @@
-"""Remembers what ops give for arguments of the same shapes, so that a shape function runs once per kind of call.
+"""Memoize the results of shape functions by op and argument shapes.
 
-    relu(float32[N, 64, 56, 56])    computed     torch's fake kernel, some milliseconds of Python
-    relu(float32[N, 64, 56, 56])    remembered   an empty tensor of the same sizes and strides
+    relu(float32[N, 64, 56, 56])    miss   torch's fake kernel, some milliseconds of Python
+    relu(float32[N, 64, 56, 56])    hit    an empty tensor of the same sizes and strides
 
 torch's own cache of fake tensors checks each entry by computing it twice, and builds keys of everything that might
-matter to a compiler. Here an op is remembered only if it returns new tensors that depend on its arguments alone.
+matter to a compiler. Here an op is memoized only if it returns new tensors that depend on nothing but its arguments.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -30,12 +30,12 @@ _PLAIN = (
     torch.memory_format,
 )
 _META = torch.device("meta")
-_can_be_remembered: dict[Any, bool] = {}
+_is_memoizable: dict[Any, bool] = {}
 
 
 @dataclass(frozen=True)
-class _Result:
-    """One tensor of a result."""
+class _TensorSpec:
+    """Sizes, strides, dtype and device of one tensor of a result."""
 
     sizes: tuple[Any, ...]
     strides: tuple[Any, ...]
@@ -43,22 +43,22 @@ class _Result:
     device: torch.device
 
     def make(self, mode: FakeTensorMode) -> FakeTensor:
-        # The guard is as cheap as leaving the modes is dear: nothing but torch.empty_strided runs inside.
+        # Only torch.empty_strided runs inside, so this guard is enough; leaving the modes would be expensive.
         with torch._C._DisableTorchDispatch(), in_kernel_invocation_manager(mode):
             empty = torch.empty_strided(self.sizes, self.strides, dtype=self.dtype, device=_META)
         return FakeTensor(mode, empty, self.device)
 
 
 class ShapeMemo:
-    """The results of one program's ops; the sizes in them are symbols of one SizeEnv."""
+    """The memoized results of one program's ops; their sizes are symbols of one SizeEnv."""
 
     def __init__(self) -> None:
         self._results: dict[Any, Any] = {}
         self._muted_results: dict[Any, Any] = {}
-        """Those that were computed while nothing was noted: an op that is recorded must ask its questions once."""
+        """Results computed while muted; an op that is recorded must run its shape function once for its assumptions."""
 
     def clear(self) -> None:
-        """Forget everything: assumptions about sizes were taken back, and results may depend on them."""
+        """Discard all results: assumptions about sizes were undone, and results may depend on them."""
         self._results.clear()
         self._muted_results.clear()
 
@@ -71,36 +71,36 @@ class ShapeMemo:
         kwargs: Any,
         is_muted: bool,
     ) -> Any:
-        """What `function`, the shape function of `target`, gives for these arguments; muted: nothing is assumed."""
+        """The result of `function`, the shape function of `target`; `is_muted`: assumptions are not recorded."""
         key = _key(target, args, kwargs)
         if key is None:
             return function(*args, **kwargs)
         known = self._results.get(key) or (self._muted_results.get(key) if is_muted else None)
         if known is not None:
-            return _made(known, mode)
+            return _materialized(known, mode)
         out = function(*args, **kwargs)
-        if (result := _described(out, mode)) is not None:
+        if (result := _spec_of(out, mode)) is not None:
             (self._muted_results if is_muted else self._results)[key] = result
         return out
 
 
-def _made(result: Any, mode: FakeTensorMode) -> Any:
-    if isinstance(result, _Result):
+def _materialized(result: Any, mode: FakeTensorMode) -> Any:
+    if isinstance(result, _TensorSpec):
         return result.make(mode)
-    return tuple(None if one is None else one.make(mode) for one in result)
+    return tuple(None if spec is None else spec.make(mode) for spec in result)
 
 
-def _described(out: Any, mode: FakeTensorMode) -> Any:
-    """How to make such a result again; None if that cannot be said."""
+def _spec_of(out: Any, mode: FakeTensorMode) -> Any:
+    """The specs of a result's tensors; None if it cannot be memoized."""
     if isinstance(out, FakeTensor):
-        return _described_tensor(out, mode)
+        return _tensor_spec(out, mode)
     if not isinstance(out, tuple):
         return None
-    parts = [None if one is None else _described(one, mode) for one in out]
+    parts = [None if part is None else _spec_of(part, mode) for part in out]
     return tuple(parts) if all((p is None) == (o is None) for p, o in zip(parts, out, strict=True)) else None
 
 
-def _described_tensor(out: FakeTensor, mode: FakeTensorMode) -> _Result | None:
+def _tensor_spec(out: FakeTensor, mode: FakeTensorMode) -> _TensorSpec | None:
     env = mode.shape_env
     assert env is not None, "a program's fake tensors have symbols"
     known = env.backed_var_to_val.keys()
@@ -109,14 +109,14 @@ def _described_tensor(out: FakeTensor, mode: FakeTensorMode) -> _Result | None:
         return None  # a size that depends on data is a new symbol every time
     if out.layout is not torch.strided or out.storage_offset() != 0 or out.is_conj() or out.is_neg():
         return None
-    return _Result(sizes, strides, out.dtype, out.device)
+    return _TensorSpec(sizes, strides, out.dtype, out.device)
 
 
 def _key(target: Any, args: Any, kwargs: Any) -> Any:
-    """Equal keys, equal results; None if the op is not one to remember."""
-    if target not in _can_be_remembered:
-        _can_be_remembered[target] = _returns_new_tensors(target)
-    if not _can_be_remembered[target]:
+    """A key such that equal keys have equal results; None if the op is not memoizable."""
+    if target not in _is_memoizable:
+        _is_memoizable[target] = _returns_new_tensors(target)
+    if not _is_memoizable[target]:
         return None
     parts: list[Any] = [target]
     is_known = _add(args, parts) and _add(tuple(kwargs.items()), parts)
@@ -126,7 +126,7 @@ def _key(target: Any, args: Any, kwargs: Any) -> Any:
 def _add(value: Any, parts: list[Any]) -> bool:
     if isinstance(value, tuple | list):
         parts.append(len(value))
-        return all(_add(one, parts) for one in value)
+        return all(_add(part, parts) for part in value)
     if isinstance(value, FakeTensor):
         if value.is_conj() or value.is_neg() or value.layout is not torch.strided:
             return False

@@ -1,4 +1,4 @@
-"""A program as text, as a graphviz graph, and as SVG."""
+"""Print a program as text, as a graphviz graph, and as SVG."""
 
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _COLOURS = {"forward": "#cfe8fc", "backward": "#fde2c8", "optimize": "#d9f2d0", "communicate": "#e8d5f5"}
 _LONG = 8
-"""Lists of more arguments are printed as the first, the last and their number."""
+"""Longer lists of arguments are abbreviated to the first, the last and their number."""
 
 
 def op_name(node: fx.Node) -> str:
-    """convolution, getitem, feed: the op without torch's decoration."""
+    """convolution, getitem, feed: the name of the op without namespace and overload."""
     if node.op == "placeholder":
         return "placeholder"
     if node.op == "get_attr":
@@ -46,7 +46,7 @@ def type_text(value: Any, symbols: Symbols) -> str:
 
 
 def text(program: Program, source: bool = False) -> str:
-    """The program, one line a node: role, name = op(inputs), type, and the user's line if asked."""
+    """The program, one line per node: role, name = op(inputs), type, and with `source` the user's source line."""
     named = program.names_of_nodes()
     rows = [_row(program, node, named) for node in program.graph.nodes]
     width = min(max((len(left) for left, _ in rows), default=0), 100)
@@ -93,7 +93,7 @@ def _argument(value: Any, named: dict[fx.Node, str]) -> str:
 
 
 def dot(program: Program) -> str:
-    """The graph in graphviz's language: boxes by role, edges with what flows along them."""
+    """The graph in graphviz's DOT language: boxes coloured by role, an edge per input."""
     named = program.names_of_nodes()
     lines = [
         "digraph program {",

@@ -1,17 +1,17 @@
-"""What a program assumes about sizes that are unknown while it is built.
+"""SizeEnv: a ShapeEnv that collects a program's assumptions about sizes that are unknown while it is built.
 
-torch's shape functions, its composite functions and the user's code ask questions about sizes. The answers:
+torch's shape functions, its composite functions and the user's code evaluate conditions on sizes (guards):
 
-    the answer follows from the sizes          that answer
-    torch._check(N % 5 == 0)                   yes; the condition becomes an assumption, N == 4 replaces N by 4
-    guard_or_false(N == 1), guard_or_true(…)   torch's answer for the general case, noted
-    if N == 1:                                 the answer that the hint of N gives; it becomes an assumption
-    if N != 5: raise …                         an error means that N is 5: assumed, and the call is run again
-    int(N), range(N)                           an error: there is no number yet
+    the value follows from known sizes         that value
+    torch._check(N % 5 == 0)                   True; the condition becomes an assumption, N == 4 replaces N by 4
+    guard_or_false(N == 1), guard_or_true(…)   torch's value for the general case, recorded
+    if N == 1:                                 the value for the hint of N; it becomes an assumption
+    if N != 5: raise …                         if it raises, N == 5 is assumed, and the call is run again
+    int(N), range(N)                           an error: the number is unknown
 
-A hint is a size that is used in the place of an unknown one. Where a check contradicts the hints, other hints are
-searched for that satisfy everything assumed so far: `x: [N, 8] -> reshape [-1, 5, 8]` moves the hint of N from
-13 to 65. Feeds are compared with the assumptions by `symbols.py`.
+A hint is a number that is used for an unknown size. Where a check contradicts the hints, a search finds other hints
+that satisfy all assumptions so far: `x: [N, 8] -> reshape [-1, 5, 8]` changes the hint of N from 13 to 65.
+`symbols.py` compares feeds with the assumptions.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -33,7 +33,7 @@ from argosy.engine.errors import UnknownSizeError
 from argosy.engine.ir.shape_memo import ShapeMemo
 from argosy.engine.ir.source import SourceLine, user_line
 
-Asker = Callable[[], tuple[SourceLine | None, str, int | None]]
+Context = Callable[[], tuple[SourceLine | None, str, int | None]]
 Hints = dict[sympy.Symbol, sympy.Integer]
 
 
@@ -43,18 +43,18 @@ class Assumption:
 
     condition: Boolean
     line: SourceLine | None
-    """The user's line that asked."""
+    """The user's source line that evaluated it."""
     role: str
-    """What was recorded at that time: forward, backward, …"""
+    """The role being recorded at that time: forward, backward, …"""
     call: int | None
-    """The recorded call (`Program.calls`) whose code asked."""
+    """The recorded call (`Program.calls`) whose code evaluated it."""
     is_required: bool
-    """True: other sizes need other ops, or make an op fail. False: an op's shape function asked; the op itself
-    computes its result's shape again in every run."""
+    """True: other sizes need other ops, or make an op fail. False: an op's shape function evaluated it; the op itself
+    computes the shape of its result in every run."""
     is_replacement: bool
     """True: a symbol was replaced, so that sizes recorded later depend on it."""
     is_guess: bool = False
-    """True: the hints decided it, where code asked; other sizes would have taken the other branch."""
+    """True: the hints decided a branch of Python code; other sizes would have taken the other branch."""
 
 
 _TABLES = ("replacements", "var_to_range", "axioms", "backed_var_to_val")
@@ -70,7 +70,7 @@ class Snapshot:
 
 
 class SizeEnv(ShapeEnv):
-    """torch's ShapeEnv with the answers above; the environment of one program's sizes."""
+    """torch's ShapeEnv with the rules above, for the sizes of one program."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -78,9 +78,9 @@ class SizeEnv(ShapeEnv):
             specialize_zero_one=False,
         )
         self.assumptions: list[Assumption] = []
-        self.asker: Asker = lambda: (user_line(), "forward", None)
-        """Who asks: line, role and call; set by the recorder."""
-        self._noted: set[tuple[Any, bool]] = set()
+        self.context: Context = lambda: (user_line(), "forward", None)
+        """The source line, role and call being recorded; set by the recorder."""
+        self._recorded: set[tuple[Any, bool]] = set()
         self._in_kernel = False
         self.is_muted = False
         self.memo = ShapeMemo()
@@ -88,7 +88,7 @@ class SizeEnv(ShapeEnv):
 
     @contextmanager
     def in_kernel(self) -> Iterator[None]:
-        """Questions inside come from the shape function of one op."""
+        """Conditions inside are evaluated by the shape function of an op."""
         old, self._in_kernel = self._in_kernel, True
         try:
             yield
@@ -97,7 +97,7 @@ class SizeEnv(ShapeEnv):
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Answers inside are not recorded as assumptions."""
+        """Do not record assumptions inside."""
         old, self.is_muted = self.is_muted, True
         try:
             yield
@@ -105,7 +105,7 @@ class SizeEnv(ShapeEnv):
             self.is_muted = old
 
     def hint_of(self, expression: sympy.Expr) -> int | None:
-        """The number that the hints give; None if the expression depends on data."""
+        """The value of the expression for the hints; None if it depends on data."""
         value = expression.xreplace(self.backed_var_to_val)
         return int(value) if value.is_number else None
 
@@ -114,7 +114,7 @@ class SizeEnv(ShapeEnv):
     @property
     def prefer_deferred_runtime_asserts_over_guards(self) -> bool:
         """True: torch._check calls guard_or_defer_runtime_assert. torch then never replaces N by a number, so it is
-        False while an assumption such as N == 4 is entered."""
+        False while an assumption such as N == 4 is added."""
         return not self._replaces_by_numbers
 
     def evaluate_sym_node(
@@ -132,7 +132,7 @@ class SizeEnv(ShapeEnv):
         *,
         forcing_spec: bool = False,
     ) -> Any:
-        """The answer to a question; torch's name and arguments."""
+        """Evaluate a guard; overrides torch's method."""
         if (answer := self._known(orig_expr)) is not None:
             return answer
         if not orig_expr.free_symbols <= self.backed_var_to_val.keys():  # depends on data: torch's rules
@@ -140,7 +140,7 @@ class SizeEnv(ShapeEnv):
                 orig_expr, size_oblivious=size_oblivious, fallback_value=fallback_value
             )
         if fallback_value is not None:
-            self._doubt(orig_expr, fallback_value)
+            self._add_fallback(orig_expr, fallback_value)
             return fallback_value
         if not isinstance(orig_expr, sympy.Rel | BooleanFunction):  # sympy counts a symbol as a Boolean
             raise UnknownSizeError(
@@ -149,7 +149,7 @@ class SizeEnv(ShapeEnv):
             )
         answer = orig_expr.xreplace(self.backed_var_to_val)
         if not size_oblivious:
-            is_shortcut = _excludes_special_sizes(orig_expr) and _is_asked_by_cpp()
+            is_shortcut = _excludes_special_sizes(orig_expr) and _is_guarded_by_cpp()
             is_required = not self._in_kernel and not is_shortcut
             self._assume(orig_expr if answer else sympy.Not(orig_expr), is_required, is_guess=is_required)
         return answer
@@ -157,7 +157,7 @@ class SizeEnv(ShapeEnv):
     def guard_or_defer_runtime_assert(  # type: ignore[override]  # torch's has a cache around it
         self, orig_expr: Any, msg: str, fx_node: Any = None
     ) -> bool:
-        """True if the condition of a torch._check can hold, from then on an assumption; torch's name and arguments."""
+        """True if the condition of a torch._check can hold; it becomes an assumption. Overrides torch's method."""
         if (answer := self._known(orig_expr)) is not None:
             return bool(answer)
         if not orig_expr.free_symbols <= self.backed_var_to_val.keys():
@@ -167,17 +167,17 @@ class SizeEnv(ShapeEnv):
         self._assume(orig_expr, is_required=True)
         return True
 
-    # --- taking assumptions back ----------------------------------------------------------------------
+    # --- snapshots ------------------------------------------------------------------------------------
 
     def snapshot(self) -> "Snapshot":
-        """What is assumed now, for `restore`."""
+        """The present assumptions, for `restore`."""
         tables = {name: dict(getattr(self, name)) for name in _TABLES}
         return Snapshot(len(self.assumptions), tables, set(self.divisible))
 
     def restore(self, snapshot: "Snapshot") -> None:
-        """Take back what was assumed since."""
+        """Remove the assumptions made since the snapshot."""
         del self.assumptions[snapshot.num_assumptions :]
-        self._noted = {(a.condition, a.is_required) for a in self.assumptions}
+        self._recorded = {(a.condition, a.is_required) for a in self.assumptions}
         for name, table in snapshot.tables.items():
             current = getattr(self, name)
             current.clear()
@@ -188,7 +188,7 @@ class SizeEnv(ShapeEnv):
         self._update_version_counter()
 
     def other_branch(self, snapshot: "Snapshot") -> Assumption | None:
-        """The last guess since then, turned round; None if there is none. N == 0 and N == 1 are not guessed."""
+        """The negation of the last guess since then; None if there is none. N == 0 and N == 1 are not guessed."""
         for guess in reversed(self.assumptions[snapshot.num_assumptions :]):
             if guess.is_guess and isinstance(
                 guess.condition, sympy.Ne | sympy.Lt | sympy.Le | sympy.Gt | sympy.Ge
@@ -201,8 +201,8 @@ class SizeEnv(ShapeEnv):
     # --- assumptions and hints ------------------------------------------------------------------------
 
     def assume(self, condition: Any, line: SourceLine | None) -> bool:
-        """Assume what another program assumed; False if it cannot hold here."""
-        old, self.asker = self.asker, lambda: (line, "forward", None)
+        """Add an assumption of another program; False if it cannot hold here."""
+        old, self.context = self.context, lambda: (line, "forward", None)
         try:
             if (answer := self._known(condition)) is not None:
                 return bool(answer)
@@ -211,7 +211,7 @@ class SizeEnv(ShapeEnv):
             self._assume(condition, is_required=True)
             return True
         finally:
-            self.asker = old
+            self.context = old
 
     def _known(self, expression: Any) -> Any:
         if expression.is_number or isinstance(expression, sympy.logic.boolalg.BooleanAtom):
@@ -230,23 +230,24 @@ class SizeEnv(ShapeEnv):
                 dict(self.get_implications(part)) if isinstance(part, sympy.Rel) else {part: sympy.true}
             )
         self._update_version_counter()
-        self._note(condition, is_required, len(self.replacements) > replaced, is_guess)
+        self._add(condition, is_required, len(self.replacements) > replaced, is_guess)
 
-    def _doubt(self, question: Any, answer: bool) -> None:
-        """Note torch's answer for the general case, so that shapes are confirmed for sizes that are special."""
-        condition = question if answer else sympy.Not(question)
-        is_noted = (condition, False) in self._noted or self.is_muted or self._suppress_guards_tls()
-        if not is_noted and condition.xreplace(self.backed_var_to_val) == sympy.true:
-            self._note(condition, is_required=False, is_replacement=False, is_guess=False)
+    def _add_fallback(self, guard: Any, value: bool) -> None:
+        """Record torch's value for the general case, so that shapes are checked for sizes that violate it."""
+        condition = guard if value else sympy.Not(guard)
+        is_recorded = (condition, False) in self._recorded or self.is_muted or self._suppress_guards_tls()
+        if not is_recorded and condition.xreplace(self.backed_var_to_val) == sympy.true:
+            self._add(condition, is_required=False, is_replacement=False, is_guess=False)
 
-    def _note(self, condition: Any, is_required: bool, is_replacement: bool, is_guess: bool) -> None:
-        if (condition, is_required) not in self._noted:
-            self._noted.add((condition, is_required))
-            made = Assumption(condition, *self.asker(), is_required, is_replacement, is_guess)
-            self.assumptions.append(made)
+    def _add(self, condition: Any, is_required: bool, is_replacement: bool, is_guess: bool) -> None:
+        if (condition, is_required) not in self._recorded:
+            self._recorded.add((condition, is_required))
+            self.assumptions.append(
+                Assumption(condition, *self.context(), is_required, is_replacement, is_guess)
+            )
 
     def _rehint(self, condition: Any) -> bool:
-        """Move the hints so that the condition holds besides all that is required; False if that was not found."""
+        """Search hints that satisfy the condition and all required assumptions; False if none were found."""
         required = [condition, *(a.condition for a in self.assumptions if a.is_required)]
         for trial in self._trials(self.replace(condition)):
             hints = self._complete({**self.backed_var_to_val, **trial})
@@ -256,7 +257,7 @@ class SizeEnv(ShapeEnv):
         return False
 
     def _complete(self, hints: Hints) -> Hints | None:
-        """The hints of symbols that were replaced follow from those of the others; None if one is no size."""
+        """Compute the hints of replaced symbols from the others; None if one is not a valid size."""
         for symbol, replacement in self.replacements.items():
             value = self.replace(replacement).xreplace(hints)
             if not value.is_Integer or value < 0:
@@ -280,12 +281,12 @@ class SizeEnv(ShapeEnv):
                 yield {first: sympy.Integer(a), second: sympy.Integer(b)}
 
 
-def _excludes_special_sizes(question: Any) -> bool:
+def _excludes_special_sizes(guard: Any) -> bool:
     """True for `N == 1`, `N <= 1`, `N == 0` and the like: torch's C++ code takes shortcuts there (the cumulative sum of
-    one row is the row), and the general case gives the same. tests/torch_db feeds one row to prove it."""
-    if not isinstance(question, sympy.Rel):
+    one row is the row), and the general case computes the same. tests/torch_db feeds one row to prove it."""
+    if not isinstance(guard, sympy.Rel):
         return False
-    gap = (question.lhs - question.rhs).replace(ToFloat, lambda size: size)  # float(N) - 1.0 > 0 is N > 1
+    gap = (guard.lhs - guard.rhs).replace(ToFloat, lambda size: size)  # float(N) - 1.0 > 0 is N > 1
     return any(_is_product_of_sizes(gap + number) for number in (-1, 0, 1))
 
 
@@ -294,10 +295,10 @@ def _is_product_of_sizes(expression: Any) -> bool:
     return bool(expression.free_symbols) and all(f.is_Symbol or f.is_number for f in factors)
 
 
-def _is_asked_by_cpp() -> bool:
-    """True if torch's C++ code asks, and not Python.
+def _is_guarded_by_cpp() -> bool:
+    """True if torch's C++ code evaluates the guard, and not Python.
 
-    SymNode.guard_bool and its like have the C++ file as an argument, which is empty if Python asks.
+    SymNode.guard_bool and its like have the C++ file as an argument, which is empty for guards in Python.
     """
     frame: FrameType | None = sys._getframe(2)
     for _ in range(5):
@@ -314,7 +315,7 @@ def _conjuncts(condition: Any) -> tuple[Any, ...]:
 
 
 def _numbers(hint: int) -> Iterator[int]:
-    """Multiples of a prime hint first: they divide by little else."""
+    """Numbers to try; multiples of the prime hint first, because they have few other divisors."""
     return chain((hint * k for k in range(2, 65)), range(2, 1025), (1, 0))
 
 

@@ -1,4 +1,4 @@
-"""Which line of the user's script made a node."""
+"""The source line of the user's script that a node was recorded at."""
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
@@ -15,7 +15,7 @@ _SKIPPED = (_OURS, _TORCH, contextlib.__file__, "<")
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A place in the user's code: `train.py:41 in train_resnet`."""
+    """A line of the user's code: `train.py:41 in train_resnet`."""
 
     file: str
     line: int

@@ -1,9 +1,9 @@
-"""Dimensions that are not known until data is fed: `None` in a shape.
+"""Symbols of dimensions that are unknown until data is fed: `None` in a shape.
 
     static.data("x", [None, 3, 224, 224])      x: float32[N, 3, 224, 224]
 
-Each `None` is a symbol. What the program assumes about the symbols while it is built is collected by `size_env.py`;
-`check` compares it with the sizes that are fed, once for each new set of sizes, and names feeds and source lines.
+Each `None` is a symbol. `size_env.py` collects the program's assumptions about the symbols while it is built; `check`
+compares them with the sizes of the feeds, once for each new set of sizes, and its errors name feeds and source lines.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -26,12 +26,12 @@ Sizes = Mapping[sympy.Symbol, int]
 
 
 def are_equal(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    """True if sizes, or strides, are equal whatever is fed: asking them directly would add an assumption."""
+    """True if sizes, or strides, are equal for every feed; `==` on symbols would add an assumption instead."""
     return len(a) == len(b) and all(statically_known_true(x == y) for x, y in zip(a, b, strict=True))
 
 
 def hint(size: Size) -> int:
-    """The number that is used for an unknown size while a program is built; 0 for one that depends on data."""
+    """The number that is used for an unknown size while a program is built; 0 for a size that depends on data."""
     if isinstance(size, int):
         return size
     env = size.node.shape_env
@@ -48,7 +48,7 @@ def _holds(condition: sympy.Basic, values: dict[sympy.Symbol, sympy.Integer]) ->
 
 @dataclass(frozen=True)
 class _Feed(Source):
-    """Where a symbol comes from, for the ShapeEnv: all it asks for is a name."""
+    """The source of a symbol, for the ShapeEnv, which needs only a name."""
 
     label: str
 
@@ -57,21 +57,21 @@ class _Feed(Source):
         return self.label
 
 
-# Hints by position, so that the first dimensions of all feeds agree while the program is built, and so do
-# the second ones. Primes, so that nothing divides by accident.
+# Hints by position, so that the first dimensions of all feeds have the same hint, and so do the second ones. Primes,
+# so that they are not divisible by accident.
 _HINTS = (13, 17, 19, 23, 29, 31, 37, 41)
 
 
 class Symbols:
-    """The unknown sizes of one program and what must hold between them."""
+    """The unknown sizes of one program and the conditions between them."""
 
     def __init__(self) -> None:
         self.env = SizeEnv()
         self.mode = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
-        # A program is built once: remembering the shapes of each call costs more than it saves.
+        # A program is built once: torch's cache of fake results costs more than it saves.
         self.mode.cache_enabled = False
         self.origin: dict[sympy.Symbol, tuple[str, int]] = {}
-        """Which feed, and which of its dimensions, each symbol stands for."""
+        """Symbol -> (feed, dimension)."""
         self._labels: tuple[int, dict[sympy.Symbol, str]] = (-1, {})
 
     @property
@@ -92,10 +92,10 @@ class Symbols:
         assert isinstance(size, torch.SymInt), f"symbol for {name}[{dim}] became the constant {size}"
         return size
 
-    # --- how sizes are shown --------------------------------------------------------------------------
+    # --- printing -------------------------------------------------------------------------------------
 
     def label(self, size: Size) -> str:
-        """How a size is shown in a program: 3, N (the first unknown), D1, 2*N."""
+        """A size as printed in a program: 3, N (the first unknown), D1, 2*N."""
         if isinstance(size, int):
             return str(size)
         expr = self.env.replace(size.node.expr)
@@ -111,20 +111,20 @@ class Symbols:
         return self._labels[1]
 
     def describe(self, expression: sympy.Basic) -> str:
-        """A condition or a size in the names of feeds: `x[0] % 5 == 0`."""
+        """A condition or a size in terms of feeds: `x[0] % 5 == 0`."""
         named = {s: sympy.Symbol("{}[{}]".format(*place)) for s, place in self.origin.items()}
         return self.without_symbols(str(PythonPrinter().doprint(expression.xreplace(named))))
 
     def without_symbols(self, text: str) -> str:
-        """A message of torch's with the names of feeds in the place of symbols."""
+        """A message of torch with symbols replaced by the names of feeds."""
         for symbol, (name, dim) in self.origin.items():
             text = re.sub(rf"\b{symbol}\b", f"{name}[{dim}]", text)
         return re.sub(r"\b[uz]\d+\b", "a size that depends on data", text)
 
-    # --- what is fed ----------------------------------------------------------------------------------
+    # --- checking feeds -------------------------------------------------------------------------------
 
     def check(self, sizes: Sizes) -> list[Assumption]:
-        """Raise FeedError if what was fed breaks a required assumption; returns the others that it breaks."""
+        """Raise FeedError if the sizes violate a required assumption; returns the other violated assumptions."""
         values = {s: sympy.Integer(size) for s, size in sizes.items()}
         doubtful = []
         for assumption in self.assumptions:
@@ -136,11 +136,11 @@ class Symbols:
         return doubtful
 
     def violation(self, assumption: Assumption, sizes: Sizes) -> str:
-        """Which feeds break an assumption, and which line made it."""
-        found = self.sizes_of_feeds(assumption.condition, sizes)
+        """Which feeds violate an assumption, and which source line made it."""
+        fed = self.sizes_of_feeds(assumption.condition, sizes)
         where = f" (decided at {assumption.line})" if assumption.line else ""
         rule = self.describe(assumption.condition)
-        return f"{found}; the program was built for {rule}{where}; feed sizes that fit, or build it for these"
+        return f"{fed}; the program was built for {rule}{where}; feed sizes that fit, or build it for these"
 
     def sizes_of_feeds(self, condition: sympy.Basic, sizes: Sizes) -> str:
         """feed 'x' has size 3 in dimension 0, …: the sizes that a condition is about."""

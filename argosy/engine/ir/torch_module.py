@@ -1,11 +1,11 @@
-"""A `torch.nn.Module` called on a Variable becomes part of the Variable's program.
+"""Record a `torch.nn.Module` that is called on a Variable into the Variable's program.
 
     net = torch.nn.Sequential(…)
     y = net(x)              x: Variable  ──▶  y: Variable; net's parameters are parameters of the program
 
-Inside, the module sees tensors (fake ones, with symbolic sizes), never Variables: `x.shape[0]` is a size,
-and what it computes without touching its input, such as a position embedding, is recorded as well.
-A module has the same variables in all its calls, in every program: calling it twice shares the weights.
+The module's code sees fake tensors with symbolic sizes, never Variables: `x.shape[0]` is a size, and computations that
+do not depend on the input, such as a position embedding, are recorded as well. A module has the same variables in all
+its calls, in every program: calling it twice shares the weights.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir import module_names
+from argosy.engine.ir.build_errors import building
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.module_forwards import replace_forwards
 from argosy.engine.ir.module_state import Changes, tensors_of, with_tensors
@@ -30,7 +31,6 @@ from argosy.engine.ir.program import Program, RecordAgain
 from argosy.engine.ir.recorded_call import Substitute, substituted
 from argosy.engine.ir.symbols import hint
 from argosy.engine.ir.variable import Variable, first_variable
-from argosy.engine.ir.why import building
 from argosy.engine.log import logger
 
 _plain_call = torch.nn.Module.__call__
@@ -40,18 +40,18 @@ _loaded: Loaded | None = None
 
 
 _tensors_at_call: WeakKeyDictionary[nn.Module, dict[str, Tensor]] = WeakKeyDictionary()
-"""The tensors, by name, that a submodule had when it was last recorded: those are variables."""
+"""The tensors, by name, that a submodule had when it was last recorded: these are variables."""
 
 
 def accept_variables(loaded: Loaded) -> None:
-    """Let every torch module take Variables, from now on in this process.
+    """Patch torch.nn.Module.__call__ so that every torch module accepts Variables in this process.
 
     `loaded` is called with {variable: tensor} when `load_state_dict` has changed tensors that are variables.
 
-    There is no other place to hook in: hooks of a module see its arguments too late to run the whole
-    call, and a subclass would exclude modules that exist. torch.fx patches the same method to trace.
+    Hooks of a module see its arguments too late to record the whole call, and a subclass would exclude existing
+    modules. torch.fx patches the same method to trace.
     """
-    global _loaded  # noqa: PLW0603  (set once, with the method of the process)
+    global _loaded  # noqa: PLW0603  (set once per process, with the patch)
     torch.nn.Module.__call__ = _call  # type: ignore[method-assign]  # see the docstring
     _loaded = loaded
 
@@ -80,29 +80,30 @@ def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwar
             t for t in tree_leaves((run.tensors, plain_args, plain_kwargs)) if isinstance(t, FakeTensor)
         ]
         is_training = any(sub.training for sub in module.modules())
-        out, kept = program.record_call(
+        out, attributes = program.record_call(
             what(), inputs, run, run.evaluate if is_training else None, has_attributes=True
         )
         _check_state(run)
     prefix = module_names.prefix_of(module, (), ())
-    for (sub, name), tree in kept.items():
+    for (sub, name), tree in attributes.items():
         setattr(sub, name, program.wrap(tree, f"{prefix}.{name}"))
     return program.wrap(out, prefix)
 
 
 def values_for(program: Program, module: nn.Module) -> dict[str, Variable]:
-    """The program's variables of this module, by the module's own names."""
+    """The program's variables of this module, by their paths in the module."""
     tensors = tensors_of(recordable(module))
-    missing = [key for key, tensor in tensors.items() if id(tensor) not in program.adopted]
+    missing = [key for key, tensor in tensors.items() if id(tensor) not in program.module_tensors]
     if missing:
         raise ProgramError(
-            f"{type(module).__name__} was never called in {program.name}: {missing[0]!r} is unknown there"
+            f"{type(module).__name__} was never called in {program.name}, which has no variable for {missing[0]!r}; "
+            "call the module on a Variable of the program first"
         )
-    return {key: program.vars[program.adopted[id(tensor)][1]] for key, tensor in tensors.items()}
+    return {key: program.vars[program.module_tensors[id(tensor)][1]] for key, tensor in tensors.items()}
 
 
 class _Run:
-    """One call of a module on tensors of a program: what is run while it is recorded, and again for evaluation."""
+    """One call of a module on tensors of a program; it is run to record it, and again for evaluation mode."""
 
     def __init__(self, module: nn.Module, tensors: dict[str, Tensor], args: Any, kwargs: Any) -> None:
         self.module = module
@@ -111,21 +112,21 @@ class _Run:
         self.kwargs = kwargs
         self.changes = Changes()
         self.copied: set[str] = set()
-        """Paths of buffers of which forward sees a copy."""
+        """Paths of the buffers that forward gets a copy of."""
 
     def __call__(self) -> tuple[Any, dict[tuple[nn.Module, str], Any]]:
-        """The result, and the tensors that the module kept in attributes.
+        """The result, and the tensors that forward assigned to attributes.
 
-        A buffer that forward assigns is written at the end of the call. Backward needs the value that it had, so the
-        call is then recorded again with a copy of the buffer.
+        A buffer that forward assigns is written at the end of the call. Backward needs its old value, so the call is
+        then recorded again with a copy of the buffer.
         """
-        given = {path: t.clone() if path in self.copied else t for path, t in self.tensors.items()}
-        with with_tensors(self.module, given) as self.changes:
+        tensors = {path: t.clone() if path in self.copied else t for path, t in self.tensors.items()}
+        with with_tensors(self.module, tensors) as self.changes:
             out = self._forward(self.args, self.kwargs)
         if self.changes.buffers.keys() - self.copied:
             self.copied |= self.changes.buffers.keys()
             raise RecordAgain
-        return self._assign_buffers(out, self.tensors, self.changes), self._kept(self.changes)
+        return self._assign_buffers(out, self.tensors, self.changes), self._attributes(self.changes)
 
     def evaluate(self, substitute: Substitute) -> tuple[Any, dict[tuple[nn.Module, str], Any]]:
         """The same in evaluation mode, with other tensors."""
@@ -133,10 +134,10 @@ class _Run:
         with with_tensors(self.module, tensors) as changes:
             self.module.eval()
             out = self._forward(args, kwargs)
-        return self._assign_buffers(out, tensors, changes), self._kept(changes)
+        return self._assign_buffers(out, tensors, changes), self._attributes(changes)
 
-    def again(self, substitute: Substitute, attributes: dict[tuple[nn.Module, str], Any]) -> None:
-        """The same once more, as eager's next call would be: with attributes that this call has set."""
+    def rerun(self, substitute: Substitute, attributes: dict[tuple[nn.Module, str], Any]) -> None:
+        """Call forward again with these attributes set, as the next eager call would."""
         tensors, args, kwargs = substituted((self.tensors, self.args, self.kwargs), substitute)
         with with_tensors(self.module, tensors):
             for (sub, name), value in attributes.items():
@@ -157,7 +158,7 @@ class _Run:
 
     @staticmethod
     def _assign_buffers(out: Any, tensors: dict[str, Tensor], changes: Changes) -> Any:
-        """Buffers that were assigned get their new values; a result that is the old tensor keeps the old value."""
+        """Write assigned buffers; a result that aliases an old buffer is copied first, to keep the old value."""
         if not changes.buffers:
             return out
         memory = {tensors[path].untyped_storage()._cdata for path in changes.buffers}
@@ -177,8 +178,8 @@ class _Run:
         return out
 
     @staticmethod
-    def _kept(changes: Changes) -> dict[tuple[nn.Module, str], Any]:
-        """Attributes for results; one that held a real tensor before is recomputed by every call (weight_norm)."""
+    def _attributes(changes: Changes) -> dict[tuple[nn.Module, str], Any]:
+        """The tensors assigned to attributes, except where a real tensor was before: every call recomputes those."""
         return {
             (sub, name): tree
             for (sub, name), tree in changes.tensors.items()
@@ -207,7 +208,9 @@ def _variables(program: Program, module: nn.Module) -> dict[str, Variable]:
             for key, tensor in (*sub._parameters.items(), *sub._buffers.items())
             if tensor is not None
         }
-    return {key: program.adopt(tensor, f"{prefix}.{key}", module) for key, tensor in tensors.items()}
+    return {
+        key: program.add_module_tensor(tensor, f"{prefix}.{key}", module) for key, tensor in tensors.items()
+    }
 
 
 _loading: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
@@ -217,12 +220,10 @@ _loading: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
 def _before_load(module: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
     """Called by torch before `load_state_dict` loads into one submodule."""
     names = (*module._parameters, *module._buffers)
-    own = {
-        **module._parameters,
-        **module._buffers,
-    }  # torch adds a module's own counter where old files have none
+    # torch adds a module's own counter to the state dict where old files have none: that is not loaded.
+    current = {**module._parameters, **module._buffers}
     _loading[module] = {
-        name for name in names if state_dict.get(f"{prefix}{name}", own[name]) is not own[name]
+        name for name in names if state_dict.get(f"{prefix}{name}", current[name]) is not current[name]
     }
 
 
@@ -245,11 +246,11 @@ def _after_load(module: nn.Module, incompatible_keys: Any) -> None:
         _loaded(changed)
 
 
-# --- modules that need something before they are recorded ---------------------------------------------
+# --- modules that need preparation --------------------------------------------------------------------
 
 
 def recordable(module: nn.Module) -> nn.Module:
-    """The module itself, or what torch.compile was given; an error for what cannot be recorded."""
+    """The module, or the one inside of torch.compile's; raises ProgramError if it cannot be recorded."""
     if type(module).__module__.startswith("torch._dynamo") and "_orig_mod" in module._modules:
         return module.get_submodule("_orig_mod")  # a program is compiled as a whole, by Argosy
     scripted = next(
@@ -269,9 +270,9 @@ def recordable(module: nn.Module) -> nn.Module:
 
 
 def _initialize_lazy(module: nn.Module, args: Any, kwargs: Any) -> None:
-    """Lazy modules learn their sizes from their first input: zeros of the shapes that the program knows."""
+    """Initialize lazy modules by running them on zeros, with hints for unknown sizes."""
     _run_on_zeros(module, args, kwargs, hint)
-    try:  # other numbers in the place of unknown sizes must fit as well
+    try:  # other numbers for the unknown sizes must work as well
         _run_on_zeros(module, args, kwargs, lambda size: 2 * hint(size) + 1)
     except Exception as e:
         raise ProgramError(
@@ -295,18 +296,16 @@ def _run_on_zeros(module: nn.Module, args: Any, kwargs: Any, number: Callable[[A
         sub.training = mode
 
 
-# --- state that a program does not have ---------------------------------------------------------------
+# --- state in attributes ------------------------------------------------------------------------------
 
 
 def _check_state(run: _Run) -> None:
-    """Raise if forward depends on attributes that it has set itself: eager's second call would differ."""
+    """Raise if forward depends on attributes that it sets itself: in eager mode the second call would differ."""
     changes, module = run.changes, run.module
     if not changes.tensors and not changes.values:
         return
-    first, _ = _traced_apart(run, {}, {})
-    second, is_read = _traced_apart(
-        run, changes.tensors, {key: after for key, (_, after) in changes.values.items()}
-    )
+    first, _ = _trace(run, {}, {})
+    second, is_read = _trace(run, changes.tensors, {key: after for key, (_, after) in changes.values.items()})
     paths = {sub: path for path, sub in module.named_modules()}
     if is_read or first != second:
         keys = (*changes.tensors, *changes.values)
@@ -325,25 +324,24 @@ def _check_state(run: _Run) -> None:
         )
 
 
-def _traced_apart(
+def _trace(
     run: _Run, tensors: dict[tuple[nn.Module, str], Any], values: dict[tuple[nn.Module, str], Any]
 ) -> tuple[list[Any], bool]:
-    """The ops of the call with these attributes set, in a program of its own; True if it reads one of the tensors."""
-    program = Program("traced_apart")
+    """The ops of the call with these attributes set, traced in a new program; True if it reads one of the tensors."""
+    program = Program("trace")
 
     def concrete(value: Tensor) -> Tensor:
         if _is_real(value):
             return value
         sizes = [hint(size) for size in value.shape]
         trainable = True if value.requires_grad else None
-        return program.state(
-            f"input_{id(value)}", sizes, value.dtype, trainable
-        ).value  # named alike in both traces
+        name = f"input_{id(value)}"  # the same in both traces
+        return program.state(name, sizes, value.dtype, trainable).value
 
     attributes = {key: tree_map_only(Tensor, concrete, tree) for key, tree in tensors.items()}
     set_before = {id(leaf) for leaf in tree_leaves(attributes) if isinstance(leaf, FakeTensor)}
     with program.recording():
-        run.again(concrete, {**attributes, **values})
+        run.rerun(concrete, {**attributes, **values})
     ops = [
         fx.map_arg((n.target, n.args, n.kwargs), lambda source: source.name)
         for n in program.graph.nodes

@@ -1,13 +1,15 @@
-"""A Variable is a name for a value of a program: no data, but a shape, a dtype and a node that makes it.
+"""Variable: a named value of a program, with a shape, a dtype and the node that computes it, but no data.
 
-It takes part in Python arithmetic and in every torch function: `torch.relu(x)`, `x.view(-1, 3)`, `x + 1`
-all add nodes to its program and give new Variables. It has no value to look at while the program is built.
+It supports Python arithmetic and every torch function: `torch.relu(x)`, `x.view(-1, 3)`, `x + 1` all add nodes to its
+program and return new Variables. Its data cannot be read while the program is built.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -15,8 +17,8 @@ from torch import fx
 
 from argosy.engine.errors import ProgramError, UnknownNameError
 from argosy.engine.ir.dtypes import dtype_name
-from argosy.engine.ir.nearest import nearest
 from argosy.engine.ir.source import user_line
+from argosy.engine.ir.suggest import nearest
 
 if TYPE_CHECKING:
     from argosy.engine.ir.program import Program
@@ -54,8 +56,8 @@ _FIELDS = frozenset(
 )
 
 
-class Block:
-    """Paddle's programs have blocks; ours have one. Kept for `variable.block.program`."""
+class ProgramBlock:
+    """Paddle's programs have several blocks, Argosy's have one; exists for `variable.block.program`."""
 
     def __init__(self, program: "Program") -> None:
         self.program = program
@@ -65,10 +67,10 @@ class Block:
 
 
 class Variable:
-    """A value of a program; made by `static.data`, by layers and by torch functions."""
+    """A value of a program; created by `static.data`, by layers and by torch functions."""
 
     persistable = False
-    """True: lives in the scope from run to run (parameters, optimizer state, statistics)."""
+    """True: stored in the scope between runs (parameters, optimizer state, statistics)."""
     is_data = False
     """True: the user feeds it."""
 
@@ -76,22 +78,22 @@ class Variable:
         self.program = program
         self.name = name
         self.value = value
-        """The fake tensor that stands for it; its autograd history is what `append_backward` follows."""
+        """Its fake tensor; `append_backward` differentiates along the fake tensor's autograd graph."""
         self.lod_level = 0
         self.sizes: tuple[Any, ...] | None = None
-        """Of what `paddle.shape(x)` gives: x's sizes, which may be the sizes of other variables."""
+        """For a result of `paddle.shape(x)`: the sizes of x, which can be used as sizes of other variables."""
         self._stop_gradient = False
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """A misspelt attribute (`x.stop_gradeint = True`) is an error, not a wish that nobody hears."""
+        """Raise UnknownNameError for a misspelt attribute (`x.stop_gradeint = True`) instead of ignoring it."""
         if name not in _FIELDS and not name.startswith("_") and not hasattr(type(self), name):
             known = sorted(_FIELDS | {n for n in dir(type(self)) if not n.startswith("_")})
             raise UnknownNameError(f"Variable has no attribute {name!r} to set{nearest(name, known)}")
         object.__setattr__(self, name, value)
 
     @property
-    def block(self) -> Block:
-        return Block(self.program)
+    def block(self) -> ProgramBlock:
+        return ProgramBlock(self.program)
 
     @property
     def node(self) -> fx.Node:
@@ -99,8 +101,24 @@ class Variable:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes, with -1 for a dimension that is known only when data is fed. `size()` gives symbols."""
-        return tuple(s if isinstance(s, int) else _known_size(s) for s in self.value.shape)
+        """Sizes, with -1 for a dimension that is known only when data is fed. `size()` returns symbols."""
+        sizes = tuple(map(_shown, self.value.shape))
+        if -1 in sizes:
+            self._check_caller(sys._getframe(1))
+        return sizes
+
+    def _check_caller(self, caller: FrameType) -> None:
+        """Raise if torch.masked reads a shape with -1: without a mask it calls torch.ones(input.shape) unrecorded."""
+        if (
+            caller.f_globals.get("__name__") == "torch.masked._ops"
+            and caller.f_locals.get("mask", self) is None
+        ):
+            shape = list(map(_shown, self.value.shape))
+            raise ProgramError(
+                f"torch.masked.{caller.f_code.co_name.removeprefix('_')} at {user_line()} needs the sizes of "
+                f"{self.name!r} ({dtype_name(self.dtype)}{shape}) as numbers, as it has no mask; give it a mask, "
+                "call it in a torch.nn.Module, or give the sizes in static.data"
+            )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -116,14 +134,14 @@ class Variable:
 
     @property
     def stop_gradient(self) -> bool:
-        """True: gradients do not flow through this variable, whenever that was said before `minimize`."""
+        """True: gradients do not flow through this variable; may be set any time before `minimize`."""
         return self._stop_gradient
 
     @stop_gradient.setter
     def stop_gradient(self, stop: bool) -> None:
         self._stop_gradient = bool(stop)
         if not stop and self.value.is_leaf and self.dtype.is_floating_point:
-            self.value.requires_grad_()  # for what is built from here on
+            self.value.requires_grad_()  # applies to nodes that are recorded from here on
         self.program.touch()
 
     def __repr__(self) -> str:
@@ -145,7 +163,7 @@ class Variable:
 
     def __getattr__(self, name: str) -> Any:
         """Methods and attributes of torch.Tensor: `x.mean(1)`, `x.mT`, `x.layout`."""
-        if name.startswith("_") or "name" not in self.__dict__:  # Python asks for these on its own account
+        if name.startswith("_") or "name" not in self.__dict__:  # looked up by Python itself, not by the user
             raise AttributeError(name)
         attribute = getattr(torch.Tensor, name, None)
         if attribute is None:
@@ -160,7 +178,7 @@ class Variable:
     @property
     def grad(self) -> NoReturn:
         raise ProgramError(
-            f"Variable {self.name!r} has no .grad, which is eager mode's; after minimize or append_backward the "
+            f"Variable {self.name!r} has no .grad, as in eager mode; after minimize or append_backward the "
             f"gradient is the Variable {self.name + '@GRAD'!r}: fetch it by that name, or use static.gradients"
         )
 
@@ -178,7 +196,7 @@ class Variable:
         return self
 
     def size(self, dim: int | None = None) -> Any:
-        """torch's size: symbols where the size is not known yet, usable as sizes of further tensors."""
+        """torch's size: symbols where the size is unknown, which can be used as sizes of other tensors."""
         return self.value.size() if dim is None else self.value.size(dim)
 
     def dim(self) -> int:
@@ -193,7 +211,7 @@ class Variable:
     def T(self) -> Any:
         return self.program.call(lambda x: x.permute(*reversed(range(x.ndim))), (self,), {}, "transpose")
 
-    # --- there is no value yet ------------------------------------------------------------------------
+    # --- access to data: raises -----------------------------------------------------------------------
 
     def _no_value(self, wanted: str) -> NoReturn:
         raise ProgramError(
@@ -243,13 +261,13 @@ class Variable:
     # --- arithmetic -----------------------------------------------------------------------------------
 
     __hash__ = object.__hash__
-    __array_ufunc__ = None  # array + variable is ours, not NumPy's
+    __array_ufunc__ = None  # array + variable calls __radd__, not NumPy's ufunc
 
     def __getitem__(self, index: Any) -> Any:
-        made = self.program.call(operator.getitem, (self, index), {}, "slice")
+        item = self.program.call(operator.getitem, (self, index), {}, "slice")
         if self.sizes is not None and isinstance(index, int | slice):
-            made.sizes = self.sizes[index] if isinstance(index, slice) else (self.sizes[index],)
-        return made
+            item.sizes = self.sizes[index] if isinstance(index, slice) else (self.sizes[index],)
+        return item
 
     __add__ = _binary(operator.add, "elementwise_add")
     __radd__ = _binary(operator.add, "elementwise_add", swapped=True)
@@ -304,12 +322,12 @@ class Parameter(Variable):
                 f"parameter {name!r} has learning rate factor {learning_rate}; use a finite number"
             )
         self.learning_rate = learning_rate
-        """A factor on the optimizer's rate, for this parameter alone."""
+        """Multiplies the optimizer's rate for this parameter."""
         self.regularizer = regularizer
         self.need_clip = need_clip
         self.is_distributed = False
         self.is_sparse = False
-        """True: a table that an embedding built with is_sparse looks up; ranks exchange the rows they used."""
+        """True: the table of an embedding built with is_sparse; ranks all-gather the rows that they used."""
         self._stop_gradient = not trainable
 
     @property
@@ -325,8 +343,10 @@ class Parameter(Variable):
         return {"learning_rate": self.learning_rate}
 
 
-def _known_size(size: torch.SymInt) -> int:
-    """The number, if a size is known after all: `[-1, 5] + [4, 5]` says that it is 4. Else -1."""
+def _shown(size: int | torch.SymInt) -> int:
+    """The number if the size is known, also if it was inferred: `[-1, 5] + [4, 5]` makes it 4. Else -1."""
+    if isinstance(size, int):
+        return size
     expression = size.node.expr
     return int(expression) if expression.is_number else -1
 
@@ -338,5 +358,5 @@ def first_variable(tree: Any) -> Variable | None:
     if isinstance(tree, dict):
         tree = tuple(tree.values())
     if isinstance(tree, list | tuple):
-        return next((found for part in tree if (found := first_variable(part)) is not None), None)
+        return next((variable for part in tree if (variable := first_variable(part)) is not None), None)
     return None

@@ -1,4 +1,4 @@
-"""Is this still a program? Every pass is followed by this."""
+"""Verify the invariants of a program's graph; runs after every pass."""
 
 # SPDX-License-Identifier: Apache-2.0
 import operator
@@ -10,33 +10,28 @@ from torch._ops import OpOverload
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.recorder import ROLES
 
-_PLAIN = frozenset(
-    getattr(operator, name)
-    for name in (
-        "getitem",
-        "add",
-        "sub",
-        "mul",
-        "floordiv",
-        "truediv",
-        "mod",
-        "pow",
-        "neg",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "and_",
-        "or_",
-        "xor",
-    )
+_ARITHMETIC = (
+    "getitem",
+    "add",
+    "sub",
+    "mul",
+    "floordiv",
+    "truediv",
+    "mod",
+    "pow",
+    "neg",
+    "and_",
+    "or_",
+    "xor",
 )
+_COMPARISON = ("eq", "ne", "lt", "le", "gt", "ge")
+OPERATOR_FUNCTIONS = {f"operator.{name}": getattr(operator, name) for name in _ARITHMETIC + _COMPARISON}
+"""The functions of Python's operator module that a program may call: on sizes, and getitem."""
+_PLAIN = frozenset(OPERATOR_FUNCTIONS.values())
 
 
 def verify(graph: fx.Graph, constants: dict[str, Any] | None = None) -> None:
-    """Raise ProgramError, naming the node and the user's line, unless the graph can be run in order."""
+    """Raise ProgramError, with the node and the user's source line, unless the graph can run in order."""
     seen: set[fx.Node] = set()
     names: set[str] = set()
     for node in graph.nodes:
@@ -51,7 +46,7 @@ def verify(graph: fx.Graph, constants: dict[str, Any] | None = None) -> None:
             )
         if node.op == "call_function" and not _is_known(node.target):
             raise ProgramError(
-                f"{describe(node)} calls {node.target!r}, which is no operator; record it as ATen ops"
+                f"{describe(node)} calls {node.target!r}, which is not an operator; record it as ATen ops"
             )
         if node.op == "get_attr" and constants is not None and node.target not in constants:
             raise ProgramError(f"{describe(node)}: there is no constant {node.target!r}")
@@ -60,7 +55,7 @@ def verify(graph: fx.Graph, constants: dict[str, Any] | None = None) -> None:
                 f"{describe(node)} has role {node.meta.get('role')!r}; use one of {', '.join(ROLES)}"
             )
         if "val" not in node.meta and _gives_value(node):
-            raise ProgramError(f"{describe(node)} has no shape; a pass must give its nodes their meta")
+            raise ProgramError(f"{describe(node)} has no meta 'val'; a pass must set the meta of its nodes")
         seen.add(node)
         names.add(node.name)
 

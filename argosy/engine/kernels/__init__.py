@@ -1,13 +1,14 @@
-"""Kernels of our own, in C++: what is fused runs as one loop over memory.
+"""Argosy's C++ kernels: fused ops as one loop over memory.
 
-    source/*.cpp ──(the machine's compiler, once)──▶ cache/kernels/…so ──▶ library().argosy_bn_act_forward(…)
+    source/*.cpp ──(the machine's compiler, once)──▶ cache/kernels/…so ──▶ BN_ACT_FORWARD(tensors, …)
 
-The sources take plain pointers and sizes; the ops next door check what they pass. They run on torch's own threads.
-Without a compiler there is no library, and fused ops are not made: `unavailable()` says why.
+The functions take plain pointers and sizes. `signatures.py` and `updates.py` define the arguments of each function, and
+check them before every call. They run on torch's OpenMP threads. Without a compiler there is no library, and nothing is
+fused: `unavailable()` returns the reason.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine.kernels.build import compiler
-from argosy.engine.kernels.library import library, pointer, unavailable
+from argosy.engine.kernels.library import library, unavailable
 
-__all__ = ["compiler", "library", "pointer", "unavailable"]
+__all__ = ["compiler", "library", "unavailable"]

@@ -1,4 +1,4 @@
-"""Build the kernels now, rather than when the first program wants them: `python -m argosy.engine.kernels`."""
+"""Build the kernels ahead of their first use: `python -m argosy.engine.kernels`."""
 
 # SPDX-License-Identifier: Apache-2.0
 import sys
@@ -8,7 +8,7 @@ from argosy.engine.kernels.build import built
 
 
 def main() -> int:
-    """Always 0: a machine without a compiler runs programs too, only unfused."""
+    """Always returns 0: without a compiler programs run too, only unfused."""
     try:
         print(f"kernels: {built()}")
     except (KernelError, OSError) as e:

@@ -1,4 +1,4 @@
-"""Compile the sources into one library, for this very machine, and keep it."""
+"""Compile the sources into one shared library for this machine's CPU, and cache it."""
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
@@ -18,7 +18,7 @@ from argosy.engine.errors import KernelError
 from argosy.engine.log import NOTICE, logger
 
 SOURCE = Path(__file__).parent / "source"
-# No -ffast-math: a NaN must stay one, and linking with it would change how the whole process rounds.
+# No -ffast-math: NaNs must propagate, and linking with it would change the rounding mode of the whole process.
 _FLAGS = (
     "-std=c++17",
     "-O3",
@@ -31,11 +31,17 @@ _FLAGS = (
     "-fPIC",
     "-shared",
 )
+_SANITIZER = ("-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer")
 _TIMEOUT_S = 300
 
 
+def flags() -> tuple[str, ...]:
+    """The compiler flags; with ARGOSY_SANITIZE=1 for AddressSanitizer, which needs libasan preloaded."""
+    return (*_FLAGS, *_SANITIZER) if env.flag("ARGOSY_SANITIZE") else _FLAGS
+
+
 def compiler() -> list[str]:
-    """The C++ compiler: the words of CXX, else g++, c++ or clang++; KernelError if there is none."""
+    """The C++ compiler: the words of CXX, else g++, c++ or clang++; raises KernelError if there is none."""
     wanted = env.text("CXX", "")
     for name in [wanted] if wanted else ["g++", "c++", "clang++"]:
         words = shlex.split(name)
@@ -46,7 +52,7 @@ def compiler() -> list[str]:
 
 
 def built() -> Path:
-    """The library, built now if it is not there yet; ranks that come at once wait for the first."""
+    """The path of the library, which is built if it does not exist; concurrent ranks wait for the first."""
     path = library_path()
     if path.exists():
         return path
@@ -55,7 +61,7 @@ def built() -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise KernelError(
-            f"{path.parent} cannot be made: {e.strerror}; set ARGOSY_CACHE to a folder that you may write to"
+            f"{path.parent} cannot be created: {e.strerror}; set ARGOSY_CACHE to a writable directory"
         ) from e
     with (path.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -65,8 +71,8 @@ def built() -> Path:
 
 
 def library_path() -> Path:
-    """Where the library of these sources lies: another CPU, another source, another file."""
-    digest = hashlib.sha256("\n".join((*_FLAGS, platform.machine(), _cpu())).encode())
+    """The path of the library for these sources, flags and this CPU."""
+    digest = hashlib.sha256("\n".join((*flags(), platform.machine(), _cpu())).encode())
     for source in sorted(SOURCE.iterdir()):
         digest.update(source.read_bytes())
     return env.cache_dir() / "kernels" / f"argosy-{digest.hexdigest()[:16]}.so"
@@ -75,10 +81,10 @@ def library_path() -> Path:
 def _compile(command: list[str], path: Path) -> None:
     logger.log(NOTICE, "building Argosy's kernels with %s, once; some 15 seconds", command[0])
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / path.name
+        temporary = Path(folder) / path.name
         sources = [str(source) for source in sorted(SOURCE.glob("*.cpp"))]
         try:
-            said, status = _run([*command, *_FLAGS, *sources, "-o", str(made)])
+            errors, status = _run([*command, *flags(), *sources, "-o", str(temporary)])
         except (OSError, subprocess.TimeoutExpired) as e:
             raise KernelError(
                 f"{command[0]} could not compile Argosy's kernels: {e}; set CXX to another one"
@@ -86,27 +92,27 @@ def _compile(command: list[str], path: Path) -> None:
         if status:
             raise KernelError(
                 f"{command[0]} could not compile Argosy's kernels; set CXX to another compiler, or ARGOSY_KERNELS=0 to "
-                f"do without:\n{said[-2000:].strip()}"
+                f"do without:\n{errors[-2000:].strip()}"
             )
-        os.replace(made, path)
+        os.replace(temporary, path)
 
 
 def _run(command: list[str]) -> tuple[str, int]:
-    """What a compiler says and its exit code; if it takes too long, it and what it has started are ended."""
+    """The compiler's stderr and exit code; after a timeout its whole process group is killed."""
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
     ) as process:
         try:
-            _, said = process.communicate(timeout=_TIMEOUT_S)
+            _, errors = process.communicate(timeout=_TIMEOUT_S)
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
-    return said, process.returncode
+    return errors, process.returncode
 
 
 def _cpu() -> str:
-    """What -march=native means here."""
+    """The CPU model and its features, which -march=native depends on."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,13 +1,13 @@
-"""Which of several kernels an op runs: by measurement on this machine, else by a rule.
+"""Kernel selection (autotuning): by measurement on this machine, else by a rule.
 
     best(key, alternatives, arguments, rule)
-      ├─ asked before?                  the same answer: one look into a dictionary
-      ├─ in the file?                   what was measured here once
-      ├─ searching, and time is left?   measure now, keep the best here and in the file
-      └─ else                           rule(*arguments)
+      ├─ in the cache?                   a dictionary lookup
+      ├─ in the file?                    measured on this machine before
+      ├─ searching, and budget left?     measure now, store the best in the cache and in the file
+      └─ else                            rule(*arguments)
 
-Alternatives compute the same within rounding and change nothing but their result. Searching is off unless the user asks
-for it (FLAGS_cudnn_exhaustive_search, docs/kernel_search.md).
+Alternatives compute the same result within rounding and have no side effects. Searching is off by default
+(FLAGS_cudnn_exhaustive_search, docs/kernel_search.md).
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -22,26 +22,26 @@ import torch
 from argosy.engine import env
 from argosy.engine.kernels import choices_file
 from argosy.engine.kernels.choices_file import Entry
-from argosy.engine.kernels.search import Alternatives, measured
+from argosy.engine.kernels.measure import Alternatives, measured
 from argosy.engine.log import logger
 
 FLAG = "FLAGS_cudnn_exhaustive_search"
 _BUDGET_S = 30.0
-_CLEARLY = 0.95
-"""What the rule says stays unless another one takes less than this share of its time: the rest is noise."""
+_NOISE_MARGIN = 0.95
+"""An alternative replaces the rule's choice only if it takes less than this fraction of its time."""
 Key = tuple[Hashable, ...]
-"""The op's name, the sizes, the numbers and the dtypes that its time depends on."""
+"""The op's name, sizes, numbers and dtypes that its time depends on."""
 
 
 class Choices:
-    """The choices of one process."""
+    """The kernel choices of one process."""
 
     def __init__(self, folder: Path, budget_s: float, is_searching: bool = False) -> None:
         self.folder = folder
         self.budget_s = budget_s
         self.is_searching = is_searching
         self.spent_s = 0.0
-        self._answers: dict[Key, str] = {}
+        self._cache: dict[Key, str] = {}
         self._tables: dict[int, dict[str, Entry]] = {}
         self._writes = True
 
@@ -49,35 +49,35 @@ class Choices:
         self, key: Key, alternatives: Alternatives, arguments: tuple[Any, ...], rule: Callable[..., str]
     ) -> str:
         """The name of the alternative to run on these arguments."""
-        asked = (torch.get_num_threads(), *key)
-        found = self._answers.get(asked)
-        if found is None:
-            found = self._answers[asked] = self._decided(asked, alternatives, arguments, rule)
-        return found
+        full_key = (torch.get_num_threads(), *key)
+        name = self._cache.get(full_key)
+        if name is None:
+            name = self._cache[full_key] = self._choose(full_key, alternatives, arguments, rule)
+        return name
 
     def search(self, is_searching: bool) -> None:
-        """Search from now on, or stop it; what a rule has answered so far is asked again."""
+        """Start or stop searching; clears the cache, so that choices made by rules are made again."""
         if is_searching != self.is_searching:
             self.is_searching = is_searching
-            self._answers.clear()
+            self._cache.clear()
 
-    def _decided(
-        self, asked: Key, alternatives: Alternatives, arguments: tuple[Any, ...], rule: Callable[..., str]
+    def _choose(
+        self, full_key: Key, alternatives: Alternatives, arguments: tuple[Any, ...], rule: Callable[..., str]
     ) -> str:
-        threads, *parts = asked
+        threads, *parts = full_key
         assert isinstance(threads, int), threads
-        name, table = in_words(parts), self._table(threads)
+        name, table = key_text(parts), self._table(threads)
         known = table[name]["best"] if name in table else None
         if known in alternatives:
             return str(known)
         if not self.is_searching or self.spent_s >= self.budget_s:
             return rule(*arguments)
-        began, ruled = time.perf_counter(), rule(*arguments)
+        began, default = time.perf_counter(), rule(*arguments)
         ms = {n: round(1000 * s, 4) for n, s in measured(alternatives, arguments).items()}
-        best = min(ms, key=lambda n: ms[n] * (_CLEARLY if n == ruled else 1))
+        best = min(ms, key=lambda n: ms[n] * (_NOISE_MARGIN if n == default else 1))
         table[name] = {"best": best, "ms": ms}
-        self._keep(threads, name)
-        self._tell(name, threads, time.perf_counter() - began)
+        self._store(threads, name)
+        self._log(name, threads, time.perf_counter() - began)
         return best
 
     def _table(self, threads: int) -> dict[str, Entry]:
@@ -87,7 +87,7 @@ class Choices:
             logger.info("kernel choices: %d known from %s", len(self._tables[threads]), path)
         return self._tables[threads]
 
-    def _keep(self, threads: int, name: str) -> None:
+    def _store(self, threads: int, name: str) -> None:
         if not self._writes:
             return
         path = self.folder / choices_file.file_name(threads)
@@ -95,22 +95,22 @@ class Choices:
             choices_file.add(path, {name: self._tables[threads][name]})
         except OSError as e:
             self._writes = False
-            logger.warning("kernel choices cannot be kept for the next start: %s; set ARGOSY_CACHE", e)
+            logger.warning("kernel choices cannot be stored for the next start: %s; set ARGOSY_CACHE", e)
 
-    def _tell(self, name: str, threads: int, took_s: float) -> None:
-        self.spent_s += took_s
+    def _log(self, name: str, threads: int, elapsed_s: float) -> None:
+        self.spent_s += elapsed_s
         ms = sorted(self._tables[threads][name]["ms"].items(), key=lambda item: item[1])
-        times = ", ".join(f"{one} {time_ms:.3g} ms" for one, time_ms in ms)
+        times = ", ".join(f"{alternative} {time_ms:.3g} ms" for alternative, time_ms in ms)
         logger.info("kernel search: %s: %s (%.1f of %g s used)", name, times, self.spent_s, self.budget_s)
         if self.spent_s >= self.budget_s:
             logger.info(
-                "kernel search: %g s are used up (ARGOSY_SEARCH_S); what is not known yet goes by rule",
+                "kernel search: the budget of %g s is used up (ARGOSY_SEARCH_S); other kernels are chosen by rule",
                 self.budget_s,
             )
 
 
-def in_words(key: list[Hashable]) -> str:
-    """conv2d, 8x64x56x56, 64x64x3x3, 1x1, 1x1, float32: the key as it stands in the file."""
+def key_text(key: list[Hashable]) -> str:
+    """conv2d, 8x64x56x56, 64x64x3x3, 1x1, 1x1, float32: the key as text, for the file."""
     return ", ".join(_word(part) for part in key)
 
 
@@ -120,7 +120,7 @@ def _word(part: Hashable) -> str:
 
 @functools.cache
 def of_process() -> Choices:
-    """The choices of this process, as the environment wants them."""
+    """The choices of this process, configured by the environment."""
     return Choices(
         env.cache_dir() / "choices", env.seconds("ARGOSY_SEARCH_S", _BUDGET_S), env.flag(FLAG, default=False)
     )

@@ -1,9 +1,9 @@
-"""The file of choices: what was measured once on a kind of machine is known at the next start.
+"""The file of kernel choices, which persists measurements for the next start.
 
-    {"format": 1, "choices": {"conv2d_grad weight, 8x64x56x56, …": {"best": "turned", "ms": {"aten": 21.8, …}}}}
+    {"format": 1, "choices": {"conv2d_grad weight, 8x64x56x56, …": {"best": "transposed", "ms": {"aten": 21.8, …}}}}
 
-One file for each CPU model, torch and number of threads. It is there whole or not at all, and ranks that write at once
-lose nothing: each adds its choices to what the file says by then, under a lock.
+One file for each CPU model, torch version and number of threads. Writes are atomic, and concurrent ranks lose nothing:
+each adds its choices to the current content under a lock.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -34,13 +34,13 @@ def file_name(threads: int) -> str:
 
 
 def read(path: Path) -> dict[str, Entry]:
-    """The choices in the file; none if there is no file. One that cannot be used is put aside, with a warning."""
+    """The choices in the file; {} if there is no file. An invalid file is renamed, with a warning."""
     try:
         return _parsed(path.read_text())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as e:
-        _put_aside(path, e)
+        _rename_invalid(path, e)
         return {}
 
 
@@ -52,10 +52,10 @@ def add(path: Path, new: dict[str, Entry]) -> None:
 
 
 def _parsed(text: str) -> dict[str, Entry]:
-    found = json.loads(text)
-    if not isinstance(found, dict) or found.get("format") != _FORMAT:
-        raise ValueError(f"it is no file of choices of format {_FORMAT}")
-    choices = found.get("choices")
+    content = json.loads(text)
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise ValueError(f"it is not a file of kernel choices of format {_FORMAT}")
+    choices = content.get("choices")
     if not isinstance(choices, dict):
         raise ValueError("it has no choices")
     for key, entry in choices.items():
@@ -64,19 +64,19 @@ def _parsed(text: str) -> dict[str, Entry]:
     return choices
 
 
-def _put_aside(path: Path, why: Exception) -> None:
-    aside = path.with_name(path.name + ".damaged")
-    with contextlib.suppress(OSError):  # another rank may have done it
-        os.replace(path, aside)
-    logger.warning("the file of kernel choices %s cannot be used: %s; it is now %s", path, why, aside.name)
+def _rename_invalid(path: Path, reason: Exception) -> None:
+    renamed = path.with_name(path.name + ".damaged")
+    with contextlib.suppress(OSError):  # another rank may have renamed it
+        os.replace(path, renamed)
+    logger.warning("the file of kernel choices %s is invalid: %s; renamed to %s", path, reason, renamed.name)
 
 
 def _write(path: Path, choices: dict[str, Entry]) -> None:
     text = json.dumps({"format": _FORMAT, "choices": choices}, indent=1, sort_keys=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / path.name
-        made.write_text(text + "\n")
-        os.replace(made, path)
+        temporary = Path(folder) / path.name
+        temporary.write_text(text + "\n")
+        os.replace(temporary, path)
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _cpu() -> str:
-    """The name and the numbers of the CPU model: a virtual machine's name alone often says too little."""
+    """The name and the numbers of the CPU model: in a virtual machine the name alone is often ambiguous."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

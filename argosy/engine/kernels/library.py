@@ -1,4 +1,4 @@
-"""Load the library, or say once why there is none."""
+"""Load the library of C++ kernels, or log once why it is unavailable."""
 
 # SPDX-License-Identifier: Apache-2.0
 import ctypes
@@ -14,31 +14,26 @@ from argosy.engine.log import logger
 
 @functools.cache
 def _loaded() -> ctypes.CDLL | str:
-    """The library, or why there is none."""
+    """The library, or the reason why it is unavailable."""
     if not env.flag("ARGOSY_KERNELS", default=True):
         return "ARGOSY_KERNELS=0"
-    torch.get_num_threads()  # torch's OpenMP is loaded now, and ours is the same one
+    torch.get_num_threads()  # load torch's OpenMP first, so that the library uses the same runtime
     try:
         return ctypes.CDLL(str(built()))
     except (KernelError, OSError) as e:
-        logger.warning("Argosy's own kernels are not there: %s", e)
+        logger.warning("Argosy's C++ kernels are unavailable: %s", e)
         return str(e).splitlines()[0]
 
 
 def library() -> ctypes.CDLL:
-    """The library; KernelError if there is none."""
-    found = _loaded()
-    if isinstance(found, str):
-        raise KernelError(f"Argosy's own kernels are not there: {found}")
-    return found
+    """The library; raises KernelError if it is unavailable."""
+    loaded = _loaded()
+    if isinstance(loaded, str):
+        raise KernelError(f"Argosy's C++ kernels are unavailable: {loaded}")
+    return loaded
 
 
 def unavailable() -> str | None:
-    """Why there is no library; None if there is one."""
-    found = _loaded()
-    return found if isinstance(found, str) else None
-
-
-def pointer(tensor: torch.Tensor | None) -> ctypes.c_void_p:
-    """Where a tensor's first element lies; null for none."""
-    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+    """Why the library is unavailable; None if it is available."""
+    loaded = _loaded()
+    return loaded if isinstance(loaded, str) else None

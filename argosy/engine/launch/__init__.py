@@ -1,4 +1,4 @@
-"""fleetrun: start the ranks of a job on this host, watch them, end them, say what went wrong.
+"""fleetrun: start the ranks of a job on this host, supervise them, terminate them, report failures.
 
 Only the standard library is used here: the first rank starts before torch could be imported.
 """

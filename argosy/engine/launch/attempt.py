@@ -1,100 +1,145 @@
-"""One start of the ranks of this host: start them, watch them, end them.
+"""One attempt to run the ranks of this host: start them, supervise them, terminate them.
 
-start ──▶ watch ──▶ all ended with 0                                   done
-               ├──▶ one failed, 0.5 s for others of the same cause ──▶ end: TERM, 2 s, KILL
-               └──▶ a signal to the launcher ────────────────────────▶ end
+start ──▶ supervise ──▶ all exited with 0                                   done
+                   ├──▶ one failed, 0.5 s for others of the same cause ──▶ report, terminate: TERM, 2 s, KILL
+                   └──▶ a signal to the launcher ────────────────────────▶ terminate
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from argosy.engine.launch.layout import Placed
-from argosy.engine.launch.mirror import Mirror
-from argosy.engine.launch.processes import COLLECT_S, LOOK_S, Ended, Processes, Signalled, StoppedProcesses
-from argosy.engine.launch.say import logger
+from argosy.engine.launch import failure_report
+from argosy.engine.launch.console import logger
+from argosy.engine.launch.failure_report import ProcessExit
+from argosy.engine.launch.processes import (
+    COLLECT_S,
+    POLL_S,
+    ExitEvent,
+    Processes,
+    SignalEvent,
+    StoppedProcesses,
+)
+from argosy.engine.launch.rank_env import Placement
+from argosy.engine.launch.tee import Tee
 
 COLLECT_CAUSE_S = 1.5
-"""COLLECT_S while all that failed only lost another rank, which may still be on its way out."""
-EARLY_END_S = 30.0
+"""Replaces COLLECT_S while all failed ranks only lost another rank, whose exit has not been seen yet."""
+PUBLISH_S = 3.0
+"""On several hosts: how long a rank that has raised may take to publish it to the others, which poll every second."""
+EARLY_EXIT_S = 30.0
 
 
 @dataclass(kw_only=True)
 class Attempt(Processes):
-    """The ranks of one start, and what has become of them."""
+    """The ranks of one attempt, and how they ended."""
 
-    placed: Placed
+    placement: Placement
+    on_failure: Callable[["Attempt"], None]
+    """Called when the cause of a failure is known, before the other ranks are terminated, which may take a while."""
     began: float = 0.0
     first_failure: float = float("inf")
+    culprit: int = -1
+    """The rank that `on_failure` has reported."""
 
     def run(self) -> None:
-        """Returns when no process of the job is left; the fields say how it went."""
+        """Block until no process of the job is left; the fields hold the result."""
         self.began = time.monotonic()
         try:
             self._start_all()
-            mirror = Mirror(self._shown())
-            self._watch()
+            tee = Tee(self._shown())
+            self._supervise()
+            if self.failures:
+                self.on_failure(self)
+                self._let_failed_ranks_exit()
         finally:
-            self.end()
-        self.finish(mirror)
+            self.shut_down()
+        self.drain(tee)
+
+    def local_rank(self, rank: int) -> int:
+        """The local rank of a rank of this host."""
+        return next(r.local_rank for r in self.placement.ranks if r.rank == rank)
 
     def _shown(self) -> list[tuple[str, str]]:
-        ranks = self.placed.ranks if self.config.tee else self.placed.ranks[:1]
+        ranks = self.placement.ranks if self.config.tee else self.placement.ranks[:1]
         return [("" if i == 0 else f"[{r.name}] ", self.log_of(r)) for i, r in enumerate(ranks)]
 
     def _start_all(self) -> None:
-        store = self.placed.store
+        store = self.placement.store
         try:
-            for rank in self.placed.ranks:
+            for rank in self.placement.ranks:
                 has_store = store is not None and "ARGOSY_STORE_FD" in rank.environ
                 self.start(rank, (store.fileno(),) if store is not None and has_store else ())
         finally:
             if store is not None:
-                store.close()  # from now on it is rank 0's alone
-            for rank in self.running:
-                self.watch(rank)
+                store.close()  # rank 0 has inherited it
 
-    def _watch(self) -> None:
-        watcher = _Watcher(self)
+    def _supervise(self) -> None:
+        warnings = _Warnings(self)
         until = float("inf")
         while self.running and self.signal is None and time.monotonic() < until:
-            event = self.next_event(min(LOOK_S, until - time.monotonic()))
-            if isinstance(event, Signalled):
+            event = self.next_event(min(POLL_S, until - time.monotonic()))
+            if isinstance(event, SignalEvent):
                 self.signal = event.number
-            elif isinstance(event, Ended) and event.code:
-                self.note_failure(event)
-                self.first_failure = min(self.first_failure, time.monotonic())
-                only_lost = all(d.is_consequence for d in self.failures)
-                until = self.first_failure + (COLLECT_CAUSE_S if only_lost else COLLECT_S)
-            elif isinstance(event, Ended):
-                self.completed.append(event.rank)
-            watcher.look()
+            elif isinstance(event, ExitEvent):
+                self._record_exit(event)
+            for failure in self.new_errors():
+                self._record_failure(failure)
+            if self.failures:
+                certain = failure_report.cause(self.failures, self.others()).is_certain
+                until = self.first_failure + (COLLECT_S if certain else COLLECT_CAUSE_S)
+            warnings.check()
+
+    def _let_failed_ranks_exit(self) -> None:
+        """Give a failed rank time to publish the reason to ranks of other hosts; on one host the report has it."""
+        if len({endpoint.rpartition(":")[0] for endpoint in self.placement.endpoints}) == 1:
+            return
+        failed = {failure.spec for failure in self.failures}
+        until = time.monotonic() + PUBLISH_S
+        while self.running & failed and self.signal is None and time.monotonic() < until:
+            event = self.next_event(until - time.monotonic())
+            if isinstance(event, SignalEvent):
+                self.signal = event.number
+
+    def _record_exit(self, event: ExitEvent) -> None:
+        exit = self.exit_of(event)
+        if exit.code == 0 and exit.error is None:
+            self.completed.append(event.spec)
+        elif all(failure.spec is not event.spec for failure in self.failures):
+            self._record_failure(exit)
+
+    def _record_failure(self, failure: ProcessExit) -> None:
+        self.failures.append(failure)
+        self.first_failure = min(self.first_failure, time.monotonic())
 
 
-class _Watcher:
-    """Says once what a user would wonder about: a stopped rank, ranks that ended long before the others."""
+class _Warnings:
+    """Warns once about what blocks a job: a stopped rank, ranks that exited long before the others."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._stopped = StoppedProcesses(attempt)
         self._completed_at: float | None = None
-        self._looked_at = 0.0
 
-    def look(self) -> None:
+    def check(self) -> None:
         now = time.monotonic()
-        if now - self._looked_at < LOOK_S:
-            return
-        self._looked_at = now
-        self._stopped.look(now)
-        self._look_for_early_ends(now)
+        self._attempt.reap_adopted(now)
+        self._stopped.check(now)
+        self._check_early_exits(now)
 
-    def _look_for_early_ends(self, now: float) -> None:
+    def _check_early_exits(self, now: float) -> None:
         if not self._attempt.completed:
             return
         if self._completed_at is None:
             self._completed_at = now
-        if now - self._completed_at >= EARLY_END_S:
+        if now - self._completed_at >= EARLY_EXIT_S:
             self._completed_at = float("inf")  # once
-            ended = sorted(r.rank for r in self._attempt.completed)
-            going_on = sorted(r.rank for r in self._attempt.running)
-            logger.warning("ranks %s ended with 0 some time ago; ranks %s still run", ended, going_on)
+            exited = sorted(r.rank for r in self._attempt.completed)
+            running = sorted(r.rank for r in self._attempt.running)
+            logger.warning(
+                "ranks %s exited with code 0 more than %g s ago; ranks %s still run",
+                exited,
+                EARLY_EXIT_S,
+                running,
+            )

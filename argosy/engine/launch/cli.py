@@ -1,4 +1,4 @@
-"""`fleetrun` and `python -m argosy.distributed.launch`: words into a Configuration, errors into exit codes."""
+"""`fleetrun` and `python -m argosy.distributed.launch`: arguments into a Configuration, errors into exit codes."""
 
 # SPDX-License-Identifier: Apache-2.0
 import argparse
@@ -9,7 +9,14 @@ from typing import NoReturn
 
 from argosy.engine.env import TIMELINE_STEPS
 from argosy.engine.errors import ConfigError
-from argosy.engine.launch.configuration import DEAD_WORKER, LOG_LEVELS, MODES, Configuration
+from argosy.engine.launch.configuration import (
+    DEAD_WORKER,
+    LOG_LEVELS,
+    MODES,
+    SERVER_DURABILITY,
+    Configuration,
+)
+from argosy.engine.version import VERSION
 
 _EXAMPLES = """
 examples:
@@ -19,10 +26,10 @@ examples:
   fleetrun --nproc_per_node=2 --paddle train.py     a script that says `import paddle`
   fleetrun --nproc_per_node=2 --max_restarts=3 -m mypackage.train
   fleetrun --server_num=2 --worker_num=4 train.py   two parameter servers and four workers on this host
-  fleetrun --servers=10.0.0.1:6174 --workers=10.0.0.1,10.0.0.2 train.py      on both hosts: each starts its own
+  fleetrun --servers=10.0.0.1:6174 --workers=10.0.0.1,10.0.0.2 train.py      on both hosts: each starts its processes
 
-All that follows the script belongs to the script. --like-this and --like_this are the same.
-Exit code: 0 all ranks or workers ended well, 1 one failed, 2 the command makes no sense, 130 Ctrl-C, 143 SIGTERM.
+All arguments after the script are passed to the script. --like-this and --like_this are the same.
+Exit code: 0 all ranks or workers succeeded, 1 one failed, 2 invalid arguments, 130 Ctrl-C, 143 SIGTERM.
 """
 
 
@@ -37,16 +44,17 @@ def parser() -> argparse.ArgumentParser:
         prog="fleetrun",
         usage="fleetrun [options] script.py [arguments of the script]\n"
         "       fleetrun [options] -m module [arguments of the module]",
-        description="Start a script on several ranks of this host, watch them, end them together.",
+        description="Run a script on several ranks of this host; if one fails, terminate all.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    p.add_argument("--version", action="version", version=f"fleetrun {VERSION}")
     _add_ranks(p.add_argument_group("ranks and devices"))
     _add_hosts(p.add_argument_group("several hosts"))
     _add_script(p.add_argument_group("the script"))
     _add_logs(p.add_argument_group("logs and failures"))
-    _add_timeline(p.add_argument_group("where the time goes"))
+    _add_timeline(p.add_argument_group("profiling"))
     _add_ps(p.add_argument_group("parameter servers"))
     return p
 
@@ -59,15 +67,12 @@ def _add_ranks(g: argparse._ArgumentGroup) -> None:
         "--gpus", "--selected_gpus", "--devices", type=_list, metavar="0,1", help="devices of this host"
     )
     g.add_argument("--xpus", "--selected_xpus", metavar="0,1", help="raises: XPUs are not supported")
-    g.add_argument("--run_mode", choices=MODES, help="instead of guessing it from the other options")
+    g.add_argument("--run_mode", choices=MODES, help="instead of deriving it from the other options")
 
 
 def _add_hosts(g: argparse._ArgumentGroup) -> None:
-    ips = ",".join(Configuration.ips)
-    g.add_argument(
-        "--ips", type=_list, default=Configuration.ips, metavar="A,B", help=f"all hosts (default: {ips})"
-    )
-    g.add_argument("--host", metavar="A", help="which of the hosts this one is, if that cannot be guessed")
+    g.add_argument("--ips", type=_list, metavar="A,B", help="all hosts (default: 127.0.0.1)")
+    g.add_argument("--host", metavar="A", help="which of the hosts this one is, if it cannot be detected")
     port = "port of each host's first rank (default: FLAGS_START_PORT, else free ports on one host, 6070 on several)"
     g.add_argument("--start_port", type=int, metavar="P", help=port)
 
@@ -82,13 +87,20 @@ def _add_script(g: argparse._ArgumentGroup) -> None:
 def _add_logs(g: argparse._ArgumentGroup) -> None:
     g.add_argument("--log_dir", default=Configuration.log_dir, metavar="DIR", help="default: log")
     g.add_argument("--log_level", choices=LOG_LEVELS, help="of the ranks (ARGOSY_LOG)")
-    g.add_argument("--tee", action="store_true", help="show the lines of all, the others as `[rank 1] ...`")
+    g.add_argument(
+        "--tee",
+        action="store_true",
+        help="print the output of all ranks, that of the others as `[rank 1] ...`",
+    )
+    g.add_argument(
+        "--quiet", action="store_true", help="print only the script's output, warnings and failures"
+    )
     g.add_argument(
         "--max_restarts",
         type=int,
         default=0,
         metavar="N",
-        help="start a failed job anew, or a failed server or worker, N times at most",
+        help="restart a failed job, or a failed server or worker, at most N times",
     )
     g.add_argument(
         "--timeout", type=float, metavar="S", help="seconds that ranks wait for each other in a collective"
@@ -112,13 +124,16 @@ def _add_ps(g: argparse._ArgumentGroup) -> None:
     g.add_argument(
         "--dead_worker",
         choices=DEAD_WORKER,
-        default=Configuration.dead_worker,
-        help="a worker that failed and has no restart left: end the job (default), or go on without it",
+        help="a worker that failed and has no restart left: end the job (default), or drop it and continue",
     )
+    g.add_argument("--server_state", metavar="DIR", help="servers store their state there and resume from it")
     g.add_argument(
-        "--server_state", metavar="DIR", help="servers keep their state there and go on from what is there"
+        "--server_durability",
+        choices=SERVER_DURABILITY,
+        help="what a server acknowledges survives its kill (log, default), a power failure too (disk), or is written "
+        "once a minute under asynchronous training (snapshot)",
     )
-    g.add_argument("--encrypt", action="store_true", help="encrypt what goes between workers and servers")
+    g.add_argument("--encrypt", action="store_true", help="encrypt the traffic between workers and servers")
     g.add_argument(
         "--http_port", type=int, metavar="P", help="of the first server: PADDLE_GLOO_HTTP_ENDPOINT"
     )
@@ -129,7 +144,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def parse(argv: Sequence[str]) -> Configuration:
-    """The words of the command line as a Configuration."""
+    """Parse the command line into a Configuration."""
     p = parser()
     options, rest = _split(argv, p)
     known = vars(p.parse_args(options))
@@ -140,21 +155,21 @@ def parse(argv: Sequence[str]) -> Configuration:
 
 
 def _split(argv: Sequence[str], p: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
-    """Our options, spelt with underscores, and the script with all that follows it."""
+    """The options of fleetrun, spelt with underscores, and the script with its arguments."""
     known = {s: a for a in p._actions for s in a.option_strings}
     options: list[str] = []
-    words = list(argv)
-    while words and words[0].startswith("-"):
-        name, equals, value = words.pop(0).partition("=")
+    args = list(argv)
+    while args and args[0].startswith("-"):
+        name, equals, value = args.pop(0).partition("=")
         if name == "--":
             break
         name = "--" + name[2:].replace("-", "_") if name.startswith("--") else name
         if name not in known:
             raise ConfigError(f"unknown option {name}{_nearest(name, known)}; see fleetrun --help")
         options.append(name + equals + value)
-        if not equals and known[name].nargs != 0 and words:
-            options.append(words.pop(0))
-    return options, words
+        if not equals and known[name].nargs != 0 and args:
+            options.append(args.pop(0))
+    return options, args
 
 
 def _nearest(name: str, known: dict[str, argparse.Action]) -> str:
@@ -165,11 +180,11 @@ def _nearest(name: str, known: dict[str, argparse.Action]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: the job ended well. 1: a rank failed. 2: the command makes no sense. 128 + n: ended by signal n."""
+    """0: the job succeeded. 1: a rank failed. 2: invalid arguments. 128 + n: terminated by signal n."""
     _open_standard_streams()
     try:
         config = parse(sys.argv[1:] if argv is None else argv)
-        # Not at the top: --help answers at once, and a bad ARGOSY_LOG is caught below.
+        # Imported here: --help is fast, and an invalid ARGOSY_LOG is caught below.
         from argosy.engine.launch.supervise import run
 
         return run(config)
@@ -181,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_standard_streams() -> None:
-    """Give a closed stdin, stdout or stderr a place, else the next file that is opened becomes it."""
-    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+    """Open /dev/null as stdin, stdout or stderr if one is closed, else the next opened file gets its descriptor."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
-    os.close(opened)
+    os.close(descriptor)

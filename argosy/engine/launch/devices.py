@@ -1,4 +1,4 @@
-"""Which devices this host has, and how the ranks share them. Counting them needs no torch."""
+"""The devices of this host, and their assignment to ranks. Counting them needs no torch."""
 
 # SPDX-License-Identifier: Apache-2.0
 import os
@@ -12,10 +12,10 @@ from argosy.engine.launch.configuration import Configuration
 
 
 @dataclass(frozen=True)
-class Share:
+class DeviceAssignment:
     """The devices of each rank of this host; a rank on a CPU has none."""
 
-    of_rank: tuple[tuple[str, ...], ...]
+    per_rank: tuple[tuple[str, ...], ...]
     gpu: bool
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -32,33 +32,34 @@ def count_gpus() -> int:
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=20)
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise ConfigError(f"cannot count the GPUs ({e}); repair nvidia-smi, or take it from PATH") from e
+        raise ConfigError(f"cannot count the GPUs ({e}); repair nvidia-smi, or remove it from PATH") from e
     return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
 
 
-def share(config: Configuration, num_gpus: int, environ: Mapping[str, str]) -> Share:
-    """Give each rank its devices: one each, or a contiguous slice of them if there are fewer ranks."""
+def assign(config: Configuration, num_gpus: int, environ: Mapping[str, str]) -> DeviceAssignment:
+    """Assign devices to ranks: one each, or a contiguous slice of them if there are fewer ranks."""
     visible = _visible(num_gpus, environ.get("CUDA_VISIBLE_DEVICES"))
-    asked = config.gpus
-    text = f"--gpus={','.join(asked)}" if asked else "--gpus"
-    if asked and not all(g.isdecimal() or g.startswith("GPU-") for g in asked):
+    requested = config.gpus
+    text = f"--gpus={','.join(requested)}" if requested else "--gpus"
+    if requested and not all(g.isdecimal() or g.startswith("GPU-") for g in requested):
         raise ConfigError(f"{text}: a device is a number; write for example --gpus=0,1")
     if not visible:
         return _on_cpu(config, num_gpus)
-    chosen = asked or visible
+    chosen = requested or visible
     if missing := [g for g in chosen if g not in visible]:
         raise ConfigError(
-            f"{text}: no such device: {', '.join(missing)}; this host shows {','.join(visible)} "
+            f"{text}: no such device: {', '.join(missing)}; visible devices: {','.join(visible)} "
             f"(CUDA_VISIBLE_DEVICES={environ.get('CUDA_VISIBLE_DEVICES')})"
         )
     relative = tuple(str(visible.index(g)) for g in chosen)
     notes = (
-        () if relative == chosen else (f"devices {','.join(chosen)} are {','.join(relative)} to the ranks",)
+        () if relative == chosen else (f"devices {','.join(chosen)} are {','.join(relative)} for the ranks",)
     )
     ranks = config.nproc_per_node or len(relative)
-    _check_divides(ranks, len(relative), "all GPUs" if asked is None else text)
-    each = len(relative) // ranks
-    return Share(tuple(relative[i * each : (i + 1) * each] for i in range(ranks)), gpu=True, notes=notes)
+    _check_divides(ranks, len(relative), "all GPUs" if requested is None else text)
+    count = len(relative) // ranks
+    per_rank = tuple(relative[i * count : (i + 1) * count] for i in range(ranks))
+    return DeviceAssignment(per_rank, gpu=True, notes=notes)
 
 
 def _visible(num_gpus: int, cuda_visible: str | None) -> tuple[str, ...]:
@@ -66,18 +67,18 @@ def _visible(num_gpus: int, cuda_visible: str | None) -> tuple[str, ...]:
         return ()
     if cuda_visible is None:
         return tuple(map(str, range(num_gpus)))
-    return tuple(word.strip() for word in cuda_visible.split(",") if word.strip() not in ("", "-1"))
+    return tuple(device.strip() for device in cuda_visible.split(",") if device.strip() not in ("", "-1"))
 
 
-def _on_cpu(config: Configuration, num_gpus: int) -> Share:
+def _on_cpu(config: Configuration, num_gpus: int) -> DeviceAssignment:
     if config.gpus is None:
-        return Share(((),) * (config.nproc_per_node or 1), gpu=False)
+        return DeviceAssignment(((),) * (config.nproc_per_node or 1), gpu=False)
     text = f"--gpus={','.join(config.gpus)}"
     ranks = config.nproc_per_node or len(config.gpus)
     _check_divides(ranks, len(config.gpus), text)
-    why = "this host has no GPU" if num_gpus == 0 else "CUDA_VISIBLE_DEVICES hides every GPU"
-    warning = f"{text}: {why}; {ranks} rank{'s' * (ranks > 1)} on the CPU instead"
-    return Share(((),) * ranks, gpu=False, warnings=(warning,))
+    reason = "this host has no GPU" if num_gpus == 0 else "CUDA_VISIBLE_DEVICES hides every GPU"
+    warning = f"{text}: {reason}; {ranks} rank{'s' * (ranks > 1)} on the CPU instead"
+    return DeviceAssignment(((),) * ranks, gpu=False, warnings=(warning,))
 
 
 def _check_divides(ranks: int, devices: int, text: str) -> None:

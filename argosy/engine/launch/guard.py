@@ -1,14 +1,15 @@
-"""A process that outlives a killed launcher just long enough to end the ranks and their children.
+"""The two processes of the launcher: one runs the job, the other kills what the first may leave behind.
 
-The kernel ends the ranks themselves (PR_SET_PDEATHSIG), but not what they have started. So a small
-process, forked before any thread exists, reads a pipe that only the launcher holds open:
+    guard (the command) ──fork──▶ launcher ──▶ ranks ──▶ their children, in any session
 
-    rank, before its exec ──"+pid"──▶ ┐
-    launcher, job is over ──"-pid"──▶ ├ guard     end of the pipe without "bye": SIGKILL to all groups
-    launcher, at its end  ──"bye"──▶  ┘
+Both are subreapers: a process whose parent exits becomes a child of the launcher, or of the guard once the launcher
+has exited. So each of them finds the remaining processes of the job among its children, and kills them:
 
-Run as a script, this file is what a process goes through that is started beside threads: it tells the
-guard its number and becomes the process that was asked for.
+    the job ends               the launcher kills the processes that the ranks have left behind
+    the launcher is killed     the guard does so
+    the guard is killed        the kernel sends SIGTERM to the launcher, which terminates the job
+
+A process is only signalled by its parent, before it is reaped: until then the kernel does not reuse its pid.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -18,102 +19,166 @@ import os
 import signal
 import sys
 import time
-from types import TracebackType
+import traceback
+from collections.abc import Callable, Collection
+from types import FrameType
+from typing import NoReturn
 
-_PR_SET_PDEATHSIG = 1
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
+from argosy.engine.errors import ConfigError
+from argosy.engine.launch.console import logger
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_guard: int | None = None
+"""In the launcher: the pid of its guard."""
+_KILL_S = 5.0
+"""How long to wait for killed processes."""
 
 
-class Guard:
-    """Ends the process groups of registered ranks when this process dies without a goodbye."""
+def run_guarded(work: Callable[[], int]) -> int:
+    """Run `work` in a child process; when that exits, for whatever reason, kill all its descendants.
 
-    def __enter__(self) -> "Guard":
-        reading, self._writing = os.pipe()
-        self._launcher = os.getpid()
-        self._pid = os.fork()
-        if self._pid == 0:
-            _watch(reading, self._writing)
+    Returns the result of `work`, or 128 + n if signal n killed the process. A ConfigError of `work` is raised here.
+    """
+    _flush()
+    before, guard = children(), os.getpid()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    reading, writing = os.pipe()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    launcher = os.fork()
+    if launcher == 0:
         os.close(reading)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        self._write(b"bye\n")
-        os.close(self._writing)
-        until = time.monotonic() + 1.0
-        while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
-            if time.monotonic() > until:  # somebody has stopped it
-                os.kill(self._pid, signal.SIGKILL)
-            time.sleep(0.001)
-
-    def in_child(self) -> None:
-        """Called in a new rank before its exec, so that no moment is left in which nobody knows it."""
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the guard may have been killed
-        self._write(b"+%d\n" % os.getpid())
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        _end_with(self._launcher)
-
-    def by_itself(self, command: list[str]) -> tuple[list[str], tuple[int, ...]]:
-        """Words that do what `in_child` does and then become the command, and the descriptor they need.
-
-        For a start beside threads: between fork and exec nothing of ours may run there.
-        """
-        door = [sys.executable, "-I", "-S", __file__, str(self._writing), str(self._launcher)]
-        return [*door, *command], (self._writing,)
-
-    def forget(self, pid: int) -> None:
-        """The rank and its group have ended; its number may be given to somebody else."""
-        self._write(b"-%d\n" % pid)
-
-    def _write(self, line: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):  # somebody killed the guard; the job can do without
-            os.write(self._writing, line)
-
-
-def _end_with(launcher: int) -> None:
-    """Let the kernel end this process when the launcher dies."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != launcher:  # it died before the line above took effect
-        os._exit(1)
-
-
-def _become(writing: int, launcher: int, command: list[str]) -> None:
-    """What `by_itself` starts; never returns."""
-    os.set_inheritable(writing, False)  # the guard must see the end of the pipe
-    with contextlib.suppress(BrokenPipeError):
-        os.write(writing, b"+%d\n" % os.getpid())
-    _end_with(launcher)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # Python ignores them, which an exec would hand on
-    os.execv(command[0], command)
-
-
-def _watch(reading: int, writing: int) -> None:
-    """The guard's whole life; never returns."""
+        _work(work, guard, writing)
+    os.close(writing)
     try:
-        os.setsid()  # Ctrl-C is not for the guard
-        os.close(writing)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            os.dup2(nothing, fd)  # whoever reads the launcher's output must see its end
-        with os.fdopen(reading, "rb") as pipe:
-            groups: set[int] = set()
-            for line in pipe:
-                if line == b"bye\n":
-                    os._exit(0)
-                (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
-        for group in groups:
-            kill_group(group, signal.SIGKILL)
+        code = _wait_for(launcher, before)
+        with os.fdopen(reading, errors="replace") as pipe:
+            problem = pipe.read()
     finally:
-        os._exit(0)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 0)
+    if problem:
+        raise ConfigError(problem)
+    return code
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal to the launcher, or its cause if the guard was killed."""
+    is_orphan = _guard is not None and os.getppid() != _guard
+    return "fleetrun was killed" if is_orphan else signal.Signals(number).name
+
+
+def _wait_for(launcher: int, keep: Collection[int]) -> int:
+    """Forward signals to the launcher until it exits, kill what it has left behind, and return its exit code."""
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        os.kill(launcher, number)
+
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    handled = {n: old for n, old in before.items() if old != signal.SIG_IGN}  # nohup ignores SIGHUP
+    for number in handled:
+        signal.signal(number, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    # Not reaped yet: `forward` may still be called.
+    status = os.waitid(os.P_PID, launcher, os.WEXITED | os.WNOWAIT)
+    for number in handled:
+        signal.signal(number, signal.SIG_IGN)  # during the clean-up
+    os.waitpid(launcher, 0)
+    kill_children(keep)
+    for number, old in handled.items():
+        signal.signal(number, old)
+    assert status is not None, "only WNOHANG returns None"
+    if status.si_code == os.CLD_EXITED:
+        return status.si_status
+    name = signal.Signals(status.si_status).name
+    logger.error("the launcher (pid %d) was killed by %s; killed all its processes", launcher, name)
+    return 128 + status.si_status
+
+
+def _work(work: Callable[[], int], guard: int, writing: int) -> NoReturn:
+    """The launcher's process."""
+    global _guard
+    code, _guard = 1, guard
+    try:
+        os.setsid()  # signals of the terminal go to the guard, which forwards them
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        if os.getppid() != guard:  # it died before PDEATHSIG was set
+            os._exit(1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        code = work()
+    except ConfigError as e:
+        os.write(writing, str(e).encode()[:4096])
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, AttributeError):  # None: it was closed before the start
+            stream.flush()
+
+
+def children() -> frozenset[int]:
+    """The pids of all children of this process, including adopted ones and zombies."""
+    pids: set[int] = set()
+    try:
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/children") as file:
+                pids.update(map(int, file.read().split()))
+    except FileNotFoundError:  # a thread has exited meanwhile, or the kernel does not have this file
+        this = os.getpid()
+        return frozenset(
+            p for p in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _parent(p) == this
+        )
+    return frozenset(pids)
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def kill_children(keep: Collection[int] = ()) -> None:
+    """Kill all children of this process, and those it adopts by that, until only `keep` are left."""
+    deadline, spared = time.monotonic() + _KILL_S, set(keep)
+    # The kernel may omit a child while another one is reaped: an empty list is only certain if read twice.
+    while left := (children() - spared or children() - spared):
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except PermissionError:
+                logger.warning(
+                    "no permission to kill process %d, which the job has left behind; kill it by hand", pid
+                )
+                spared.add(pid)
+        reap_children(spared)
+        if time.monotonic() > deadline:
+            names = ", ".join(map(str, sorted(left)))
+            logger.warning("processes %s, which the job has left behind, do not exit after SIGKILL", names)
+            return
+        time.sleep(0.001)
+
+
+def reap_children(keep: Collection[int]) -> None:
+    """Reap the children that have exited, except `keep`."""
+    for pid in children() - set(keep):
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def kill_group(leader: int, number: signal.Signals) -> None:
-    """Send a signal to a rank and all its children that have not left its group."""
+    """Send a signal to the process group of a child that is not reaped yet."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
 
 
-if __name__ == "__main__":
-    _become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), *map(ctypes.c_ulong, (0, 0, 0)))

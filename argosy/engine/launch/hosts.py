@@ -1,4 +1,4 @@
-"""Which of the hosts of a job this one is, and at which address the others reach it."""
+"""Which host of the job this one is, and the address at which the others reach it."""
 
 # SPDX-License-Identifier: Apache-2.0
 import fcntl
@@ -13,80 +13,82 @@ _SIOCGIFADDR = 0x8915
 
 def addresses(config: Configuration) -> tuple[int, tuple[str, ...]]:
     """This host's index in --ips, and the IPv4 address of every host."""
-    resolved = [_resolve(name) for name in config.ips]
+    resolved = [_resolve(name) for name in config.hosts]
     index = _index_of_this_host(config, resolved)
     others = [a for i, a in enumerate(resolved) if i != index]
-    if others and _is_loopback(resolved[index]) and not _is_number(config.ips[index]):
-        # Debian's /etc/hosts maps a host's own name to 127.0.1.1, where nobody else finds it.
-        resolved[index] = _address_towards(others[0])
-    if doubled := {a for a in resolved if resolved.count(a) > 1}:
-        raise ConfigError(f"--ips={','.join(config.ips)}: {', '.join(doubled)} is there under two names")
+    if others and _is_loopback(resolved[index]) and not _is_numeric(config.hosts[index]):
+        # Debian's /etc/hosts maps the host name to 127.0.1.1, which other hosts cannot reach.
+        resolved[index] = _source_address(others[0])
+    if duplicates := {a for a in resolved if resolved.count(a) > 1}:
+        raise ConfigError(
+            f"--ips={','.join(config.hosts)}: {', '.join(duplicates)} is listed under two names; list each host once"
+        )
     return index, tuple(resolved)
 
 
-def own_of(endpoints: tuple[str, ...], this: str | None) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Which addresses of the endpoints are this host, and the endpoints with IPv4 addresses.
+def local_endpoints(endpoints: tuple[str, ...], this: str | None) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The addresses of the endpoints that are of this host, and the endpoints with names resolved to IPv4 addresses.
 
-    `this`: the host or address that was said to be this one; without it, all where a socket can be bound.
+    `this`: the host or address that the user says is this one; without it, all that a socket can be bound to.
     """
     names = [e.rpartition(":")[0] for e in endpoints]
     address_of = {name: _resolve(name, "--servers and --workers") for name in names}
-    strangers = [a for a in address_of.values() if not _is_own(a)]
+    remote = [a for a in address_of.values() if not _is_local(a)]
     for name, address in address_of.items():
-        if strangers and _is_loopback(address):
-            if _is_number(name):
+        if remote and _is_loopback(address):
+            if _is_numeric(name):
                 raise ConfigError(
-                    f"--servers and --workers: {name} means each host itself, but {strangers[0]} is "
-                    "another one; write the address at which the others reach it"
+                    f"--servers and --workers: {name} is a loopback address, but {remote[0]} is another "
+                    "host; write the address at which the others reach it"
                 )
-            address_of[name] = _address_towards(strangers[0])
-    own = frozenset(a for a in address_of.values() if _is_own(a))
+            address_of[name] = _source_address(remote[0])
+    local = frozenset(a for a in address_of.values() if _is_local(a))
     if this is not None:
-        own = frozenset({address_of.get(this, this)}) & own
-    if not own:
-        there, here = ", ".join(dict.fromkeys(names)), ", ".join(own_addresses())
-        found = f"{this} (POD_IP or --host) is not" if this else "none of them is"
+        local = frozenset({address_of.get(this, this)}) & local
+    if not local:
+        listed, here = ", ".join(dict.fromkeys(names)), ", ".join(local_addresses())
+        problem = f"{this} (POD_IP or --host) is not" if this else "none of them is"
         raise ConfigError(
-            f"--servers and --workers name {there}: {found} an address of this host, which has {here}; "
-            "correct the lists, or say which one it is with --host"
+            f"--servers and --workers have {listed}: {problem} an address of this host, which has {here}; "
+            "correct the lists, or select this host with --host"
         )
-    return own, tuple(
+    return local, tuple(
         f"{address_of[n]}:{e.rpartition(':')[2]}" for n, e in zip(names, endpoints, strict=True)
     )
 
 
-def own_addresses() -> list[str]:
+def local_addresses() -> list[str]:
     """The IPv4 address of each network interface of this host."""
-    found = []
+    addresses = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         for _, name in socket.if_nameindex():
             try:
-                answer = fcntl.ioctl(s, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                reply = fcntl.ioctl(s, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:
                 continue  # an interface without an IPv4 address
-            found.append(socket.inet_ntoa(answer[20:24]))
-    return found
+            addresses.append(socket.inet_ntoa(reply[20:24]))
+    return addresses
 
 
 def _index_of_this_host(config: Configuration, resolved: list[str]) -> int:
     if config.host is not None:
-        index = config.ips.index(config.host)
-        if not _is_own(resolved[index]):
-            raise _which_host(config, f"--host={config.host} is not an address of this host")
+        index = config.hosts.index(config.host)
+        if not _is_local(resolved[index]):
+            raise _ambiguous_host(config, f"--host={config.host} is not an address of this host")
         return index
-    own = [i for i, address in enumerate(resolved) if _is_own(address)]
-    if not own:
-        raise _which_host(config, "this host is not among them")
-    if len(own) > 1:
-        names = ", ".join(config.ips[i] for i in own)
-        raise _which_host(config, f"several of them are this host ({names})")
-    return own[0]
+    local = [i for i, address in enumerate(resolved) if _is_local(address)]
+    if not local:
+        raise _ambiguous_host(config, "this host is not among them")
+    if len(local) > 1:
+        names = ", ".join(config.hosts[i] for i in local)
+        raise _ambiguous_host(config, f"several of them are this host ({names})")
+    return local[0]
 
 
-def _which_host(config: Configuration, problem: str) -> ConfigError:
+def _ambiguous_host(config: Configuration, problem: str) -> ConfigError:
     return ConfigError(
-        f"--ips={','.join(config.ips)}: {problem}; this host has {', '.join(own_addresses())} "
-        f"({socket.gethostname()}): correct --ips, or say which one it is with --host"
+        f"--ips={','.join(config.hosts)}: {problem}; this host has {', '.join(local_addresses())} "
+        f"({socket.gethostname()}): correct --ips, or select this host with --host"
     )
 
 
@@ -95,12 +97,12 @@ def _resolve(name: str, option: str = "--ips") -> str:
         return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
     except (OSError, UnicodeError) as e:
         raise ConfigError(
-            f"{option}: {name!r} has no IPv4 address ({e}); correct it, or write the number"
+            f"{option}: {name!r} has no IPv4 address ({e}); correct it, or write the address"
         ) from e
 
 
-def _is_own(address: str) -> bool:
-    """True if a socket can be bound there: no list of interfaces knows it better than the kernel."""
+def _is_local(address: str) -> bool:
+    """True if a socket can be bound to the address, which is more reliable than a list of interfaces."""
     if address == "0.0.0.0":
         return False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -115,12 +117,12 @@ def _is_loopback(address: str) -> bool:
     return address.startswith("127.")
 
 
-def _is_number(name: str) -> bool:
+def _is_numeric(name: str) -> bool:
     return name.replace(".", "").isdecimal()
 
 
-def _address_towards(other: str) -> str:
-    """The address that this host shows to another one; the kernel's routes decide, no packet is sent."""
+def _source_address(other: str) -> str:
+    """The source address of this host on the route to another one; no packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
             s.connect((other, 9))

@@ -1,24 +1,36 @@
-"""The files of a run: workerlog.N, serverlog.N, endpoints.log, fleetrun.log. Old ones are kept aside."""
+"""The files of a run: logs and error files of its processes, endpoints.log, fleetrun.log. Old ones are rotated.
+
+workerlog.0  workererror.0  serverlog.0  servererror.0
+"""
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
 
 from argosy.engine.errors import ConfigError
+from argosy.engine.launch.console import logger
 
-KEPT = 5
-OWN_LOG = "fleetrun.log"
+NUM_KEPT = 5
+"""How many old versions of a file are kept."""
+LAUNCHER_LOG = "fleetrun.log"
 _CURRENT = re.compile(r"(?:worker|server)log\.\d+|endpoints\.log|fleetrun\.log")
+_FULL = 64 * 1024
+"""A disk with fewer free bytes counts as full: the last lines of a process may be missing."""
 
 
 def prepare(log_dir: str) -> None:
-    """Make the directory; raise if nothing can be written there."""
+    """Create the directory; raise if it is not writable."""
     try:
         os.makedirs(log_dir, exist_ok=True)
         probe = os.path.join(log_dir, f".fleetrun-{os.getpid()}")
-        os.close(os.open(probe, os.O_CREAT | os.O_WRONLY, 0o644))
-        os.unlink(probe)
+        try:
+            with open(probe, "wb") as file:
+                file.write(bytes(4096))
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(probe)
     except OSError as e:
         raise ConfigError(
             f"--log_dir={log_dir}: cannot write there ({e.strerror}); choose another directory"
@@ -26,21 +38,33 @@ def prepare(log_dir: str) -> None:
 
 
 def rotate(log_dir: str, keep: str = "") -> None:
-    """Set the files of the last run aside, except `keep`: x -> x.1 -> x.2 …; the oldest of five is dropped.
+    """Rotate the files of the last run, except `keep`: x -> x.1 -> x.2 …; the oldest of five is deleted.
 
-    All of them, also those of ranks that the next run does not have: what lies there belongs together.
+    All of them, also those of ranks that the next run does not have, so that equal numbers are of one run.
     """
-    for name in sorted(filter(_CURRENT.fullmatch, os.listdir(log_dir))):
-        if name != keep:
-            set_aside(os.path.join(log_dir, name))
+    try:
+        for name in sorted(filter(_CURRENT.fullmatch, os.listdir(log_dir))):
+            if name != keep:
+                rotate_file(os.path.join(log_dir, name))
+    except OSError as e:
+        raise ConfigError(
+            f"--log_dir={log_dir}: cannot rotate the files of the last run ({e}); choose another directory"
+        ) from e
 
 
-def set_aside(path: str) -> str:
-    """Give a file the number 1, and those before it the next number; gives its new name."""
-    for number in range(KEPT - 1, 0, -1):
-        if os.path.exists(f"{path}.{number}"):
-            os.replace(f"{path}.{number}", f"{path}.{number + 1}")
-    os.replace(path, f"{path}.1")
+def rotate_file(path: str) -> str:
+    """Rename a log to number 1, and each older one to the next number; returns the new name.
+
+    Error files are rotated with the logs of their processes, so that equal numbers are of one run.
+    """
+    for moved in {path, error_file(path)}:
+        oldest = f"{moved}.{NUM_KEPT}"
+        if os.path.exists(oldest):
+            os.unlink(oldest)
+        for number in range(NUM_KEPT - 1, -1, -1):
+            source = f"{moved}.{number}" if number else moved
+            if os.path.exists(source):
+                os.replace(source, f"{moved}.{number + 1}")
     return f"{path}.1"
 
 
@@ -49,21 +73,39 @@ def process_log(log_dir: str, role: str, local_rank: int) -> str:
     return os.path.join(log_dir, f"{'serverlog' if role == 'server' else 'workerlog'}.{local_rank}")
 
 
-def own_log(log_dir: str) -> str:
-    """Where the launcher's own lines and its reports go."""
-    return os.path.join(log_dir, OWN_LOG)
+def error_file(log: str) -> str:
+    """The path of the error file of the process with this log; the path itself if it is no such log."""
+    folder, name = os.path.split(log)
+    return os.path.join(folder, re.sub(r"^(worker|server)log\b", r"\1error", name))
+
+
+def launcher_log(log_dir: str) -> str:
+    """Where the launcher's log lines and reports go."""
+    return os.path.join(log_dir, LAUNCHER_LOG)
 
 
 def write_endpoints(log_dir: str, lists: Mapping[str, Sequence[str]]) -> str:
-    """Paddle's endpoints.log: the variable's name, then one endpoint per line; gives its path."""
+    """Write Paddle's endpoints.log: the variable's name, then one endpoint per line; returns its path."""
     path = os.path.join(log_dir, "endpoints.log")
-    with open(path, "w") as f:
-        f.write("\n".join(f"{name}: \n" + "\n".join(endpoints) for name, endpoints in lists.items()))
+    try:
+        with open(path, "w") as f:
+            f.write("\n".join(f"{name}: \n" + "\n".join(endpoints) for name, endpoints in lists.items()))
+    except OSError as e:
+        logger.warning("cannot write %s (%s); the job continues without it", path, e.strerror)
     return path
 
 
+def disk_is_full(path: str) -> bool:
+    """True if the disk of this file is full."""
+    try:
+        disk = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _FULL
+
+
 def last_lines(path: str, count: int, max_bytes: int = 256 * 1024) -> list[str]:
-    """The end of a log, however long the log is."""
+    """The last lines of a log, read from its end."""
     try:
         with open(path, "rb") as f:
             f.seek(0, os.SEEK_END)

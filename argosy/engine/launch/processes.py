@@ -1,6 +1,7 @@
-"""The processes of a job on this host: start them, hear of their ends, end them with all their children."""
+"""The processes of a job on this host: start them, get their exits as events, kill them with all their children."""
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import os
 import queue
 import signal
@@ -11,187 +12,250 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.launch import logs, report
+from argosy.engine.launch import entrypoint, error_file, failure_report, logs
 from argosy.engine.launch.configuration import Configuration
-from argosy.engine.launch.guard import Guard, kill_group
-from argosy.engine.launch.layout import Rank
-from argosy.engine.launch.mirror import Mirror
-from argosy.engine.launch.report import Death
-from argosy.engine.launch.say import logger
+from argosy.engine.launch.console import logger
+from argosy.engine.launch.failure_report import ProcessExit
+from argosy.engine.launch.guard import kill_children, kill_group, reap_children
+from argosy.engine.launch.rank_env import ProcessSpec
+from argosy.engine.launch.tee import Tee
 
-LOOK_S = 0.5
-"""How often the state of the processes is looked at; an end is noticed at once."""
+POLL_S = 0.1
+"""How often error files are checked; the exit of a process is an event."""
+STATE_S = 0.5
+"""How often to check for stopped processes."""
+REAP_S = 5.0
+"""How often adopted zombies are reaped."""
 COLLECT_S = 0.5
-"""After the first failure: time for others that fail of the same cause."""
+"""After the first failure: how long to wait for others of the same cause."""
 GRACE_S = 2.0
 """Between TERM and KILL."""
-STOPPED_S = 3.0
+STOPPED_S = 1.0
 
 
 @dataclass(frozen=True)
-class Ended:
-    """An event: a process has ended with this code."""
+class ExitEvent:
+    """A process has exited with this code."""
 
-    rank: Rank
+    spec: ProcessSpec
     code: int
+    at: float
+    """By time.time()."""
 
 
 @dataclass(frozen=True)
-class Signalled:
-    """An event: the launcher has got a signal."""
+class SignalEvent:
+    """The launcher has received a signal."""
 
     number: int
 
 
-Events = queue.SimpleQueue[Ended | Signalled]
+Events = queue.SimpleQueue[ExitEvent | SignalEvent]
 
 
 @dataclass(kw_only=True)
 class Processes:
-    """What runs, and what has become of the rest."""
+    """The running processes of a job, and the exits of the others."""
 
     command: list[str]
     config: Configuration
-    guard: Guard
     events: Events
-    running: dict[Rank, subprocess.Popen[bytes]] = field(default_factory=dict)
-    pids: dict[Rank, int] = field(default_factory=dict)
-    completed: list[Rank] = field(default_factory=list)
-    failures: list[Death] = field(default_factory=list)
-    ended_by_us: list[Rank] = field(default_factory=list)
+    started: dict[ProcessSpec, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """Processes that are not reaped yet: the kernel does not reuse their pids and process groups."""
+    running: set[ProcessSpec] = field(default_factory=set)
+    codes: dict[ProcessSpec, int] = field(default_factory=dict)
+    """The exit codes of the processes that have exited."""
+    completed: list[ProcessSpec] = field(default_factory=list)
+    failures: list[ProcessExit] = field(default_factory=list)
     signal: int | None = None
+    _reaped_at: float = 0.0
+    _unreadable: set[ProcessSpec] = field(default_factory=set)
+    """Processes whose error file is malformed; each is reported once."""
 
-    def log_of(self, rank: Rank) -> str:
+    def log_of(self, spec: ProcessSpec) -> str:
         """Where the stdout and stderr of a process go."""
-        return logs.process_log(self.config.log_dir, rank.role, rank.local_rank)
+        return logs.process_log(self.config.log_dir, spec.role, spec.local_rank)
 
-    def start(self, rank: Rank, pass_fds: Collection[int] = ()) -> None:
-        """Start a process, as long as this one has no thread; `watch` comes later."""
-        self._start(rank, self.command, pass_fds, plain=True)
+    def pid_of(self, spec: ProcessSpec) -> int:
+        return self.started[spec].pid
 
-    def start_beside_threads(self, rank: Rank) -> None:
-        """Start a process while others are watched, and watch it."""
-        command, pass_fds = self.guard.by_itself(self.command)
-        self._start(rank, command, pass_fds, plain=False)
-        self.watch(rank)
-
-    def _start(self, rank: Rank, command: list[str], pass_fds: Collection[int], plain: bool) -> None:
-        log = os.open(self.log_of(rank), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+    def start(self, spec: ProcessSpec, pass_fds: Collection[int] = ()) -> None:
+        """Start a process; its exit becomes an event."""
+        errors = logs.error_file(self.log_of(spec))
         try:
-            self.running[rank] = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=rank.environ,
-                pass_fds=pass_fds,
-                start_new_session=True,
-                preexec_fn=self.guard.in_child if plain else None,  # noqa: PLW1509  (no thread runs yet)
-            )
-        except (OSError, subprocess.SubprocessError) as e:
-            raise ConfigError(f"cannot start {rank.name}: {e}; see ulimit -u and the free memory") from e
-        finally:
-            os.close(log)
-        self.pids[rank] = self.running[rank].pid
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(errors)  # of the previous start
+            with open(self.log_of(spec), "ab") as log:
+                self.started[spec] = subprocess.Popen(
+                    entrypoint.bootstrap_command(self.command, errors),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=spec.environ,
+                    pass_fds=pass_fds,
+                    start_new_session=True,
+                )
+            self._watch_for_exit(spec)
+            self.running.add(spec)
+        except (OSError, subprocess.SubprocessError, RuntimeError) as e:
+            raise ConfigError(
+                f"cannot start {spec.name}: {e}; see ulimit -u, ulimit -n, the free memory and the free disk"
+            ) from e
 
-    def watch(self, rank: Rank) -> None:
-        """Let the end of a process become an event.
+    def _watch_for_exit(self, spec: ProcessSpec) -> None:
+        """Start a thread that waits for the exit, so that exits become events in the order in which they happen."""
+        pid = self.pid_of(spec)
 
-        A thread for each waits in the kernel, so that the order of deaths is the true one. They come
-        after the last fork: a fork beside threads may copy a lock that nobody will release.
-        """
-        threading.Thread(target=self._wait, args=(rank, self.running[rank]), daemon=True).start()
+        def wait() -> None:
+            # Not reaped here: the pid must not be reused until the process group has been killed.
+            status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            assert status is not None, "only WNOHANG returns None"
+            code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+            self.events.put(ExitEvent(spec, code, time.time()))
 
-    def _wait(self, rank: Rank, process: subprocess.Popen[bytes]) -> None:
-        self.events.put(Ended(rank, process.wait()))
+        try:
+            threading.Thread(target=wait, daemon=True).start()
+        except RuntimeError:  # no more threads: the exit of the process would go unnoticed
+            self.kill_and_reap(spec)
+            raise
 
-    def next_event(self, timeout_s: float) -> Ended | Signalled | None:
-        """What has happened, None if nothing has in this time."""
+    def next_event(self, timeout_s: float) -> ExitEvent | SignalEvent | None:
+        """The next event, or None after the timeout."""
         try:
             event = self.events.get(timeout=max(0.0, timeout_s))
         except queue.Empty:
             return None
-        if isinstance(event, Ended) and self.running.pop(event.rank, None) is None:
-            return None  # a late message of the start before this one
+        if isinstance(event, ExitEvent):
+            if event.spec not in self.running:
+                return None  # a late event of the previous attempt
+            self.running.remove(event.spec)
+            self.codes[event.spec] = event.code
         return event
 
-    def note_failure(self, event: Ended) -> Death:
-        """Read what the process has left in its log."""
-        log = self.log_of(event.rank)
-        raised = report.last_traceback(log) if event.code > 0 else None
-        death = Death(event.rank, self.pids[event.rank], event.code, log, raised)
-        self.failures.append(death)
-        return death
+    def error_of(self, spec: ProcessSpec) -> error_file.ErrorRecord | None:
+        """The error file of a process, if it has written one."""
+        return error_file.read(logs.error_file(self.log_of(spec)))
 
-    def tell_to_end(self, ranks: Collection[Rank]) -> None:
-        """SIGTERM to these and their children."""
-        for rank in ranks:
-            kill_group(self.pids[rank], signal.SIGTERM)
-            kill_group(self.pids[rank], signal.SIGCONT)  # a stopped process would not see the first one
-
-    def end(self) -> None:
-        """End what runs, also children that processes have left behind."""
-        self.ended_by_us += self.running
-        self.tell_to_end(self.running)
-        self.wait_for_all(GRACE_S)
-        for rank in list(self.pids):
-            if rank not in self.running:
-                self.end_children(rank)
-        for rank in self.running:
-            kill_group(self.pids[rank], signal.SIGKILL)
-        self.wait_for_all(1.0)
-        for rank, pid in self.pids.items():
-            if rank in self.running:
-                logger.warning("%s (pid %d) does not end: it hangs in the kernel", rank.name, pid)
+    def new_errors(self) -> list[ProcessExit]:
+        """The processes that have written an error file, but still run: their exit may take a while."""
+        known = {failure.spec for failure in self.failures} | self._unreadable
+        failing = []
+        for spec in self.running - known:
+            if not os.path.exists(logs.error_file(self.log_of(spec))):
+                continue
+            if error := self.error_of(spec):
+                failing.append(self._exit(spec, error.exit_code, error, error.time))
             else:
-                self.guard.forget(pid)
+                self._unreadable.add(spec)
+        return failing
 
-    def end_children(self, rank: Rank) -> None:
-        """The process has ended: end what it has left behind, and forget it."""
-        kill_group(self.pids[rank], signal.SIGKILL)
-        self.guard.forget(self.pids.pop(rank))
+    def exit_of(self, event: ExitEvent) -> ProcessExit:
+        """How a process ended, with its error file."""
+        error = self.error_of(event.spec)
+        return self._exit(event.spec, event.code, error, error.time if error else event.at)
+
+    def _exit(
+        self,
+        spec: ProcessSpec,
+        code: int | None,
+        error: error_file.ErrorRecord | None = None,
+        at: float = 0.0,
+    ) -> ProcessExit:
+        state = failure_report.STOPPED if code is None and is_stopped(self.pid_of(spec)) else ""
+        return ProcessExit(spec, self.pid_of(spec), code, self.log_of(spec), error, at, state)
+
+    def others(self) -> list[ProcessExit]:
+        """The processes that have not failed: those that have exited with 0, then those that run."""
+        completed = [self._exit(spec, 0) for spec in self.completed if spec in self.started]
+        return completed + [self._exit(spec, None) for spec in self.still_running()]
+
+    def still_running(self) -> list[ProcessSpec]:
+        """The processes that run and have not failed, in order."""
+        known = {failure.spec for failure in self.failures}
+        return sorted(self.running - known, key=lambda spec: (spec.role, spec.rank))
+
+    def terminate(self, specs: Collection[ProcessSpec]) -> None:
+        """Send SIGTERM to these processes and their children."""
+        for spec in specs:
+            kill_group(self.pid_of(spec), signal.SIGTERM)
+            kill_group(self.pid_of(spec), signal.SIGCONT)  # a stopped process would not handle SIGTERM
+
+    def shut_down(self) -> None:
+        """Terminate all running processes, and what exited ones have left behind, in any session."""
+        self.terminate(self.running)
+        self.wait_for_all(GRACE_S)
+        for spec in self.started:
+            kill_group(self.pid_of(spec), signal.SIGKILL)
+        self.wait_for_all(1.0)
+        for spec in list(self.started):
+            if spec not in self.running:
+                self.kill_and_reap(spec)
+        for spec in self.running:
+            logger.warning(
+                "%s (pid %d) does not exit after SIGKILL: it is blocked in the kernel",
+                spec.name,
+                self.pid_of(spec),
+            )
+        kill_children(keep=[self.pid_of(spec) for spec in self.running])
+
+    def kill_and_reap(self, spec: ProcessSpec) -> None:
+        """Kill the rest of the process group of an exited process, and reap it."""
+        kill_group(self.pid_of(spec), signal.SIGKILL)
+        self.started.pop(spec).wait()
+
+    def reap_adopted(self, now: float) -> None:
+        """Reap zombies among the processes that the launcher has adopted because their parents exited."""
+        if now - self._reaped_at >= REAP_S:
+            self._reaped_at = now
+            reap_children(keep=[process.pid for process in self.started.values()])
 
     def wait_for_all(self, timeout_s: float) -> None:
-        """Until nothing runs any more, or the user has no more patience."""
+        """Wait until no process runs, the timeout, or a second Ctrl-C."""
         until = time.monotonic() + timeout_s
         while self.running and time.monotonic() < until:
             event = self.next_event(until - time.monotonic())
-            if isinstance(event, Signalled):
+            if isinstance(event, SignalEvent):
                 self.signal = self.signal or event.number
                 if event.number == signal.SIGINT:
-                    return  # asked for a second time: at once
+                    return  # a second Ctrl-C: do not wait
 
-    def finish(self, mirror: Mirror) -> None:
-        """Show what is left; a slow reader of our stdout is waited for, unless the news is bad."""
+    def drain(self, tee: Tee) -> None:
+        """Copy the rest of the logs to stdout; waits for a slow reader, but at most 2 s if the job failed."""
         until = time.monotonic() + (2.0 if self.failures or self.signal else float("inf"))
-        while not mirror.finish(timeout_s=0.1) and time.monotonic() < until:
-            if isinstance(self.next_event(0.0), Signalled):
+        while not tee.finish(timeout_s=0.1) and time.monotonic() < until:
+            if isinstance(self.next_event(0.0), SignalEvent):
                 return
 
 
 class StoppedProcesses:
-    """Says once of each stopped process that it is, and how to let it go on."""
+    """Warns once about each stopped process, with the command that resumes it."""
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
-        self._since: dict[Rank, float] = {}
-        self._said: set[Rank] = set()
+        self._since: dict[ProcessSpec, float] = {}
+        self._warned: set[ProcessSpec] = set()
+        self._checked_at = 0.0
 
-    def look(self, now: float) -> None:
-        for rank in self._processes.running:
-            pid = self._processes.pids[rank]
-            if not _is_stopped(pid):
-                self._since.pop(rank, None)
-                self._said.discard(rank)
-            elif now - self._since.setdefault(rank, now) >= STOPPED_S and rank not in self._said:
-                self._said.add(rank)
+    def check(self, now: float) -> None:
+        """Check all processes, at most every STATE_S."""
+        if now - self._checked_at < STATE_S:
+            return
+        self._checked_at = now
+        for spec in self._processes.running:
+            pid = self._processes.pid_of(spec)
+            if not is_stopped(pid):
+                self._since.pop(spec, None)
+                self._warned.discard(spec)
+            elif now - self._since.setdefault(spec, now) >= STOPPED_S and spec not in self._warned:
+                self._warned.add(spec)
                 logger.warning(
-                    "%s (pid %d) is stopped, the others wait for it; let it go on with: kill -CONT %d",
-                    *(rank.name, pid, pid),
+                    "%s (pid %d) is stopped, the others wait for it; resume it with: kill -CONT %d",
+                    *(spec.name, pid, pid),
                 )
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
+    """True if a process is stopped, by a signal or a debugger."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
             return f.read().rpartition(b")")[2].split()[0] in (b"T", b"t")

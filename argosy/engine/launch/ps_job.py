@@ -1,14 +1,14 @@
-"""A job with parameter servers on this host: a process that fails is started anew alone, and servers end last.
+"""A job with parameter servers on this host: a failed process is restarted alone, and servers are terminated last.
 
-start ──▶ watch ──▶ all workers ended with 0 ───────────────────▶ servers: TERM, 10 s, KILL      done
-             ▲ ├──▶ one failed, restarts are left ──▶ start it anew, at its old endpoint
+start ──▶ supervise ──▶ all workers exited with 0 ──────────────▶ servers: TERM, 10 s, KILL      done
+             ▲ ├──▶ one failed, restarts are left ──▶ restart it, at its endpoint
              └─┼────────────────────────────────────┘
-               ├──▶ a worker failed, none is left, --dead_worker=drop ──▶ go on without it
-               ├──▶ else: 0.5 s for others of the same cause ──▶ end all: TERM, 2 s, KILL
-               └──▶ a signal to the launcher ──────────────────▶ end all
+               ├──▶ a worker failed, no restart is left, --dead_worker=drop ──▶ continue without it
+               ├──▶ else: 0.5 s for others of the same cause ──▶ report, terminate all: TERM, 2 s, KILL
+               └──▶ a signal to the launcher ──────────────────▶ terminate all
 
-On several hosts a launcher cannot know when the workers of the others have ended: there servers end by
-themselves, when all workers have taken leave of them.
+On several hosts a launcher cannot know when the workers of the others have exited: there servers exit by themselves,
+when all workers have left the job.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -21,90 +21,102 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.launch import logs, report, say
-from argosy.engine.launch.guard import kill_group
-from argosy.engine.launch.layout import Rank, table
-from argosy.engine.launch.mirror import Mirror
-from argosy.engine.launch.processes import COLLECT_S, LOOK_S, Ended, Processes, Signalled, StoppedProcesses
-from argosy.engine.launch.ps_layout import PsLayout
-from argosy.engine.launch.report import Death
-from argosy.engine.launch.say import logger
+from argosy.engine.launch import console, failure_report, logs
+from argosy.engine.launch.console import logger
+from argosy.engine.launch.failure_report import ProcessExit
+from argosy.engine.launch.guard import kill_group, signal_name
+from argosy.engine.launch.processes import (
+    COLLECT_S,
+    GRACE_S,
+    POLL_S,
+    ExitEvent,
+    Processes,
+    SignalEvent,
+    StoppedProcesses,
+)
+from argosy.engine.launch.ps_env import PsLayout
+from argosy.engine.launch.rank_env import ProcessSpec, table
+from argosy.engine.launch.tee import Tee
 
 SERVER_GRACE_S = 10.0
-"""Between TERM and KILL for servers whose workers have all ended: they may have a state to write."""
+"""Between TERM and KILL for servers whose workers have all exited: they may have to write their state."""
 EARLY_SERVER_S = 3.0
-"""A server that ended with 0 was perhaps told so by workers, which then end in this time."""
+"""A server that exited with 0 was perhaps stopped by the workers, which then exit within this time."""
 
 
 def run(job: "PsJob") -> int:
-    """Run a job to its end; gives the launcher's exit code."""
+    """Run a job until it ends; returns the launcher's exit code."""
     if job.layout.state is not None:
         _prepare_state(job.layout.state, keep=job.config.server_state is not None)
     with contextlib.suppress(FileNotFoundError):
         os.remove(job.layout.dead_workers)  # of another job
-    job.say_start()
+    job.log_start()
     job.run()
-    if job.failures:
-        job.say_report(job.failures, job.ended_by_us)
     if job.signal is not None:
-        logger.warning("%s: all servers and workers have been ended", signal.Signals(job.signal).name)
+        logger.warning("%s: all servers and workers were terminated", signal_name(job.signal))
         return 128 + job.signal
     if not job.failures:
         logger.info("Local processes completed.")
         return 0
-    failed = report.names([d.rank for d in job.failures])
-    if job.went_on:
-        logger.error("%s failed, so the exit code is 1; the others went on (--dead_worker=drop)", failed)
+    failed = failure_report.names([failure.spec for failure in job.failures])
+    if job.continued:
+        logger.error("%s failed, so the exit code is 1; the others continued (--dead_worker=drop)", failed)
     else:
         logger.error("ABORT!!! %s failed. Please check the log.", failed)
     return 1
 
 
 def _prepare_state(path: str, keep: bool) -> None:
-    """Make the directory; what another job has left there goes, unless the user has asked to go on from it."""
+    """Create the directory; delete the state of another job, unless `keep`: the user resumes from it."""
     try:
         if not keep and os.path.exists(path):
             shutil.rmtree(path)
         os.makedirs(path, exist_ok=True)
     except OSError as e:
         raise ConfigError(
-            f"servers cannot keep their state in {path} ({e.strerror}); name another directory with --server_state"
+            f"servers cannot store their state in {path} ({e.strerror}); choose another directory with --server_state"
         ) from e
 
 
 @dataclass(kw_only=True)
 class PsJob(Processes):
-    """The servers and workers of this host, and what has become of them; `failures` are the final ones."""
+    """The servers and workers of this host; `failures` are those that were not restarted."""
 
     layout: PsLayout
     restarts: Counter[str] = field(default_factory=Counter)
-    """How often a process was started anew, by its name."""
-    _early: dict[Rank, float] = field(default_factory=dict)
-    """Servers that ended with 0, and until when the workers may follow them."""
-    _give_up_at: float = float("inf")
-    _mirror: Mirror | None = None
+    """By name: how often a process was restarted."""
+    _early: dict[ProcessSpec, float] = field(default_factory=dict)
+    """Servers that exited with 0, and the deadline of the workers to exit, too."""
+    _failing: dict[ProcessSpec, float] = field(default_factory=dict)
+    """Processes that have written an error file, and the deadline to exit by themselves."""
+    _abort_at: float = float("inf")
+    _tee: Tee | None = None
     _prefixes: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Returns when no process of the job is left on this host."""
+        """Block until no process of the job is left on this host."""
         try:
             self._start_all()
             self._prefixes = self._shown()
-            self._mirror = Mirror([(prefix, log) for log, prefix in self._prefixes.items()])
-            self._watch()
-            if self.signal is None and not self._must_end:
-                self._end_servers()
+            self._tee = Tee([(prefix, log) for log, prefix in self._prefixes.items()])
+            self._supervise()
+            if self.failures and not self.continued:
+                self.print_report(self.failures, self.still_running())
+            if self.signal is None and not self._is_aborting:
+                self._stop_servers()
+            if self.failures and self.continued:
+                self.print_report(self.failures, [])
         finally:
-            self.end()
-        self.finish(self._mirror)
+            self.shut_down()
+        self.drain(self._tee)
 
-    def say_start(self) -> None:
-        """The tables of Paddle's launcher."""
+    def log_start(self) -> None:
+        """Log the tables of Paddle's launcher."""
         for role in ("server", "worker"):
-            if found := self.layout.processes(role):
+            if specs := self.layout.processes(role):
                 logger.info(
                     "Local %s start %d processes. First process distributed environment info (Only For Debug): %s",
-                    *(role, len(found), table(found[0])),
+                    *(role, len(specs), table(specs[0])),
                 )
         lists = {
             "PADDLE_PSERVERS_IP_PORT_LIST": self.layout.servers,
@@ -116,123 +128,162 @@ class PsJob(Processes):
             *(where, where, logs.write_endpoints(where, lists)),
         )
 
-    def say_report(self, deaths: list[Death], ended_by_us: list[Rank]) -> None:
-        size = len(self.layout.endpoints(report.cause(deaths).rank.role))
-        say.block(report.text(deaths, size, ended_by_us), logs.own_log(self.config.log_dir))
+    def print_report(self, failures: list[ProcessExit], terminated: list[ProcessSpec]) -> None:
+        """Print why these failed, and which processes are terminated for that."""
+        others = self.others()
+        size = len(self.layout.endpoints(failure_report.cause(failures, others).exit.spec.role))
+        console.print_block(
+            failure_report.text(failures, size, terminated, others), logs.launcher_log(self.config.log_dir)
+        )
 
     def _start_all(self) -> None:
-        try:
-            for rank in (*self.layout.processes("server"), *self.layout.processes("worker")):
-                self.start(rank)
-        finally:
-            for rank in self.running:
-                self.watch(rank)
+        for spec in (*self.layout.processes("server"), *self.layout.processes("worker")):
+            self.start(spec)
 
     def _shown(self) -> dict[str, str]:
-        """The logs that the console shows, and the prefix of each: the first worker's, or all."""
-        ranks = sorted(self.running, key=lambda r: (r.role != "worker", r.local_rank))
+        """By log that is copied to the console, its prefix: only the first worker's, or all."""
+        specs = sorted(self.running, key=lambda spec: (spec.role != "worker", spec.local_rank))
         if not self.config.tee:
-            return {self.log_of(ranks[0]): ""}
-        return {self.log_of(r): f"[{r.name}] " for r in ranks}
+            return {self.log_of(specs[0]): ""}
+        return {self.log_of(spec): f"[{spec.name}] " for spec in specs}
 
     @property
-    def went_on(self) -> bool:
-        """True: who failed was dropped, and other workers have gone on."""
-        others = self.layout.several_hosts or any(rank.role == "worker" for rank in self.completed)
-        return others and not self._must_end
+    def continued(self) -> bool:
+        """True if the failed workers were dropped, and others continued."""
+        others = self.layout.several_hosts or any(spec.role == "worker" for spec in self.completed)
+        return others and not self._is_aborting
 
     @property
-    def _must_end(self) -> bool:
-        return self._give_up_at < float("inf")
+    def _is_aborting(self) -> bool:
+        return self._abort_at < float("inf")
 
-    def _runs(self, role: str) -> list[Rank]:
-        return [r for r in self.running if r.role == role]
+    def _running(self, role: str) -> list[ProcessSpec]:
+        return [spec for spec in self.running if spec.role == role]
 
-    def _goes_on(self) -> bool:
-        if self.signal is not None or time.monotonic() >= self._give_up_at:
+    def _is_active(self) -> bool:
+        if self.signal is not None or time.monotonic() >= self._abort_at:
             return False
-        if self._runs("worker"):
+        if self._running("worker"):
             return True
         # Workers of other hosts may still need the servers of this one.
         return bool(self.running) and self.layout.several_hosts
 
-    def _watch(self) -> None:
+    def _supervise(self) -> None:
         stopped = StoppedProcesses(self)
-        while self._goes_on():
-            event = self.next_event(min(LOOK_S, self._give_up_at - time.monotonic()))
-            if isinstance(event, Signalled):
+        while self._is_active():
+            event = self.next_event(min(POLL_S, self._abort_at - time.monotonic()))
+            if isinstance(event, SignalEvent):
                 self.signal = event.number
-            elif isinstance(event, Ended):
-                self._note_end(event)
-            self._look_at_early_servers()
-            stopped.look(time.monotonic())
+            elif isinstance(event, ExitEvent):
+                self._record_exit(event)
+            self._check_early_servers()
+            self._check_error_files()
+            stopped.check(time.monotonic())
+            self.reap_adopted(time.monotonic())
 
-    def _note_end(self, event: Ended) -> None:
-        if event.code:
-            self._note_failure(event)
-        elif event.rank.role == "server" and self._runs("worker"):
-            self._early[event.rank] = time.monotonic() + EARLY_SERVER_S
-        else:
-            self.completed.append(event.rank)
-
-    def _look_at_early_servers(self) -> None:
-        for rank, until in list(self._early.items()):
-            if not self._runs("worker"):
-                self.completed.append(rank)
+    def _check_error_files(self) -> None:
+        """Kill processes that have raised and do not exit, unless the whole job is aborted anyway."""
+        for failure in self.new_errors():
+            until = self._failing.setdefault(failure.spec, time.monotonic() + GRACE_S)
+            if not self._can_restart and not self._can_drop(failure.spec):
+                self._failing.pop(failure.spec)
+                self.failures.append(failure)
+                self._abort()
             elif time.monotonic() >= until:
-                self._note_failure(Ended(rank, 0))
+                kill_group(self.pid_of(failure.spec), signal.SIGKILL)
+
+    def _record_exit(self, event: ExitEvent) -> None:
+        if any(failure.spec is event.spec for failure in self.failures):
+            return  # recorded by its error file before it exited
+        if event.code:
+            self._record_failure(event)
+        elif event.spec.role == "server" and self._running("worker"):
+            self._early[event.spec] = time.monotonic() + EARLY_SERVER_S
+        else:
+            self.completed.append(event.spec)
+
+    def _check_early_servers(self) -> None:
+        for spec, until in list(self._early.items()):
+            if not self._running("worker"):
+                self.completed.append(spec)
+            elif time.monotonic() >= until:
+                self._record_failure(ExitEvent(spec, 0, time.time()))
             else:
                 continue
-            del self._early[rank]
+            del self._early[spec]
 
-    def _note_failure(self, event: Ended) -> None:
-        death = self.note_failure(event)
-        self.end_children(event.rank)
-        if self.restarts.total() < self.config.max_restarts and not self._must_end:
-            self.failures.remove(death)
-            self._start_anew(death)
-        elif event.rank.role == "worker" and self.config.dead_worker == "drop":
-            with open(self.layout.dead_workers, "a") as file:
-                file.write(f"{event.rank.rank}\n")
-            logger.warning(
-                "%s ended with %s (log: %s) and is dropped; the others go on (--dead_worker=drop)",
-                *(event.rank.name, death, death.log),
-            )
-        else:
-            self._give_up_at = min(self._give_up_at, time.monotonic() + COLLECT_S)
+    def _record_failure(self, event: ExitEvent) -> None:
+        failure = self.exit_of(event)
+        if self._failing.pop(event.spec, None) is not None and failure.error is not None:
+            # _check_error_files may have killed it: report the exit code of the script.
+            failure = replace(failure, code=failure.error.exit_code)
+        self.kill_and_reap(event.spec)
+        if self._can_restart:
+            self._restart(failure)
+            return
+        self.failures.append(failure)
+        if not (self._can_drop(event.spec) and self._drop(failure)):
+            self._abort()
 
-    def _start_anew(self, death: Death) -> None:
-        name, role = death.rank.name, death.rank.role
-        self.say_report([replace(death, log=logs.set_aside(death.log))], [])
-        self.restarts[name] += 1
-        again = self.layout.process(role, death.rank.rank, self.restarts[name])
+    def _drop(self, failure: ProcessExit) -> bool:
+        """Report to the servers that this worker does not return; False if the report cannot be written."""
+        path = self.layout.dead_workers
+        try:
+            with open(path, "a") as file:
+                file.write(f"{failure.spec.rank}\n")
+        except OSError as e:
+            logger.error("%s cannot be dropped: cannot write %s (%s)", failure.spec.name, path, e.strerror)
+            return False
         logger.warning(
-            "restart %d of %d: %s ended with %s and is started anew at %s:%s; its log is now %s.1",
-            *(self.restarts.total(), self.config.max_restarts, name, death),
-            *(again.environ["POD_IP"], again.environ["PADDLE_PORT"], death.log),
+            "%s ended with %s (log: %s) and is dropped; the others continue (--dead_worker=drop)",
+            *(failure.spec.name, failure, failure.log),
         )
-        self.start_beside_threads(again)
-        assert self._mirror is not None, "it is there before the first event is read"
-        if death.log in self._prefixes:
-            self._mirror.add(self._prefixes[death.log], death.log)
+        return True
 
-    def _end_servers(self) -> None:
-        """The workers have ended: servers have time to end by themselves."""
+    @property
+    def _can_restart(self) -> bool:
+        return self.restarts.total() < self.config.max_restarts and not self._is_aborting
+
+    def _can_drop(self, spec: ProcessSpec) -> bool:
+        return spec.role == "worker" and self.config.dead_worker == "drop"
+
+    def _abort(self) -> None:
+        self._abort_at = min(self._abort_at, time.monotonic() + COLLECT_S)
+
+    def _restart(self, failure: ProcessExit) -> None:
+        name, role = failure.spec.name, failure.spec.role
+        self.print_report([replace(failure, log=logs.rotate_file(failure.log))], [])
+        self.restarts[name] += 1
+        spec = self.layout.process(role, failure.spec.rank, self.restarts[name])
+        logger.warning(
+            "restart %d of %d: %s ended with %s and is restarted at %s:%s; its log is now %s.1",
+            *(self.restarts.total(), self.config.max_restarts, name, failure),
+            *(spec.environ["POD_IP"], spec.environ["PADDLE_PORT"], failure.log),
+        )
+        self.start(spec)
+        assert self._tee is not None, "created before the first event is read"
+        if failure.log in self._prefixes:
+            self._tee.add(self._prefixes[failure.log], failure.log)
+
+    def _stop_servers(self) -> None:
+        """The workers have exited: terminate the servers, with time to write their state."""
         if not self.running:
             return
         logger.info("all workers exit, going to finish parameter server.")
-        told = dict(self.running)
-        self.tell_to_end(told)
+        servers = self.still_running()
+        self.terminate(servers)
         self.wait_for_all(SERVER_GRACE_S)
         if self.signal is not None:
-            return  # the user does not wait so long
-        for rank, process in told.items():
-            if rank in self.running:
-                logger.warning("%s does not end %g s after SIGTERM; it is killed", rank.name, SERVER_GRACE_S)
-                kill_group(self.pids[rank], signal.SIGKILL)
-            elif process.returncode not in (0, -signal.SIGTERM):
+            return  # a signal: the caller kills them
+        for server in servers:
+            if server in self.running:
                 logger.warning(
-                    "%s was told to end and did so with code %d; log: %s",
-                    *(rank.name, process.returncode, self.log_of(rank)),
+                    "%s did not exit within %g s after SIGTERM; killing it", server.name, SERVER_GRACE_S
+                )
+                kill_group(self.pid_of(server), signal.SIGKILL)
+            elif self.codes[server] not in (0, -signal.SIGTERM):
+                logger.warning(
+                    "%s exited with code %d after SIGTERM; log: %s",
+                    *(server.name, self.codes[server], self.log_of(server)),
                 )
         logger.info("all parameter server are killed")

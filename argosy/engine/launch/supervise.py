@@ -1,154 +1,181 @@
-"""Run a job on this host from its first line to its exit code, with restarts."""
+"""Run a job on this host, with restarts; returns its exit code."""
 
 # SPDX-License-Identifier: Apache-2.0
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
-from argosy.engine.launch import configuration, logs, ps_job, ps_layout, report, say, target
+from argosy.engine.launch import configuration, console, entrypoint, failure_report, logs, ps_env, ps_job
 from argosy.engine.launch.attempt import Attempt
-from argosy.engine.launch.configuration import Configuration
-from argosy.engine.launch.guard import Guard
-from argosy.engine.launch.layout import Layout, Placed, num_cores, place, plan, table
-from argosy.engine.launch.processes import Events, Signalled
+from argosy.engine.launch.configuration import Configuration, num_cores
+from argosy.engine.launch.console import logger
+from argosy.engine.launch.guard import run_guarded, signal_name
+from argosy.engine.launch.processes import Events, SignalEvent
 from argosy.engine.launch.ps_job import PsJob
-from argosy.engine.launch.say import logger
+from argosy.engine.launch.rank_env import CollectiveLayout, Placement, place, plan, table
 
 QUICK_S = 3.0
-"""A job that fails this soon after its start is likely to do so again."""
+"""A job that fails this soon after its start is likely to fail again."""
 
 
 def run(config: Configuration, num_gpus: int | None = None, environ: Mapping[str, str] | None = None) -> int:
-    """Start the processes of this host and wait for their end.
+    """Start the processes of this host and wait until they exit.
 
-    Gives 0 (all ended well), 1 (one failed), or 128 + the number of the signal that ended the
-    job. Raises ConfigError, with nothing started, if the job makes no sense on this host.
+    Returns 0 (all succeeded), 1 (one failed), or 128 + the number of the signal that terminated the job. Raises
+    ConfigError, before anything is started, if the configuration is invalid on this host.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise ConfigError("a job can only be run from the main thread: only it gets signals; call it there")
+        raise ConfigError(
+            "a job can only be run from the main thread, which receives the signals; call it there"
+        )
     environ = env.variables() if environ is None else environ
-    if configuration.mode(config) == "ps":
-        return _run_with_servers(config, environ)
-    command = target.command(config)
+    with console.quiet(config.quiet):
+        if configuration.mode(config) == "ps":
+            return _run_with_servers(config, environ)
+        return _run_ranks(config, environ, num_gpus)
+
+
+def _run_ranks(config: Configuration, environ: Mapping[str, str], num_gpus: int | None) -> int:
+    command = entrypoint.command(config)
     layout = plan(config, environ, num_gpus)
     logs.prepare(config.log_dir)
-    say.out(configuration.shown(config))
-    with Guard() as guard, _signals() as events:
-        placed = place(layout, restart=0)  # after the guard, which must not hold the socket; it may raise
-        logs.rotate(config.log_dir)
+    console.print_line(configuration.shown(config))
+    return run_guarded(lambda: _run_collective(layout, command))
 
-        def prepare(placed: Placed) -> Attempt:
-            return Attempt(placed=placed, command=command, config=config, guard=guard, events=events)
 
-        with say.kept_in(logs.own_log(config.log_dir)):
-            _say_what_is_odd(layout)
-            return _run_with_restarts(layout, placed, prepare)
+def _run_collective(layout: CollectiveLayout, command: list[str]) -> int:
+    with _signals() as events:
+        placement = place(layout, restart=0)  # may raise: before logs are rotated
+        logs.rotate(layout.config.log_dir)
+        with console.logged_to(logs.launcher_log(layout.config.log_dir)):
+            _warn_about_layout(layout)
+            return _run_with_restarts(layout, placement, command, events)
 
 
 def _run_with_servers(config: Configuration, environ: Mapping[str, str]) -> int:
-    command = target.command(config)
-    layout = ps_layout.plan(config, environ)
+    command = entrypoint.command(config)
+    layout = ps_env.plan(config, environ)
     logs.prepare(config.log_dir)
-    say.out(configuration.shown(config))
-    with Guard() as guard, _signals() as events:
-        logs.rotate(config.log_dir)
-        with say.kept_in(logs.own_log(config.log_dir)):
-            return ps_job.run(
-                PsJob(layout=layout, command=command, config=config, guard=guard, events=events)
-            )
+    console.print_line(configuration.shown(config))
+
+    def work() -> int:
+        with _signals() as events:
+            logs.rotate(config.log_dir)
+            with console.logged_to(logs.launcher_log(config.log_dir)):
+                return ps_job.run(PsJob(layout=layout, command=command, config=config, events=events))
+
+    return run_guarded(work)
 
 
-def _say_what_is_odd(layout: Layout) -> None:
+def _warn_about_layout(layout: CollectiveLayout) -> None:
     config = layout.config
     if configuration.mode_is_a_guess(config):
         logger.warning("Not found distinct arguments. Default use collective mode")
-    for warning in layout.share.warnings:
+    for warning in layout.devices.warnings:
         logger.warning(warning)
-    for note in layout.share.notes:
+    for note in layout.devices.notes:
         logger.info(note)
-    if not layout.share.gpu and layout.num_local > num_cores():
+    if not layout.devices.gpu and layout.num_local > num_cores():
         logger.warning(
             "%d ranks share %d cores; more ranks than cores are slower than fewer",
             layout.num_local,
             num_cores(),
         )
-    say.out(f"launch train in {'GPU' if layout.share.gpu else 'CPU'} mode")
+    console.print_line(f"launch train in {'GPU' if layout.devices.gpu else 'CPU'} mode")
 
 
-def _run_with_restarts(layout: Layout, placed: Placed, prepare: Callable[[Placed], Attempt]) -> int:
+def _run_with_restarts(
+    layout: CollectiveLayout, placement: Placement, command: list[str], events: Events
+) -> int:
     config = layout.config
     quick = 0
     for restart in range(config.max_restarts + 1):
         if restart:
-            placed = place(layout, restart)
-        _say_start(config, placed)
-        attempt = prepare(placed)
+            placement = place(layout, restart)
+        _log_start(config, placement)
+        is_last = restart == config.max_restarts
+        on_failure = partial(_report_failure, size=layout.size, is_last=is_last)
+        attempt = Attempt(
+            placement=placement, command=command, config=config, events=events, on_failure=on_failure
+        )
         attempt.run()
-        if attempt.failures and attempt.signal is None and restart < config.max_restarts:
-            logs.rotate(config.log_dir, keep=logs.OWN_LOG)
-            attempt.failures = [replace(death, log=f"{death.log}.1") for death in attempt.failures]
-        if attempt.failures:
-            said = report.text(attempt.failures, layout.size, attempt.ended_by_us)
-            say.block(said, logs.own_log(config.log_dir))
         if attempt.signal is not None:
-            logger.warning("%s: all ranks have been ended", signal.Signals(attempt.signal).name)
+            logger.warning("%s: all ranks were terminated", signal_name(attempt.signal))
             return 128 + attempt.signal
         if not attempt.failures:
             logger.info("Local processes completed.")
             return 0
         quick = quick + 1 if attempt.first_failure - attempt.began < QUICK_S else 0
-        if restart < config.max_restarts:
-            _say_restart(config, attempt, restart + 1, quick)
-    failed = sorted(d.rank.rank for d in attempt.failures)
+        if not is_last:
+            _log_restart(config, attempt, restart + 1, quick)
+    failed = {failure.spec.rank for failure in attempt.failures} | {attempt.culprit}
     logger.error(
         "ABORT!!! Out of all %d trainers, the trainer process with rank=%s was aborted. Please check its log.",
-        *(layout.size, failed),
+        *(layout.size, sorted(failed)),
     )
     return 1
 
 
-def _say_start(config: Configuration, placed: Placed) -> None:
+def _report_failure(attempt: Attempt, size: int, is_last: bool) -> None:
+    """Print the report, before the other ranks are terminated; before a restart, rotate the logs first."""
+    config, others = attempt.config, attempt.others()
+    attempt.culprit = failure_report.cause(attempt.failures, others).exit.spec.rank
+    if not is_last and attempt.signal is None:
+        logs.rotate(config.log_dir, keep=logs.LAUNCHER_LOG)
+        attempt.failures = [replace(exit, log=f"{exit.log}.1") for exit in attempt.failures]
+        others = [replace(exit, log=f"{exit.log}.1") for exit in others]
+    text = failure_report.text(attempt.failures, size, attempt.still_running(), others)
+    console.print_block(text, logs.launcher_log(config.log_dir))
+
+
+def _log_start(config: Configuration, placement: Placement) -> None:
     logger.info(
         "Local start %d processes. First process distributed environment info (Only For Debug): %s",
-        *(len(placed.ranks), table(placed.ranks[0])),
+        *(len(placement.ranks), table(placement.ranks[0])),
     )
     logger.info(
-        "details about PADDLE_TRAINER_ENDPOINTS can be found in %s, and detail running logs maybe found in %s",
-        logs.write_endpoints(config.log_dir, {"PADDLE_TRAINER_ENDPOINTS": placed.endpoints}),
+        "details about PADDLE_TRAINER_ENDPOINTS are in %s, and the log of the first rank is in %s",
+        logs.write_endpoints(config.log_dir, {"PADDLE_TRAINER_ENDPOINTS": placement.endpoints}),
         logs.process_log(config.log_dir, "rank", 0),
     )
 
 
-def _say_restart(config: Configuration, attempt: Attempt, number: int, quick: int) -> None:
-    cause = report.cause(attempt.failures)
-    again = f"; it has failed within {QUICK_S:g} s of its start {quick} times in a row" if quick > 1 else ""
+def _log_restart(config: Configuration, attempt: Attempt, number: int, quick: int) -> None:
+    log = logs.process_log(config.log_dir, "rank", attempt.local_rank(attempt.culprit))
+    repeated = (
+        f"; it has failed within {QUICK_S:g} s of its start {quick} times in a row" if quick > 1 else ""
+    )
     logger.warning(
-        "restart %d of %d: rank %d failed%s; its log is now %s; the script goes on from its newest checkpoint, "
+        "restart %d of %d: rank %d failed%s; its log is now %s.1; the script resumes from its newest checkpoint, "
         "if it writes any",
-        *(number, config.max_restarts, cause.rank.rank, again, cause.log),
+        *(number, config.max_restarts, attempt.culprit, repeated, log),
     )
 
 
 @contextmanager
 def _signals() -> Iterator[Events]:
-    """Signals to the launcher become events; one that is ignored (nohup) stays ignored."""
+    """Turn signals to the launcher into events; one that is ignored (nohup) stays ignored.
+
+    Except SIGTERM, which the kernel sends when the guard is killed; the guard forwards no ignored signal.
+    """
     events: Events = queue.SimpleQueue()
 
-    def note(number: int, frame: FrameType | None) -> None:
-        events.put(Signalled(number))
+    def enqueue(number: int, frame: FrameType | None) -> None:
+        events.put(SignalEvent(number))
 
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    taken = {s: old for s, old in before.items() if old != signal.SIG_IGN}
-    for number in taken:
-        signal.signal(number, note)
+    handled = {s: old for s, old in before.items() if old != signal.SIG_IGN or s == signal.SIGTERM}
+    for number in handled:
+        signal.signal(number, enqueue)
     try:
         yield events
     finally:
-        for number, old in taken.items():
+        for number, old in handled.items():
             signal.signal(number, old)

@@ -1,4 +1,4 @@
-"""The activations that a fused op may end with: one name each, their number in the C++ kernels, and ATen's ops."""
+"""The activations that fused ops support: their names, numbers in the C++ kernels, and ATen ops."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
@@ -13,14 +13,14 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Activation:
-    """One activation. `number` is the one in kernels/source/common.h."""
+    """One activation. `number` is its constant in kernels/source/common.h."""
 
     name: str
     number: int
     forward: Callable[..., Tensor]
-    """ATen's, for where no kernel of ours runs: (input, scale) -> output."""
+    """ATen's implementation, used where the C++ kernel does not run: (input, scale) -> output."""
     from_input: bool = False
-    """True: its backward reads what went in; False: what came out."""
+    """True: its backward reads the input; False: the output."""
 
     known: ClassVar[dict[str, "Activation"]] = {}
 
@@ -28,7 +28,7 @@ class Activation:
         Activation.known[self.name] = self
 
 
-RELU = Activation("relu", 0, lambda x, scale: torch.relu(x))
+Activation("relu", 0, lambda x, scale: torch.relu(x))
 Activation("tanh", 1, lambda x, scale: torch.tanh(x))
 Activation("sigmoid", 2, lambda x, scale: torch.sigmoid(x))
 Activation("silu", 3, lambda x, scale: aten.silu(x), from_input=True)
@@ -36,6 +36,14 @@ Activation("gelu", 4, lambda x, scale: aten.gelu(x), from_input=True)
 Activation("gelu_tanh", 5, lambda x, scale: aten.gelu(x, approximate="tanh"), from_input=True)
 Activation("scale", 6, lambda x, scale: x * scale)
 Activation("none", 7, lambda x, scale: x)
+
+
+def numbered(name: str, allowed: tuple[str, ...]) -> int:
+    """The number of an activation in the C++ kernels; raises ValueError if the op does not support it."""
+    if name not in allowed:
+        raise ValueError(f"activation {name!r} is unsupported; use one of {', '.join(allowed)}")
+    return Activation.known[name].number
+
 
 _FORWARD = {
     aten.relu.default: "relu",
@@ -54,12 +62,12 @@ _BACKWARD = {
 
 
 def activation_of(node: fx.Node) -> str | None:
-    """The name of the activation that a node computes; None if it is none."""
+    """The name of the activation that a node computes; None if it computes none."""
     return _named(_FORWARD, node)
 
 
 def derivative_of(node: fx.Node) -> str | None:
-    """The name of the activation whose gradient a node computes from (gradient, reference); None if it is none."""
+    """The name of the activation whose gradient a node computes from (gradient, reference); None if it is no such."""
     if node.target is aten.threshold_backward.default and node.args[2] != 0:
         return None
     return _named(_BACKWARD, node)

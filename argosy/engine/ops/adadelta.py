@@ -9,10 +9,10 @@ p -= lr · u
 # SPDX-License-Identifier: Apache-2.0
 from torch import Tensor
 
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 
-def _kernel(  # the list of the schema
+def _kernel(
     param: Tensor,
     grad: Tensor,
     squared_grad: Tensor,
@@ -35,4 +35,4 @@ adadelta = declare(
     _kernel,
     lambda *args: None,
 )
-SPEC = OpSpec(adadelta, _kernel, "adadelta")
+SPEC = OpSpec(adadelta, _kernel)

@@ -4,15 +4,13 @@
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.in_one_order import in_one_order
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.match_layout import match_layout
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 _STEP = torch.ones(1)  # torch's kernel lets the rate fall with the step; with lr_decay=0 any step will do
 
 
-def _kernel(
-    param: Tensor, grad: Tensor, moment: Tensor, rate: Tensor, factor: float, epsilon: float
-) -> None:  # the list of the schema
+def _kernel(param: Tensor, grad: Tensor, moment: Tensor, rate: Tensor, factor: float, epsilon: float) -> None:
     lr = rate.item() * factor
 
     def update(param: Tensor, grad: Tensor, moment: Tensor) -> None:
@@ -28,7 +26,7 @@ def _kernel(
             maximize=False,
         )
 
-    in_one_order(update, param, grad, moment)
+    match_layout(update, param, grad, moment)
 
 
 adagrad = declare(
@@ -37,4 +35,4 @@ adagrad = declare(
     _kernel,
     lambda *args: None,
 )
-SPEC = OpSpec(adagrad, _kernel, "adagrad")
+SPEC = OpSpec(adagrad, _kernel)

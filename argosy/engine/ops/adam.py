@@ -4,16 +4,16 @@
     m2 = b2 · m2 + (1 - b2) · g²
     p -= lr · (m1 / (1 - b1^t)) / (sqrt(m2 / (1 - b2^t)) + eps)
 
-adamw first shrinks the parameter: p *= 1 - lr · decay. `master` is a float32 copy of a 16-bit parameter: with it,
-it is updated, and the parameter is what it rounds to.
+adamw first shrinks the parameter: p *= 1 - lr · decay. `master` is a float32 copy of a 16-bit parameter: the master is
+updated, and the parameter is set to its rounded value.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.in_one_order import in_one_order
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.match_layout import match_layout
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 
 def adamw_lists(
@@ -29,7 +29,7 @@ def adamw_lists(
     beta2: float,
     epsilon: float,
 ) -> None:
-    """torch's kernel, for any number of tensors, those of a parameter in one order; counts the steps."""
+    """torch's kernel for lists of tensors, those of a parameter in the same layout; increments the steps."""
     for step in steps:
         step.add_(1.0)
     torch._fused_adamw_(
@@ -49,7 +49,7 @@ def adamw_lists(
     )
 
 
-def _adamw(  # the list of the schema
+def _adamw(
     param: Tensor,
     grad: Tensor,
     moment1: Tensor,
@@ -70,13 +70,13 @@ def _adamw(  # the list of the schema
         adamw_lists(*lists, lr=lr, weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon)
 
     if master is None:
-        in_one_order(update, param, grad, moment1, moment2)
+        match_layout(update, param, grad, moment1, moment2)
     else:
-        in_one_order(update, master, grad.to(master.dtype), moment1, moment2)
+        match_layout(update, master, grad.to(master.dtype), moment1, moment2)
         param.copy_(master)
 
 
-def _adam(  # the list of the schema
+def _adam(
     param: Tensor,
     grad: Tensor,
     moment1: Tensor,
@@ -100,4 +100,4 @@ _MASTER = "Tensor(m!)? master=None"
 
 adam = declare(f"adam({_ARGUMENTS}, {_MASTER}) -> ()", _adam, lambda *args: None)
 adamw = declare(f"adamw({_ARGUMENTS}, float weight_decay, {_MASTER}) -> ()", _adamw, lambda *args: None)
-SPECS = (OpSpec(adam, _adam, "adam"), OpSpec(adamw, _adamw, "adamw"))
+SPECS = (OpSpec(adam, _adam), OpSpec(adamw, _adamw))

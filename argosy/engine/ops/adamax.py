@@ -11,10 +11,10 @@ Epsilon is added to the old norm, as in Paddle (torch adds it to |g|).
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 
-def _kernel(  # the list of the schema
+def _kernel(
     param: Tensor,
     grad: Tensor,
     moment: Tensor,
@@ -39,4 +39,4 @@ adamax = declare(
     _kernel,
     lambda *args: None,
 )
-SPEC = OpSpec(adamax, _kernel, "adamax")
+SPEC = OpSpec(adamax, _kernel)

@@ -1,7 +1,7 @@
-"""add_act: an addition and its activation in one pass over memory, and back.
+"""add_act: an addition fused with an activation, and their backward.
 
     y    = add_act(a, b, 'relu', 1.0)            act(a + b); b may lack leading dimensions of a, as a bias does
-    y, s = add_act_keep(a, b, 'gelu', 1.0)       a + b too, for activations whose backward reads what went in
+    y, s = add_act_keep(a, b, 'gelu', 1.0)       also a + b, for activations whose backward reads the input
     y    = act_add(a, b, 'relu', 1.0)            a + act(b)
     dx   = act_backward(dy, more, ref, 'relu', 1.0)      act'(ref) · (dy + more); ref is y, or s
 
@@ -15,9 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from argosy.engine.kernels import library, pointer
-from argosy.engine.ops.activation import Activation
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.kernels.signatures import ACT_BACKWARD, ADD_ACT
+from argosy.engine.ops.activation import Activation, numbered
+from argosy.engine.ops.op_spec import OpSpec, declare
+
+_ACTIVATIONS = tuple(name for name in Activation.known if name != "none")
 
 
 def _add_act(a: Tensor, b: Tensor, act: str, scale: float) -> Tensor:
@@ -25,7 +27,7 @@ def _add_act(a: Tensor, b: Tensor, act: str, scale: float) -> Tensor:
 
 
 def _add_act_over(a: Tensor, b: Tensor, act: str, scale: float) -> Tensor:
-    """The same, written over a."""
+    """The same, in place in a."""
     return _added(a, None, a, b, act, scale)
 
 
@@ -42,16 +44,10 @@ def _added(
     y: Tensor, s: Tensor | None, a: Tensor, b: Tensor, act: str, scale: float, first: bool = False
 ) -> Tensor:
     if y.numel():
-        is_repeated = b.shape != y.shape and y.is_contiguous()
-        a, b = _as(y, a), b.contiguous() if is_repeated else _as(y, b.expand(y.shape))
-        library().argosy_add_act(
-            *map(pointer, (a, b, y, s)),
-            c_int64(y.numel()),
-            c_int64(b.numel()),
-            c_float(scale),
-            Activation.known[act].number,
-            first,
-        )
+        broadcasts = b.shape != y.shape and y.is_contiguous()
+        a, b = _as(y, a), b.contiguous() if broadcasts else _as(y, b.expand(y.shape))
+        numbers = c_int64(y.numel()), c_int64(b.numel()), c_float(scale), numbered(act, _ACTIVATIONS), first
+        ADD_ACT((a, b, y, s), *numbers)
     return y
 
 
@@ -60,27 +56,26 @@ def _backward(dy: Tensor, more: Tensor | None, ref: Tensor, act: str, scale: flo
 
 
 def _backward_over(dy: Tensor, more: Tensor | None, ref: Tensor, act: str, scale: float) -> Tensor:
-    """The same, written over dy, which lies in memory as ref does."""
+    """The same, in place in dy, which has the strides of ref."""
     return _gradient(dy, dy, more, ref, act, scale)
 
 
 def _gradient(dx: Tensor, dy: Tensor, more: Tensor | None, ref: Tensor, act: str, scale: float) -> Tensor:
     if dx.numel():
         dy, more, ref = _as(dx, dy), _as(dx, more), _as(dx, ref)
-        library().argosy_act_backward(
-            *map(pointer, (dy, more, ref, dx)),
-            c_int64(dx.numel()),
-            c_float(scale),
-            Activation.known[act].number,
-        )
+        numbers = c_int64(dx.numel()), c_float(scale), numbered(act, _ACTIVATIONS)
+        ACT_BACKWARD((dy, more, ref, dx), *numbers)
     return dx
 
 
-def _as(order: Tensor, value: Any) -> Any:
-    """The value in the order in memory of another tensor of its shape; itself, if it is so already."""
-    if value is None or value.stride() == order.stride():
+def _as(like: Tensor, value: Any) -> Any:
+    """The value with the strides of another tensor of its shape; a copy only if they differ.
+
+    A value of another shape is returned as it is: the kernel rejects it.
+    """
+    if value is None or value.stride() == like.stride() or value.shape != like.shape:
         return value
-    return torch.empty_like(order).copy_(value)
+    return torch.empty_like(like).copy_(value)
 
 
 def _fake(a: Tensor, b: Tensor, act: str, scale: float) -> Tensor:
@@ -106,10 +101,10 @@ act_backward_ = declare(
     f"act_backward_(Tensor(a!) dy, {_BACK} -> Tensor(a!)", _backward_over, lambda dy, *rest: dy
 )
 SPECS = (
-    OpSpec(add_act, _add_act, "fused_elemwise_add_activation"),
-    OpSpec(add_act_, _add_act_over, "fused_elemwise_add_activation"),
-    OpSpec(add_act_keep, _add_act_keep, "fused_elemwise_add_activation"),
-    OpSpec(act_add, _act_add, "fused_elemwise_add_activation"),
-    OpSpec(act_backward, _backward, "fused_elemwise_add_activation_grad"),
-    OpSpec(act_backward_, _backward_over, "fused_elemwise_add_activation_grad"),
+    OpSpec(add_act, _add_act),
+    OpSpec(add_act_, _add_act_over),
+    OpSpec(add_act_keep, _add_act_keep),
+    OpSpec(act_add, _act_add),
+    OpSpec(act_backward, _backward),
+    OpSpec(act_backward_, _backward_over),
 )

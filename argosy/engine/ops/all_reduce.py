@@ -1,12 +1,12 @@
-"""all_reduce: begin to add a tensor up over the ranks of a group, in place; wait: go on when it is there.
+"""all_reduce: start summing a tensor over the ranks of a process group, in place; wait: block until it is done.
 
-    started = all_reduce(g)      the exchange runs beside what follows
+    started = all_reduce(g)      overlaps with the following nodes
     sum     = wait(started)      the same memory, now with the sum
 
-In a program both values are tensors in g's memory. At run time the first is the pending exchange.
-all_reduce_fused begins the same for `count` elements of a flat buffer (flat_gradients.py), and
-all_reduce_hierarchical for a sum in two stages, inside blocks of ranks and between them (collective/hierarchy.py).
-Their result is read-only: the ranks of a host may have one in common.
+In a program both values are tensors that alias g. At run time the first is an AsyncCollective.
+all_reduce_fused does the same for `count` elements of a flat buffer (gradient_buckets.py), all_reduce_hierarchical
+for an all-reduce in two stages, inside blocks of ranks and between them (collective/hierarchy.py). Their result is
+read-only: the ranks of a host may share it. Paddle's op is `c_allreduce_sum`.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,38 +15,40 @@ from typing import Any
 
 from torch import Tensor
 
-from argosy.engine.collective import FlatBuffer, Pending, world
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.collective import FlatBuffer, Work, world
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 
 @dataclass(frozen=True)
-class Started:
-    """A collective under way, and the tensor that will hold its result."""
+class AsyncCollective:
+    """A collective in flight, and the tensor that will hold its result."""
 
     tensor: Tensor
-    pending: Pending
+    work: Work
 
 
-def _start(x: Tensor, group: str, what: str) -> Started:
-    return Started(x, world().group(group).start_all_reduce(x, what=what))
+def _start(x: Tensor, group: str, what: str) -> AsyncCollective:
+    return AsyncCollective(x, world().group(group).start_all_reduce(x, what=what))
 
 
-def _start_span(buffer: FlatBuffer, first: int, count: int, group: str, what: str) -> Started:
-    chosen = world().group(group)
-    pending = chosen.start_all_reduce_span(buffer, first, count, what)
-    return Started(buffer.sum_of(chosen.plane)[first : first + count], pending)
+def _start_span(buffer: FlatBuffer, first: int, count: int, group: str, what: str) -> AsyncCollective:
+    ranks = world().group(group)
+    work = ranks.start_all_reduce_span(buffer, first, count, what)
+    return AsyncCollective(buffer.reduced(in_shm=ranks.shm is not None)[first : first + count], work)
 
 
 def _start_hierarchical(
     buffer: FlatBuffer, first: int, count: int, group: str, block: int, by_leaders: bool, what: str
-) -> Started:
-    chosen = world().hierarchy(group, block, by_leaders)
-    pending = chosen.start(buffer, first, count, what)
-    return Started(buffer.sum_of(chosen.inner.plane)[first : first + count], pending)
+) -> AsyncCollective:
+    hierarchy = world().hierarchy(group, block, by_leaders)
+    work = hierarchy.start(buffer, first, count, what)
+    return AsyncCollective(
+        buffer.reduced(in_shm=hierarchy.intra.shm is not None)[first : first + count], work
+    )
 
 
-def _wait(started: Started) -> Tensor:
-    started.pending.wait()
+def _wait(started: AsyncCollective) -> Tensor:
+    started.work.wait()
     return started.tensor
 
 
@@ -71,13 +73,12 @@ all_reduce_hierarchical = declare(
     _span,
 )
 wait = declare("wait(Tensor(a!) x) -> Tensor(a!)", _wait, _same)
-SPEC = OpSpec(all_reduce, _start, "c_allreduce_sum", communicates=True)
-FUSED_SPEC = OpSpec(all_reduce_fused, _start_span, "c_fused_allreduce_sum", communicates=True, lasting=True)
+SPEC = OpSpec(all_reduce, _start, is_collective=True)
+FUSED_SPEC = OpSpec(all_reduce_fused, _start_span, is_collective=True, persistent=True)
 HIERARCHICAL_SPEC = OpSpec(
     all_reduce_hierarchical,
     _start_hierarchical,
-    "c_hierarchical_allreduce_sum",
-    communicates=True,
-    lasting=True,
+    is_collective=True,
+    persistent=True,
 )
-WAIT_SPEC = OpSpec(wait, _wait, "c_sync_comm_stream")
+WAIT_SPEC = OpSpec(wait, _wait)

@@ -1,51 +1,54 @@
-"""bn_act: a batch norm in training, what is added to it, and its activation, as one kernel each way.
+"""bn_act: a batch norm in training mode fused with an optional addition and an activation, forward and backward.
 
     y, mean, invstd = bn_act(x, weight, bias, None, eps, 'relu')        y = relu(norm(x))
     y, mean, invstd = bn_act(x, weight, bias, other, eps, 'relu')       y = relu(norm(x) + other)
 
-Each way takes two passes over memory where ATen's ops take five or six. Without `other` the backward finds the mask
-again from x, so that nobody keeps y for it; with it, it reads y. A second gradient of y is added on the way.
-kernels/source/batch_norm.cpp has the loops.
+Each direction takes two passes over memory where ATen's ops take five or six. Without `other` the backward recomputes
+the activation's mask from x, so y need not be kept; with `other` it reads y. `more` is a second gradient of y, which
+is added in the same pass. kernels/source/batch_norm.cpp has the loops.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import math
 from ctypes import c_double, c_int64
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from argosy.engine.kernels import library, pointer
 from argosy.engine.kernels.choices import best
-from argosy.engine.ops.activation import Activation
-from argosy.engine.ops.order import empty_as, order_of
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.kernels.signatures import BN_ACT_BACKWARD, BN_ACT_FORWARD, BN_ACT_RECOMPUTE
+from argosy.engine.ops.activation import Activation, numbered
+from argosy.engine.ops.memory_format import empty_as, memory_format_of
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 Maybe = Tensor | None
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "silu")
-"""What bn_act may end with, or 'none'; behind an addition only relu."""
+"""Supported activations, besides 'none'; after an addition only relu."""
+_KNOWN = (*ACTIVATIONS, "none")
 
 
 def _forward(
     x: Tensor, weight: Maybe, bias: Maybe, other: Maybe, eps: float, act: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """By our kernel, unless a search has found ATen's ops faster for these sizes.
+    """Run the C++ kernel, unless a search has measured ATen's ops to be faster for these sizes.
 
-    Backward has no such choice: it does not have y, which ATen's ops would have to be given.
+    Backward has no such choice: ATen's ops would need y, which is not kept.
     """
-    if x.numel() == 0:
+    if x.ndim < 2 or x.numel() == 0:
         raise ValueError(
-            f"a batch norm was given {list(x.shape)}, which has no element; feed at least one sample"
+            f"a batch norm was given {list(x.shape)}, which has no element or no channels; feed at least one sample, "
+            "[N, C, …]"
         )
     arguments = (x, weight, bias, other, eps, act)
-    key = ("bn_act", act, other is not None, x.shape, x.dtype, str(order_of(x)))
+    key = ("bn_act", act, other is not None, x.shape, x.dtype, str(memory_format_of(x)))
     return FORWARD[best(key, FORWARD, arguments, lambda *_: "fused")](*arguments)
 
 
 def _aten(
     x: Tensor, weight: Maybe, bias: Maybe, other: Maybe, eps: float, act: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x = x.contiguous(memory_format=order_of(x))
+    x = x.contiguous(memory_format=memory_format_of(x))
     y, mean, invstd = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
     if other is not None:
         y.add_(other)
@@ -57,30 +60,21 @@ def _fused(
 ) -> tuple[Tensor, Tensor, Tensor]:
     y, mean, invstd = _fake(x)
     x, other = _as(y, x), _as(y, other)
-    weight, bias = _vectors(x, weight, bias)
-    library().argosy_bn_act_forward(
-        *map(pointer, (x, other, weight, bias, y, mean, invstd)),
-        *_sizes(x),
-        c_double(eps),
-        Activation.known[act].number,
-        _is_last(y),
-    )
+    weight, bias = _vectors(weight, bias)
+    numbers = *_sizes(x), c_double(eps), numbered(act, _KNOWN), _is_last(y)
+    BN_ACT_FORWARD((x, other, weight, bias, y, mean, invstd), *numbers)
     return y, mean, invstd
 
 
-def _again(
+def _recompute(
     x: Tensor, weight: Maybe, bias: Maybe, other: Maybe, mean: Tensor, invstd: Tensor, act: str
 ) -> Tensor:
-    """The same y once more, bit for bit, from the statistics that were found: one pass over memory."""
+    """The same y, bit for bit, from the saved statistics: one pass over memory."""
     y = empty_as(x)
     x, other = _as(y, x), _as(y, other)
-    weight, bias, mean, invstd = _vectors(x, weight, bias, mean, invstd)
-    library().argosy_bn_act_again(
-        *map(pointer, (x, other, weight, bias, y, mean, invstd)),
-        *_sizes(x),
-        Activation.known[act].number,
-        _is_last(y),
-    )
+    weight, bias, mean, invstd = _vectors(weight, bias, mean, invstd)
+    numbers = *_sizes(x), numbered(act, _KNOWN), _is_last(y)
+    BN_ACT_RECOMPUTE((x, other, weight, bias, y, mean, invstd), *numbers)
     return y
 
 
@@ -89,17 +83,17 @@ def _backward(dy: Tensor, more: Maybe, x: Tensor, y: Maybe, *rest: Any) -> tuple
 
 
 def _backward_over(dy: Tensor, more: Maybe, x: Tensor, y: Maybe, *rest: Any) -> tuple[Maybe, ...]:
-    """The same; dother, or else dx, is written over dy."""
-    if dy.is_contiguous(memory_format=order_of(x)):
+    """The same, in place: dother, or else dx, overwrites dy."""
+    if dy.is_contiguous(memory_format=memory_format_of(x)):
         return _gradients(dy, dy, more, x, y, *rest)
-    found: list[Any] = list(_backward(dy, more, x, y, *rest))
-    place = 0 if y is None else 3
-    found[place] = dy.copy_(found[place])
-    return tuple(found)
+    gradients: list[Any] = list(_backward(dy, more, x, y, *rest))
+    index = 0 if y is None else 3
+    gradients[index] = dy.copy_(gradients[index])
+    return tuple(gradients)
 
 
 def _gradients(
-    over: Tensor,
+    out: Tensor,
     dy: Tensor,
     more: Maybe,
     x: Tensor,
@@ -111,16 +105,12 @@ def _gradients(
     act: str,
     mask: list[bool],
 ) -> tuple[Maybe, ...]:
-    """dx, dweight, dbias, dother; dother if there is y, the others if the mask wants them."""
-    dx, dweight, dbias, dother = _fake_gradients(over, x, y, mean, mask)
-    dy, more, x, y = (_as(over, one) for one in (dy, more, x, y))
-    weight, bias, mean, invstd = _vectors(x, weight, bias, mean, invstd)
-    library().argosy_bn_act_backward(
-        *map(pointer, (dy, more, x, y, weight, bias, mean, invstd, dx, dother, dweight, dbias)),
-        *_sizes(x),
-        Activation.known[act].number,
-        _is_last(over),
-    )
+    """dx, dweight, dbias, dother; dother only with y, the others where the mask is True. `out` is dother, or dx."""
+    dx, dweight, dbias, dother = _fake_gradients(out, x, y, mean, mask)
+    dy, more, x, y = (_as(out, tensor) for tensor in (dy, more, x, y))
+    weight, bias, mean, invstd = _vectors(weight, bias, mean, invstd)
+    tensors = (dy, more, x, y, weight, bias, mean, invstd, dx, dother, dweight, dbias)
+    BN_ACT_BACKWARD(tensors, *_sizes(x), numbered(act, _KNOWN), _is_last(out))
     return dx, dweight, dbias, dother
 
 
@@ -129,29 +119,23 @@ FORWARD = {"fused": _fused, "aten": _aten}
 # --- memory -------------------------------------------------------------------------------------------
 
 
-def _as(order: Tensor, value: Any) -> Any:
-    """The value in the order in memory of another tensor; itself, if it is so already."""
-    return None if value is None else value.contiguous(memory_format=order_of(order))
+def _as(like: Tensor, value: Any) -> Any:
+    """The value in the memory format of another tensor; a copy only if they differ."""
+    return None if value is None else value.contiguous(memory_format=memory_format_of(like))
 
 
-def _vectors(x: Tensor, *values: Any) -> tuple[Any, ...]:
-    """One number for each channel, one behind the other: the kernels read so many."""
-    for value in values:
-        if value is not None and value.shape != x.shape[1:2]:
-            raise ValueError(
-                f"a batch norm of {list(x.shape)} was given weights or statistics of {list(value.shape)}; "
-                f"they must be [{x.shape[1]}]"
-            )
+def _vectors(*values: Any) -> tuple[Any, ...]:
+    """Contiguous per-channel vectors."""
     return tuple(None if value is None else value.contiguous() for value in values)
 
 
 def _is_last(value: Tensor) -> bool:
-    """True if the channels of a row or a pixel lie next to each other."""
-    return _pixels(value) == 1 or order_of(value) is not torch.contiguous_format
+    """True if the channels of a row or a pixel are adjacent in memory."""
+    return _pixels(value) == 1 or memory_format_of(value) is not torch.contiguous_format
 
 
 def _pixels(value: Tensor) -> int:
-    return value[0, 0].numel()
+    return math.prod(value.shape[2:])
 
 
 def _sizes(x: Tensor) -> tuple[c_int64, c_int64, c_int64]:
@@ -160,17 +144,17 @@ def _sizes(x: Tensor) -> tuple[c_int64, c_int64, c_int64]:
     return c_int64(x.shape[0] * pixels), c_int64(x.shape[1]), c_int64(pixels)
 
 
-# --- what comes out -----------------------------------------------------------------------------------
+# --- fake results -------------------------------------------------------------------------------------
 
 
 def _fake(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     return empty_as(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
 
 
-def _fake_gradients(over: Tensor, x: Tensor, y: Maybe, mean: Tensor, mask: list[bool]) -> tuple[Maybe, ...]:
-    dx = None if not mask[0] else over if y is None else empty_as(x)
+def _fake_gradients(out: Tensor, x: Tensor, y: Maybe, mean: Tensor, mask: list[bool]) -> tuple[Maybe, ...]:
+    dx = None if not mask[0] else out if y is None else empty_as(x)
     dweight, dbias = (torch.empty_like(mean) if wanted else None for wanted in mask[1:])
-    return dx, dweight, dbias, None if y is None else over
+    return dx, dweight, dbias, None if y is None else out
 
 
 def _fake_backward(dy: Tensor, more: Maybe, x: Tensor, y: Maybe, *rest: Any) -> tuple[Maybe, ...]:
@@ -191,10 +175,10 @@ bn_act = declare(
     _forward,
     _fake,
 )
-bn_act_again = declare(
-    "bn_act_again(Tensor x, Tensor? weight, Tensor? bias, Tensor? other, Tensor mean, Tensor invstd, str act) "
+bn_act_recompute = declare(
+    "bn_act_recompute(Tensor x, Tensor? weight, Tensor? bias, Tensor? other, Tensor mean, Tensor invstd, str act) "
     "-> Tensor",
-    _again,
+    _recompute,
     lambda x, *rest: empty_as(x),
 )
 bn_act_backward = declare(f"bn_act_backward(Tensor dy, {_GRADIENTS}", _backward, _fake_backward)
@@ -202,8 +186,8 @@ bn_act_backward_ = declare(
     f"bn_act_backward_(Tensor(a!) dy, {_GRADIENTS}", _backward_over, _fake_backward_over
 )
 SPECS = (
-    OpSpec(bn_act, _forward, "fused_batch_norm_act"),
-    OpSpec(bn_act_again, _again, "fused_batch_norm_act"),
-    OpSpec(bn_act_backward, _backward, "fused_batch_norm_act_grad"),
-    OpSpec(bn_act_backward_, _backward_over, "fused_batch_norm_act_grad"),
+    OpSpec(bn_act, _forward),
+    OpSpec(bn_act_recompute, _recompute),
+    OpSpec(bn_act_backward, _backward),
+    OpSpec(bn_act_backward_, _backward_over),
 )

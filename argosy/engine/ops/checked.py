@@ -1,6 +1,6 @@
-"""checked: a tensor as it is, if a condition on the data of the step holds; else the step raises.
+"""checked: copy a tensor if a condition on the data of the step holds; else raise.
 
-For what eager code checks with `if torch.any(…): raise`, which a program cannot decide while it is built.
+For checks that eager code writes as `if torch.any(…): raise`, which a program cannot decide while it is built.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from argosy.engine.ops.autograd import register_autograd
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 
 def _kernel(x: Tensor, holds: Tensor, message: str) -> Tensor:
     if not bool(holds):
-        raise ValueError(message)  # the executor adds the node and the line
+        raise ValueError(message)  # the executor adds the node and its source line
     return x.clone()
 
 
@@ -31,4 +31,4 @@ def _gradient(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
 
 
 register_autograd(checked, lambda ctx, inputs, output: None, _gradient)
-SPEC = OpSpec(checked, _kernel, "assert")
+SPEC = OpSpec(checked, _kernel)

@@ -1,9 +1,9 @@
-"""convolution: ATen's kernels or matrix products, whichever is the faster one for the sizes at hand.
+"""convolution: ATen's kernels or matrix products, whichever is faster for the sizes of the call.
 
-oneDNN is near the machine's peak forward and in the gradient of the input, but not in the gradient of the weights, nor
-where there are few pixels and many weights. What is faster was measured on ResNet50's shapes and stands here as rules
-(docs/decisions/0017-kernel-search.md); a search on the user's machine replaces them (docs/kernel_search.md). It is
-decided at every call, because a batch may have any size. Input and weights lie in channels_last.
+oneDNN is near the machine's peak in forward and in the input gradient, but not in the weight gradient, nor for few
+pixels and many weights. The rules below were measured on ResNet50's shapes (docs/decisions/0017-kernel-search.md); a
+search on the user's machine replaces them (docs/kernel_search.md). The kernel is chosen at every call, because the
+batch size may vary. Input and weights are channels_last.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -16,15 +16,15 @@ from torch import Tensor
 from argosy.engine.kernels.choices import best
 from argosy.engine.ops import convolution_products as products
 from argosy.engine.ops.convolution_products import Sizes, output_size
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 aten = torch.ops.aten
 _aten_backward = aten.convolution_backward.default
 FEW_PIXELS = 128
 MANY_WEIGHTS = 200_000
-"""Few pixels and many weights: the products win in all three parts."""
-_MOST_PATCHES = 2048
-"""Above so many pixels oneDNN always won forward and in the gradient of the input, but for 1x1."""
+"""Few pixels and many weights: matrix products are faster in all three parts."""
+_MAX_PATCHES = 2048
+"""Above this number of pixels oneDNN was always faster in forward and in the input gradient, except for 1x1."""
 
 
 def _rest(stride: Sizes, padding: Sizes) -> tuple[Any, ...]:
@@ -32,46 +32,50 @@ def _rest(stride: Sizes, padding: Sizes) -> tuple[Any, ...]:
 
 
 def _aten(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sizes, padding: Sizes) -> Tensor:
-    made: Tensor = aten.convolution.default(x, weight, bias, *_rest(stride, padding))
-    return made
+    y: Tensor = aten.convolution.default(x, weight, bias, *_rest(stride, padding))
+    return y
 
 
 def _aten_of_input(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
-    made: Tensor = _aten_backward(grad, x, weight, None, *_rest(stride, padding), [True, False, False])[0]
-    return made
+    dx: Tensor = _aten_backward(grad, x, weight, None, *_rest(stride, padding), [True, False, False])[0]
+    return dx
 
 
 def _aten_of_weight(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
-    made: Tensor = _aten_backward(grad, x, weight, None, *_rest(stride, padding), [False, True, False])[1]
-    return made
+    dweight: Tensor = _aten_backward(grad, x, weight, None, *_rest(stride, padding), [False, True, False])[1]
+    return dweight
 
 
 FORWARD = {"aten": _aten, "product": products.forward}
 OF_INPUT = {"aten": _aten_of_input, "product": products.of_input}
-OF_WEIGHT = {"aten": _aten_of_weight, "product": products.of_weight, "turned": products.of_weight_turned}
+OF_WEIGHT = {
+    "aten": _aten_of_weight,
+    "product": products.of_weight,
+    "transposed": products.of_weight_transposed,
+}
 
 
 def forward_rule(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sizes, padding: Sizes) -> str:
-    """Forward without a search."""
+    """The kernel of forward if there was no search."""
     rows, columns = output_size(x, weight, stride, padding)
     is_small = x.shape[0] * rows * columns <= FEW_PIXELS and weight.numel() >= MANY_WEIGHTS
     return "product" if is_small else "aten"
 
 
 def of_input_rule(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> str:
-    """The gradient of the input without a search."""
+    """The kernel of the input gradient if there was no search."""
     is_small = _pixels(grad) <= FEW_PIXELS and weight.numel() >= MANY_WEIGHTS
     return "product" if is_small else "aten"
 
 
 def of_weight_rule(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> str:
-    """The gradient of the weights without a search: from 64 channels on products, 1.1 to 2 times as fast."""
+    """The kernel of the weight gradient without a search: from 64 channels on products, 1.1 to 2 times as fast."""
     outputs, channels, height, width = weight.shape
     if min(outputs, channels) < 64:
         return "aten"
     if height == width == 1:
         return "product" if _pixels(grad) <= 8192 or stride != [1, 1] else "aten"
-    return "turned" if weight.numel() < 400_000 else "product"
+    return "transposed" if weight.numel() < 400_000 else "product"
 
 
 def _pixels(grad: Tensor) -> int:
@@ -122,23 +126,23 @@ def _backward(
     if wanted[1]:
         key = _key("conv2d_grad weight", x, weight, stride, padding)
         weight_by = best(key, OF_WEIGHT, arguments, of_weight_rule)
-    found: list[Any] = [None, None, None]
+    gradients: list[Any] = [None, None, None]
     mask = [wanted[0] and input_by == "aten", wanted[1] and weight_by == "aten", False]
-    mask[2] = wanted[2] and mask[1]  # ATen has it from the same run
+    mask[2] = wanted[2] and mask[1]  # ATen computes it along with the weight gradient
     if any(mask):
-        found = list(_aten_backward(grad, x, weight, bias_sizes, *_rest(stride, padding), mask))
+        gradients = list(_aten_backward(grad, x, weight, bias_sizes, *_rest(stride, padding), mask))
     if input_by != "aten":
-        found[0] = OF_INPUT[input_by](*arguments)
+        gradients[0] = OF_INPUT[input_by](*arguments)
     if weight_by != "aten":
-        found[1] = OF_WEIGHT[weight_by](*arguments)
+        gradients[1] = OF_WEIGHT[weight_by](*arguments)
     if wanted[2] and not mask[2]:
-        found[2] = grad.sum((0, 2, 3))
-    return tuple(found)
+        gradients[2] = grad.sum((0, 2, 3))
+    return tuple(gradients)
 
 
 def _may_be_product(pixels: int, weight: Tensor) -> bool:
-    """Whether forward and the gradient of the input have a choice."""
-    return pixels <= _MOST_PATCHES or weight.shape[2] == weight.shape[3] == 1
+    """True if forward and the input gradient have alternatives to ATen's kernel."""
+    return pixels <= _MAX_PATCHES or weight.shape[2] == weight.shape[3] == 1
 
 
 _WINDOW = (
@@ -156,5 +160,5 @@ convolution_backward = declare(
     _backward,
     aten.convolution_backward.default,
 )
-SPEC = OpSpec(convolution, _convolution, "conv2d")
-BACKWARD_SPEC = OpSpec(convolution_backward, _backward, "conv2d_grad")
+SPEC = OpSpec(convolution, _convolution)
+BACKWARD_SPEC = OpSpec(convolution_backward, _backward)

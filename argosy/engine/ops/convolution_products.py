@@ -1,7 +1,7 @@
-"""A convolution and its gradients as matrix products; everything lies in channels_last.
+"""A convolution and its gradients as matrix products; all tensors are channels_last.
 
     y    [pixels, O]    =  patches [pixels, k·k·C]  ×  weights [k·k·C, O]      pixels: of all output images
-    dx                  ←  dy [pixels, O]           ×  weights [O, k·k·C]      added up where the patches overlap
+    dx                  ←  dy [pixels, O]           ×  weights [O, k·k·C]      summed where the patches overlap
     dw   [O, k·k·C]     =  dy [O, pixels]           ×  patches [pixels, k·k·C]
 
 For 1x1 with stride 1 the patches are the image itself, without a copy.
@@ -15,17 +15,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Sizes = list[int]
-# The gradient of the weights makes patches of so many images at a time. Fewer lie better in the caches, but every piece
-# is a parallel region more, which costs much as soon as another process wants the cores.
-_MOST_BYTES = 32 << 20
+# The weight gradient unfolds at most this many bytes of patches at a time. Smaller pieces fit the caches better, but
+# every piece is one more parallel region, which is expensive as soon as another process competes for the cores.
+_MAX_PATCH_BYTES = 32 << 20
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sizes, padding: Sizes) -> Tensor:
     """The convolution itself."""
     rows, columns = output_size(x, weight, stride, padding)
     patches, kernels = _patches(x, weight, stride, padding, rows, columns), _as_matrix(weight)
-    found = patches @ kernels.t() if bias is None else torch.addmm(bias, patches, kernels.t())
-    return found.view(x.shape[0], rows, columns, weight.shape[0]).permute(0, 3, 1, 2)
+    product = patches @ kernels.t() if bias is None else torch.addmm(bias, patches, kernels.t())
+    return product.view(x.shape[0], rows, columns, weight.shape[0]).permute(0, 3, 1, 2)
 
 
 def of_input(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
@@ -36,20 +36,20 @@ def of_input(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Si
 
 def of_weight(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
     """The gradient of the weights."""
-    made: Tensor | None = None
+    total: Tensor | None = None
     for flat, patches in _pieces(grad, x, weight, stride, padding):
-        made = flat.t() @ patches if made is None else made.addmm_(flat.t(), patches)
-    assert made is not None, grad.shape
-    return _as_weight(made, weight)
+        total = flat.t() @ patches if total is None else total.addmm_(flat.t(), patches)
+    assert total is not None, grad.shape
+    return _as_weight(total, weight)
 
 
-def of_weight_turned(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
-    """The same, computed as [k·k·C, O] and turned at the end: a better shape for MKL if there are few outputs."""
-    made: Tensor | None = None
+def of_weight_transposed(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
+    """The same, computed as [k·k·C, O] and transposed at the end: a better shape for MKL if there are few outputs."""
+    total: Tensor | None = None
     for flat, patches in _pieces(grad, x, weight, stride, padding):
-        made = patches.t() @ flat if made is None else made.addmm_(patches.t(), flat)
-    assert made is not None, grad.shape
-    return _as_weight(made.t().contiguous(), weight)
+        total = patches.t() @ flat if total is None else total.addmm_(patches.t(), flat)
+    assert total is not None, grad.shape
+    return _as_weight(total.t().contiguous(), weight)
 
 
 def output_size(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> tuple[int, int]:
@@ -76,46 +76,46 @@ def _by_pixel(grad: Tensor) -> Tensor:
 def _pieces(
     grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The gradient and the patches of a few images at a time; one piece at least."""
+    """The gradient and the patches of a few images at a time; at least one piece."""
     count, _, rows, columns = grad.shape
     size = max(1, rows * columns * weight[0].numel() * x.element_size())
-    step = max(count, 1) if _is_matrix_already(weight, stride, padding) else max(1, _MOST_BYTES // size)
+    step = max(count, 1) if _is_matrix_already(weight, stride, padding) else max(1, _MAX_PATCH_BYTES // size)
     for first in range(0, max(count, 1), step):
         images = x[first : first + step]
         yield _by_pixel(grad[first : first + step]), _patches(images, weight, stride, padding, rows, columns)
 
 
 def _is_matrix_already(weight: Tensor, stride: Sizes, padding: Sizes) -> bool:
-    """1x1, stride 1, no padding: an output pixel sees the input pixel."""
+    """True for 1x1 with stride 1 and no padding: the image itself is the matrix of patches."""
     return weight.shape[2] == weight.shape[3] == 1 and stride == [1, 1] and padding == [0, 0]
 
 
 def _patches(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, rows: int, columns: int) -> Tensor:
-    """What each output pixel sees, a row for each."""
+    """The input window of each output pixel, one row per pixel (im2col)."""
     count, channels = x.shape[:2]
     height, width = weight.shape[2:]
     (down, right), last = padding, x.permute(0, 2, 3, 1)
     image = F.pad(last, (0, 0, right, right, down, down)) if down or right else last
     of_image, of_row, of_column, of_channel = image.stride()
     steps = (of_image, of_row * stride[0], of_column * stride[1], of_row, of_column, of_channel)
-    seen = image.as_strided((count, rows, columns, height, width, channels), steps, image.storage_offset())
-    return seen.reshape(count * rows * columns, height * width * channels)  # not -1: a batch may be empty
+    windows = image.as_strided((count, rows, columns, height, width, channels), steps, image.storage_offset())
+    return windows.reshape(count * rows * columns, height * width * channels)  # not -1: a batch may be empty
 
 
 def _from_patches(
     patches: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, rows: int, columns: int
 ) -> Tensor:
-    """Add each pixel's patch to where it was taken from."""
+    """Add each patch to the pixels that it was taken from (col2im)."""
     count, channels, image_rows, image_columns = x.shape
     height, width = weight.shape[2:]
     if _is_matrix_already(weight, stride, padding):
         return patches.view(count, rows, columns, channels).permute(0, 3, 1, 2)
     down, right = padding
-    seen = patches.view(count, rows, columns, height, width, channels)
+    windows = patches.view(count, rows, columns, height, width, channels)
     image = patches.new_zeros((count, image_rows + 2 * down, image_columns + 2 * right, channels))
     for i in range(height):
         for j in range(width):
             last_row, last_column = i + stride[0] * rows, j + stride[1] * columns
-            image[:, i : last_row : stride[0], j : last_column : stride[1]].add_(seen[:, :, :, i, j])
+            image[:, i : last_row : stride[0], j : last_column : stride[1]].add_(windows[:, :, :, i, j])
     inside = image[:, down : down + image_rows, right : right + image_columns]
     return inside.contiguous().permute(0, 3, 1, 2)

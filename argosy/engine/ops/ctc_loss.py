@@ -1,7 +1,7 @@
-"""ctc_loss: connectionist temporal classification with lengths that are known when the step runs.
+"""ctc_loss: connectionist temporal classification with lengths that are known only at run time.
 
-torch's op keeps a table whose size depends on the longest target, so its shape is unknown while a program is built.
-This op returns the loss alone; backward computes the table again.
+torch's op returns a table whose size depends on the longest target, so its shape is unknown while a program is built.
+This op returns only the loss; backward recomputes the table.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine.ops.autograd import gradients_by_rerun, not_differentiable_twice, register_autograd
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 _NO_REDUCTION = 0
 
@@ -25,6 +25,12 @@ def _kernel(
     reduction: int,
     zero_infinity: bool,
 ) -> Tensor:
+    labels = log_probs.shape[-1]
+    if targets.numel() and not 0 <= int(targets.min()) <= int(targets.max()) < labels:
+        raise ValueError(
+            f"ctc_loss: the targets are {int(targets.min())} to {int(targets.max())}; they must be labels, 0 to "
+            f"{labels - 1}, as log_probs has {labels}"
+        )  # torch's kernel would read outside of log_probs
     return torch.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
 
 
@@ -71,5 +77,5 @@ def _gradient(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
 
 register_autograd(ctc_loss, _save, _gradient)
 register_autograd(ctc_loss_backward, lambda ctx, inputs, output: None, not_differentiable_twice("CTC losses"))
-SPEC = OpSpec(ctc_loss, _kernel, "warpctc")
-BACKWARD_SPEC = OpSpec(ctc_loss_backward, _backward_kernel, "warpctc_grad")
+SPEC = OpSpec(ctc_loss, _kernel)
+BACKWARD_SPEC = OpSpec(ctc_loss_backward, _backward_kernel)

@@ -11,10 +11,10 @@
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 
-def _kernel(  # the list of the schema
+def _kernel(
     param: Tensor,
     grad: Tensor,
     squared: Tensor,
@@ -42,4 +42,4 @@ ftrl = declare(
     _kernel,
     lambda *args: None,
 )
-SPEC = OpSpec(ftrl, _kernel, "ftrl")
+SPEC = OpSpec(ftrl, _kernel)

@@ -10,10 +10,10 @@ p -= lr · |p| / |u| · u                     the ratio is 1 where a norm is zer
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 
-def _kernel(  # the list of the schema
+def _kernel(
     param: Tensor,
     grad: Tensor,
     moment1: Tensor,
@@ -43,4 +43,4 @@ lamb = declare(
     _kernel,
     lambda *args: None,
 )
-SPEC = OpSpec(lamb, _kernel, "lamb")
+SPEC = OpSpec(lamb, _kernel)

@@ -9,10 +9,10 @@ p -= v
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 
-def _kernel(  # the list of the schema
+def _kernel(
     param: Tensor,
     grad: Tensor,
     velocity: Tensor,
@@ -38,4 +38,4 @@ lars_momentum = declare(
     _kernel,
     lambda *args: None,
 )
-SPEC = OpSpec(lars_momentum, _kernel, "lars_momentum")
+SPEC = OpSpec(lars_momentum, _kernel)

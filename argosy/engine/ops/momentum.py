@@ -1,18 +1,18 @@
 """momentum: v = mu · v + (g + decay · p), p -= lr · v, in one pass over memory.
 
 With Nesterov's p -= lr · (g + decay · p + mu · v). v starts at zero, and stays there if mu is 0. `master` is a
-float32 copy of a 16-bit parameter: with it, it is updated, and the parameter is what it rounds to.
+float32 copy of a 16-bit parameter: the master is updated, and the parameter is set to its rounded value.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 from torch import Tensor
 
-from argosy.engine.ops.in_one_order import in_one_order
+from argosy.engine.ops.match_layout import match_layout
+from argosy.engine.ops.op_spec import OpSpec, declare
 from argosy.engine.ops.sgd import sgd_lists
-from argosy.engine.ops.spec import OpSpec, declare
 
 
-def _kernel(  # the list of the schema
+def _kernel(
     param: Tensor,
     grad: Tensor,
     velocity: Tensor,
@@ -30,9 +30,9 @@ def _kernel(  # the list of the schema
         sgd_lists(*lists, lr=lr, weight_decay=weight_decay, mu=mu, nesterov=nesterov)
 
     if master is None:
-        in_one_order(update, param, grad, velocity)
+        match_layout(update, param, grad, velocity)
     else:
-        in_one_order(update, master, grad.to(master.dtype), velocity)
+        match_layout(update, master, grad.to(master.dtype), velocity)
         param.copy_(master)
 
 
@@ -42,4 +42,4 @@ momentum = declare(
     _kernel,
     lambda *args: None,
 )
-SPEC = OpSpec(momentum, _kernel, "momentum")
+SPEC = OpSpec(momentum, _kernel)

@@ -1,12 +1,12 @@
 """recurrent: one layer of an LSTM, GRU or RNN over a whole sequence, in one or both directions.
 
-torch's own functions are composed of an op per time step, so recording them needs the number of steps and gives
-a graph that grows with it. This op calls them when the step runs: the number of steps may be unknown.
+torch's functions are composed of an op per time step, so recording them needs the number of steps, and the graph grows
+with it. This op calls them at run time: the number of steps may be unknown while the program is built.
 
     y, h, c = recurrent(x, [h0, c0], [w_ih, w_hh, b_ih, b_hh])
     dx, dh0, dc0, dw_ih, … = recurrent_backward(dy, dh, dc, x, [h0, c0], [w_ih, w_hh, …])
 
-Backward runs the layer again and differentiates it with torch's autograd; nothing is kept from forward but its inputs.
+Backward reruns the layer and differentiates it with torch's autograd; forward saves only its inputs.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine.ops.autograd import gradients_by_rerun, not_differentiable_twice, register_autograd
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 FUNCTIONS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "lstm": torch.lstm,
@@ -25,7 +25,7 @@ FUNCTIONS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "rnn_tanh": torch.rnn_tanh,
     "rnn_relu": torch.rnn_relu,
 }
-"""Which layer -> torch's function."""
+"""Kind of layer -> torch's function."""
 
 
 def _kernel(
@@ -37,7 +37,7 @@ def _kernel(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs, last hidden state, and last cell state (empty, unless it is an LSTM)."""
+    """Outputs, last hidden state, and last cell state (empty unless it is an LSTM)."""
     first = hidden if kind == "lstm" else hidden[0]
     y, *last = FUNCTIONS[kind](x, first, list(weights), has_biases, 1, 0.0, False, bidirectional, batch_first)
     cell = last[1] if kind == "lstm" else x.new_empty(0)
@@ -70,7 +70,7 @@ def _backward_kernel(
     bidirectional: bool,
     batch_first: bool,
 ) -> list[Tensor]:
-    """The gradients of x, of the first states, and of the weights."""
+    """The gradients of x, of the initial states, and of the weights."""
     count = len(hidden)
 
     def run(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -116,16 +116,16 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _gradient(ctx: Any, dy: Tensor | None, dh: Tensor | None, dc: Tensor | None) -> tuple[Any, ...]:
     x, *rest = ctx.saved_tensors
     hidden, weights = rest[: ctx.num_hidden], rest[ctx.num_hidden :]
-    found = recurrent_backward(
+    gradients = recurrent_backward(
         dy, dh, dc if ctx.options[0] == "lstm" else None, x, hidden, weights, *ctx.options
     )
     split = 1 + ctx.num_hidden
-    return found[0], found[1:split], found[split:], *[None] * len(ctx.options)
+    return gradients[0], gradients[1:split], gradients[split:], *[None] * len(ctx.options)
 
 
 register_autograd(recurrent, _save, _gradient)
 register_autograd(
     recurrent_backward, lambda ctx, inputs, output: None, not_differentiable_twice("recurrent layers")
 )
-SPEC = OpSpec(recurrent, _kernel, "rnn")
-BACKWARD_SPEC = OpSpec(recurrent_backward, _backward_kernel, "rnn_grad")
+SPEC = OpSpec(recurrent, _kernel)
+BACKWARD_SPEC = OpSpec(recurrent_backward, _backward_kernel)

@@ -1,10 +1,10 @@
-"""relu_depthwise: a convolution with one filter a channel, and the relu before it, as one kernel each way.
+"""relu_depthwise: a depthwise convolution fused with the relu before it, forward and backward.
 
     y = relu_depthwise(x, weight, stride, padding)                   y = convolution(relu(x), weight, groups=channels)
     dx, dweight = relu_depthwise_backward(dy, x, weight, …)          dx is masked by x > 0 already
 
-The relu's result is neither written nor kept: backward finds it again from x. `depthwise` is the same without the
-relu. float32, channels_last or contiguous. kernels/source/depthwise.cpp has the loops.
+The relu's output is never materialized: backward recomputes it from x. `depthwise` is the same without the relu.
+Supports float32, channels_last or contiguous. kernels/source/depthwise.cpp has the loops.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.kernels import library, pointer
 from argosy.engine.kernels.choices import best
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.kernels.signatures import DEPTHWISE, DEPTHWISE_BACKWARD
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 aten = torch.ops.aten
 Sizes = list[int]
@@ -28,11 +28,12 @@ Pair = tuple[Tensor | None, Tensor | None]
 
 def _forward(relu: bool, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
     y = _fake(x, weight, stride, padding)
+    if not x.numel():
+        return y.zero_()  # an image without pixels consists of its padding
     if y.numel():
         x = x.contiguous(memory_format=_order(x))
-        weight = weight.contiguous()  # held by a name until the kernel has read it
         sizes = _sizes(x, y, weight, stride, padding)
-        library().argosy_depthwise(*map(pointer, (x, weight, y)), sizes, int(relu), _is_last(x))
+        DEPTHWISE((x, weight.contiguous(), y), sizes, int(relu), _is_last(x))
     return y
 
 
@@ -41,28 +42,28 @@ def _backward(
 ) -> Pair:
     """dx and dweight; None where `output_mask` is False."""
     dx, dweight = _fake_backward(dy, x, weight, stride, padding, output_mask)
+    if not x.numel():
+        return dx, None if dweight is None else dweight.zero_()
     order = _order(x)
     x, dy, flat = x.contiguous(memory_format=order), dy.contiguous(memory_format=order), weight.contiguous()
     sums = torch.empty_like(flat)
     sizes = _sizes(x, dy, flat, stride, padding)
-    library().argosy_depthwise_backward(
-        *map(pointer, (dy, x, flat, dx, sums)), sizes, int(relu), int(order is torch.channels_last)
-    )
+    DEPTHWISE_BACKWARD((x, dy, flat, dx, sums), sizes, int(relu), int(order is torch.channels_last))
     return dx, None if dweight is None else dweight.copy_(sums)
 
 
 def _sizes(x: Tensor, y: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Any:
-    """As depthwise.cpp's Problem wants them."""
+    """The sizes in the order of depthwise.cpp's Problem."""
     return (c_int64 * 12)(*x.shape, *y.shape[2:], *weight.shape[2:], *stride, *padding)
 
 
 def _is_last(x: Tensor) -> bool:
-    """True if a pixel's channels lie next to each other."""
+    """True if the channels of a pixel are adjacent in memory."""
     return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
 
 
 def _order(x: Tensor) -> torch.memory_format:
-    """Of all results: channels_last stays, anything else becomes contiguous."""
+    """The memory format of all results: channels_last if x is so, else contiguous."""
     return torch.channels_last if _is_last(x) else torch.contiguous_format
 
 
@@ -88,15 +89,15 @@ def _fake_backward(
 
 
 def _checked(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Sizes:
-    """Rows and columns of y; ConfigError if this is no depthwise convolution of ours."""
+    """Rows and columns of y; raises ConfigError for an unsupported convolution."""
     if x.ndim != 4 or x.dtype != torch.float32 or weight.dtype != torch.float32 or x.device.type != "cpu":
         raise ConfigError(
             f"depthwise: x is {_text(x)}, the weight {_text(weight)}; both must be images in float32 on a CPU"
         )
-    if weight.ndim != 4 or tuple(weight.shape[:2]) != (x.shape[1], 1):
+    if weight.ndim != 4 or tuple(weight.shape[:2]) != (x.shape[1], 1) or 0 in weight.shape[2:]:
         raise ConfigError(
-            f"depthwise: the weight is {_text(weight)} for {x.shape[1]} channels; it must have one filter a channel, "
-            f"[{x.shape[1]}, 1, height, width]"
+            f"depthwise: the weight is {_text(weight)} for {x.shape[1]} channels; it must have one filter per channel, "
+            f"[{x.shape[1]}, 1, height, width], with height and width from 1 on"
         )
     if len(stride) != 2 or len(padding) != 2 or min(stride) < 1 or min(padding) < 0:
         raise ConfigError(
@@ -105,7 +106,8 @@ def _checked(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Sizes:
     room = [x.shape[2 + i] + 2 * padding[i] - weight.shape[2 + i] for i in (0, 1)]
     if any(n < 0 for n in room):
         raise ConfigError(
-            f"depthwise: the kernel of {_text(weight)} is larger than the image of {_text(x)} with its padding"
+            f"depthwise: the kernel of {_text(weight)} is larger than the padded image of {_text(x)}; use a smaller "
+            "kernel or more padding"
         )
     return [n // step + 1 for n, step in zip(room, stride, strict=True)]
 
@@ -122,12 +124,12 @@ _BACKWARD = (
 _plain_forward, _plain_backward = partial(_forward, False), partial(_backward, False)
 
 
-# --- fused or not: what a search may choose from --------------------------------------------------------
+# --- alternatives for kernel search ---------------------------------------------------------------------
 
 
 def _aten_forward(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
-    made: Tensor = aten.convolution.default(torch.relu(x), weight, None, *_rest(x, stride, padding))
-    return made.contiguous(memory_format=_order(x))
+    y: Tensor = aten.convolution.default(torch.relu(x), weight, None, *_rest(x, stride, padding))
+    return y.contiguous(memory_format=_order(x))
 
 
 def _aten_backward(
@@ -176,8 +178,8 @@ relu_depthwise_backward = declare(f"relu_depthwise_backward{_BACKWARD}", _relu_b
 depthwise = declare(f"depthwise{_FORWARD}", _plain_forward, _fake)
 depthwise_backward = declare(f"depthwise_backward{_BACKWARD}", _plain_backward, _fake_backward)
 SPECS = (
-    OpSpec(relu_depthwise, _relu_forward, "depthwise_conv2d"),
-    OpSpec(relu_depthwise_backward, _relu_backward, "depthwise_conv2d_grad"),
-    OpSpec(depthwise, _plain_forward, "depthwise_conv2d"),
-    OpSpec(depthwise_backward, _plain_backward, "depthwise_conv2d_grad"),
+    OpSpec(relu_depthwise, _relu_forward),
+    OpSpec(relu_depthwise_backward, _relu_backward),
+    OpSpec(depthwise, _plain_forward),
+    OpSpec(depthwise_backward, _plain_backward),
 )

@@ -13,10 +13,10 @@ rounding may push below zero; it is held at zero, where Paddle would take the ro
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 
-def _kernel(  # the list of the schema
+def _kernel(
     param: Tensor,
     grad: Tensor,
     mean_square: Tensor,
@@ -49,4 +49,4 @@ rmsprop = declare(
     _kernel,
     lambda *args: None,
 )
-SPEC = OpSpec(rmsprop, _kernel, "rmsprop")
+SPEC = OpSpec(rmsprop, _kernel)

@@ -1,13 +1,14 @@
-"""What a trainer's program says to the parameter servers.
+"""Ops of a trainer's program that talk to the parameter servers.
 
-    sent  = send(g, rate, blocks, rows, servers)         the gradient travels beside what follows
-    rows  = push_rows([ids…], [g…], rate, 1.0, table)    the same for a table: one row for each id
+    sent  = send(g, rate, blocks, rows, servers)         sends a gradient; overlaps with the following nodes
+    rows  = push_rows([ids…], [g…], rate, 1.0, table)    the same for a table: one row per id
     token = send_barrier([sent…])                        the step's gradients are complete
-    recv(w, token, blocks, rows, servers)                what is wanted
-    fetch_barrier([w…])                                  it has come
+    recv(w, token, blocks, rows, servers)                requests the updated values
+    fetch_barrier([w…])                                  waits for them
 
-In sync mode the servers update when every trainer's barrier has come, and answer what is wanted then. In async
-mode they update as gradients come, and `send_barrier` says only that nothing more follows in this step.
+In sync mode the servers update after the barriers of all trainers, and reply to the requests then. In async mode they
+update as gradients arrive, and `send_barrier` only marks the end of the step. `geo_sync` is for Geo-SGD: every
+`k_steps` steps it sends the local changes of the parameters and merges those of the other trainers.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 from argosy.engine.ps.trainer.trainer import current
 
 Ints = Sequence[int]
@@ -53,7 +54,7 @@ def _lookup(ids: Tensors, table: str, dim: int) -> list[Tensor]:
 
 
 def _fake_lookup(ids: Tensors, table: str, dim: int) -> list[Tensor]:
-    return [one.new_empty((*one.shape, dim), dtype=torch.float32) for one in ids]
+    return [batch.new_empty((*batch.shape, dim), dtype=torch.float32) for batch in ids]
 
 
 def _geo(params: Tensors, names: Texts, k_steps: int) -> None:
@@ -73,15 +74,13 @@ fetch_barrier = declare("fetch_barrier(Tensor(a!)[] xs) -> ()", _fetch, lambda x
 lookup_table = declare(
     "distributed_lookup_table(Tensor[] ids, str table, int dim) -> Tensor[]", _lookup, _fake_lookup
 )
-geo_exchange = declare(
-    "geo_exchange(Tensor(a!)[] params, str[] names, int k_steps) -> ()", _geo, lambda *_: None
-)
+geo_sync = declare("geo_sync(Tensor(a!)[] params, str[] names, int k_steps) -> ()", _geo, lambda *_: None)
 SPECS = (
-    OpSpec(send, _send, "send", acts=True),
-    OpSpec(push_rows, _push_rows, "send", acts=True),
-    OpSpec(send_barrier, _barrier, "send_barrier", acts=True),
-    OpSpec(recv, _recv, "recv"),
-    OpSpec(fetch_barrier, _fetch, "fetch_barrier", acts=True),
-    OpSpec(lookup_table, _lookup, "distributed_lookup_table"),
-    OpSpec(geo_exchange, _geo, "send", acts=True),
+    OpSpec(send, _send, has_side_effects=True),
+    OpSpec(push_rows, _push_rows, has_side_effects=True),
+    OpSpec(send_barrier, _barrier, has_side_effects=True),
+    OpSpec(recv, _recv),
+    OpSpec(fetch_barrier, _fetch, has_side_effects=True),
+    OpSpec(lookup_table, _lookup),
+    OpSpec(geo_sync, _geo, has_side_effects=True),
 )

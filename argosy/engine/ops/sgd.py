@@ -4,8 +4,8 @@
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.in_one_order import in_one_order
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.match_layout import match_layout
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 _NARROW = (torch.float16, torch.bfloat16)
 Tensors = list[Tensor] | tuple[Tensor, ...]
@@ -21,8 +21,8 @@ def sgd_lists(
     mu: float = 0.0,
     nesterov: bool = False,
 ) -> None:
-    """torch's kernel, for any number of tensors, those of a parameter in one order; with mu = 0 velocities stay."""
-    if params[0].dtype in _NARROW:  # torch 2.13 takes them on the CPU, and gives wrong numbers
+    """torch's kernel for lists of tensors, those of a parameter in the same layout; mu = 0 leaves velocities."""
+    if params[0].dtype in _NARROW:  # torch 2.13 accepts them on the CPU, and computes wrong results
         wide = [[t.float() for t in tensors] for tensors in (params, grads, velocities)]
         sgd_lists(*wide, lr=lr, weight_decay=weight_decay, mu=mu, nesterov=nesterov)
         for narrow, exact in zip((*params, *velocities), (*wide[0], *wide[2]), strict=True):
@@ -48,7 +48,7 @@ def _kernel(param: Tensor, grad: Tensor, rate: Tensor, factor: float, weight_dec
     def update(*tensors: Tensor) -> None:
         sgd_lists(*([t] for t in tensors), lr=lr, weight_decay=weight_decay)
 
-    in_one_order(update, param, grad)
+    match_layout(update, param, grad)
 
 
 sgd = declare(
@@ -56,4 +56,4 @@ sgd = declare(
     _kernel,
     lambda *args: None,
 )
-SPEC = OpSpec(sgd, _kernel, "sgd")
+SPEC = OpSpec(sgd, _kernel)

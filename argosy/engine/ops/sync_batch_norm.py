@@ -4,9 +4,9 @@
     rank 1   n1, mean1, M2_1 ─┴─ all_gather ─▶ Chan:  mean = Σ ni·meani / n          distances to the mean
                                                       M2   = Σ M2_i + Σ ni·(meani - mean)²
 
-Backward needs two more sums over the ranks, Σ dy and Σ dy·x̂; the gradients of weight and bias are left as
-this rank's share, like those of every other parameter. Per-channel numbers are exchanged in float64, and
-no square of a large mean is ever subtracted from another.
+Backward needs two more sums over the ranks, Σ dy and Σ dy·x̂; the gradients of weight and bias stay partial sums of
+this rank, like those of every other parameter. Per-channel numbers are sent in float64. Chan's formula avoids the
+cancellation of subtracting squares of large means.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from argosy.engine import collective
-from argosy.engine.ops.order import empty_as
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.memory_format import empty_as
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 Triple = tuple[Tensor, Tensor, Tensor]
 
@@ -23,27 +23,27 @@ Triple = tuple[Tensor, Tensor, Tensor]
 def _kernel(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, group: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """y, mean, 1 / sqrt(variance + eps), and how many elements per channel all ranks have (int64)."""
+    """y, mean, 1 / sqrt(variance + eps), and the number of elements per channel over all ranks (int64)."""
     count, mean, var = _combined(_statistics(x), group)
-    kind = _dtype(x, weight)
-    y = torch.native_batch_norm(x, weight, bias, mean.to(kind), var.to(kind), False, 0.0, eps)[0]
-    return y, mean.to(kind), var.add_(eps).rsqrt_().to(kind), count.long()
+    dtype = _dtype(x, weight)
+    y = torch.native_batch_norm(x, weight, bias, mean.to(dtype), var.to(dtype), False, 0.0, eps)[0]
+    return y, mean.to(dtype), var.add_(eps).rsqrt_().to(dtype), count.long()
 
 
 def _statistics(x: Tensor) -> Tensor:
     """This rank's [count, mean of each channel, M2 of each channel], float64."""
     channels = x.shape[1]
     count = x.numel() // channels
-    if count == 0:  # a rank that got no sample takes part with weight 0
+    if count == 0:  # a rank without samples takes part with weight 0
         return x.new_zeros(1 + 2 * channels, dtype=torch.float64)
     mean, var = torch.batch_norm_update_stats(x, None, None, 0.0)
     return torch.cat([mean.new_full((1,), count, dtype=torch.float64), mean.double(), var.double() * count])
 
 
-def _combined(own: Tensor, group: str) -> Triple:
+def _combined(local: Tensor, group: str) -> Triple:
     """Count, mean and (biased) variance over all ranks."""
-    gathered = torch.stack(collective.world().group(group).all_gather(own, what="sync_batch_norm"))
-    channels = own.numel() // 2
+    gathered = torch.stack(collective.world().group(group).all_gather(local, what="sync_batch_norm"))
+    channels = local.numel() // 2
     counts, means, squares = gathered.split([1, channels, channels], 1)
     count = counts.sum()
     mean = (counts * means).sum(0) / count
@@ -68,7 +68,7 @@ def _backward_kernel(
     output_mask: list[bool],
     group: str,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """dx, and this rank's share of dweight and dbias; None where `output_mask` is False."""
+    """dx, and this rank's partial sums dweight and dbias; None where `output_mask` is False."""
     dweight, dbias = _sums(dy, x, mean, invstd)
     dx = None
     if output_mask[0]:
@@ -79,7 +79,7 @@ def _backward_kernel(
 
 
 def _sums(dy: Tensor, x: Tensor, mean: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ dy·x̂ and Σ dy of this rank for each channel: what the gradients of weight and bias are."""
+    """Σ dy·x̂ and Σ dy of this rank per channel: the gradients of weight and bias."""
     if x.numel() == 0:
         return torch.zeros_like(mean), torch.zeros_like(mean)
     ones = torch.ones_like(mean)  # the kernel takes the statistics' dtype from the weight
@@ -95,7 +95,7 @@ def _input_gradient(
     """weight · invstd · (dy - average(dy) - x̂ · average(dy·x̂)), in two passes over memory."""
     scale = invstd if weight is None else invstd * weight
     average_dy, average_dy_xhat = averages.chunk(2)
-    # The inference kernel computes -(x - mean) / sqrt(var) · … - …; var = 1 leaves the factor to us.
+    # Reuse the inference kernel, (x - mean) / sqrt(var) · weight + bias, with var = 1 and our own weight and bias.
     factor, ones = -scale * invstd * average_dy_xhat, torch.ones_like(mean)
     dx = torch.native_batch_norm(x, factor, -scale * average_dy, mean, ones, False, 0.0, 0.0)[0]
     return dx.addcmul_(dy, scale.view(1, -1, *[1] * (x.ndim - 2)).to(dx.dtype))
@@ -111,12 +111,12 @@ def _backward_fake(
     output_mask: list[bool],
     group: str,
 ) -> tuple[Tensor | None, ...]:
-    made = empty_as(x), torch.empty_like(mean), torch.empty_like(mean)
-    return tuple(one if wanted else None for one, wanted in zip(made, output_mask, strict=True))
+    gradients = empty_as(x), torch.empty_like(mean), torch.empty_like(mean)
+    return tuple(g if wanted else None for g, wanted in zip(gradients, output_mask, strict=True))
 
 
 def _dtype(x: Tensor, weight: Tensor | None) -> torch.dtype:
-    """Of the statistics: the weight's, which may be float32 where x is bfloat16."""
+    """The dtype of the statistics: the weight's, which may be float32 where x is bfloat16."""
     return x.dtype if weight is None else weight.dtype
 
 
@@ -132,5 +132,5 @@ sync_batch_norm_backward = declare(
     _backward_kernel,
     _backward_fake,
 )
-SPEC = OpSpec(sync_batch_norm, _kernel, "sync_batch_norm", communicates=True)
-BACKWARD_SPEC = OpSpec(sync_batch_norm_backward, _backward_kernel, "sync_batch_norm_grad", communicates=True)
+SPEC = OpSpec(sync_batch_norm, _kernel, is_collective=True)
+BACKWARD_SPEC = OpSpec(sync_batch_norm_backward, _backward_kernel, is_collective=True)

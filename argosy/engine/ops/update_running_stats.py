@@ -1,4 +1,4 @@
-"""update_running_stats: move the running mean and variance of a batch norm towards the batch's.
+"""update_running_stats: update the running mean and variance of a batch norm with those of a batch.
 
 running = (1 - momentum) * running + momentum * batch
 """
@@ -6,7 +6,7 @@ running = (1 - momentum) * running + momentum * batch
 # SPDX-License-Identifier: Apache-2.0
 from torch import Tensor
 
-from argosy.engine.ops.spec import OpSpec, declare
+from argosy.engine.ops.op_spec import OpSpec, declare
 
 
 def _kernel(
@@ -36,4 +36,4 @@ update_running_stats = declare(
     _kernel,
     _fake,
 )
-SPEC = OpSpec(update_running_stats, _kernel, "batch_norm")
+SPEC = OpSpec(update_running_stats, _kernel)

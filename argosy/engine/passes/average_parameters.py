@@ -1,4 +1,4 @@
-"""Let each rank update by itself, and take the mean of the parameters after every step.
+"""Local SGD: each rank updates its own parameters, and all ranks average them after every step.
 
     before    sgd(w, g, rate)
     after     sgd(w, g, rate)
@@ -6,8 +6,8 @@
               wait(s)
               mul_(w, 1 / ranks)
 
-The transpiler's `collective_mode = "local_sgd"`: the mean of what the ranks have changed is what the mean of their
-parameters has changed.
+The transpiler's `collective_mode = "local_sgd"`. Averaging parameters applies the mean of the ranks' updates, because
+all ranks start the step with the same values.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -27,7 +27,6 @@ class AverageParameters(Pass):
     """See the module's picture."""
 
     name: ClassVar[str] = "average_parameters"
-    keeps_numerics: ClassVar[bool] = False
 
     parameters: tuple[tuple[str, fx.Node], ...]
     ranks: int
@@ -40,7 +39,7 @@ class AverageParameters(Pass):
         for (_, node), start in zip(self.parameters, started, strict=True):
             summed = at_end(graph, wait, (start,), node)
             mean = at_end(graph, torch.ops.aten.mul_.Scalar, (summed, 1.0 / self.ranks), node)
-            mean.meta["stands_for"] = node
+            mean.meta["replaces"] = node
         return Report(
             len(started), f"{len(started)} parameters are averaged over {self.ranks} ranks after each step"
         )

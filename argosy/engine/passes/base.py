@@ -1,4 +1,4 @@
-"""What a pass is, and how a list of them is run."""
+"""The base class of passes, and the runner that applies a list of them."""
 
 # SPDX-License-Identifier: Apache-2.0
 import time
@@ -16,72 +16,70 @@ from argosy.engine.log import NOTICE, logger
 
 @dataclass(frozen=True)
 class Report:
-    """What a pass did: how many rewrites, and in words what it found, changed and left alone."""
+    """The result of one pass: the number of rewrites, and a sentence about what matched and what did not."""
 
     changed: int
     text: str
-    said: tuple[str, ...] = ()
-    """What the user is told by default."""
+    notices: tuple[str, ...] = ()
+    """Lines that are logged at the default level."""
 
 
 class Pass(ABC):
     """One rewrite of a graph; a frozen dataclass whose fields are its options."""
 
     name: ClassVar[str]
-    keeps_numerics: ClassVar[bool] = True
-    """False: results may differ from those of the plain program by more than rounding."""
 
     @abstractmethod
     def run(self, graph: fx.Graph) -> Report:
         """Rewrite the graph in place. New nodes carry `val`, `role` and `source` in their meta."""
 
-    def keeping(self, kept: frozenset[fx.Node]) -> Self:
-        """The same pass, which leaves these nodes in the graph if it would take nodes out: they are read after it."""
+    def with_live_out(self, live_out: frozenset[fx.Node]) -> Self:
+        """The same pass, which must not remove these nodes: their values are read after the step."""
         return self
 
 
 def run_passes(
-    graph: fx.Graph, passes: Sequence[Pass], told: set[tuple[str, str]] | None = None
+    graph: fx.Graph, passes: Sequence[Pass], logged: set[tuple[str, str]] | None = None
 ) -> list[Report]:
-    """Run the passes in order; each is timed, verified and reported in one line of the log.
+    """Run the passes in order; each is timed, verified and logged in one line.
 
-    What a pass says to the user is not said again if it is in `told`, which grows.
+    A notice that is in `logged`, as (pass, line), is not logged again; `logged` is extended.
     """
-    told = set() if told is None else told
+    logged = set() if logged is None else logged
     reports = []
-    for one in passes:
+    for rewrite in passes:
         began, before = time.perf_counter(), len(graph.nodes)
         try:
-            report = one.run(graph)
+            report = rewrite.run(graph)
             verify(graph)
         except ArgosyError as e:
-            raise type(e)(f"pass {one.name}: {e}") from e
+            raise type(e)(f"pass {rewrite.name}: {e}") from e
         except Exception as e:
-            raise ProgramError(f"pass {one.name} failed: {type(e).__name__}: {e}") from e
-        spent = 1000 * (time.perf_counter() - began)
+            raise ProgramError(f"pass {rewrite.name} failed: {type(e).__name__}: {e}") from e
+        elapsed_ms = 1000 * (time.perf_counter() - began)
         logger.info(
             "pass %s: %d rewrites, %d -> %d nodes, %.1f ms. %s",
-            one.name,
+            rewrite.name,
             report.changed,
             before,
             len(graph.nodes),
-            spent,
+            elapsed_ms,
             report.text,
         )
-        for line in [line for line in report.said if (one.name, line) not in told]:
-            logger.log(NOTICE, f"{line} ({one.name})" if line.startswith("---") else line)
-        told.update((one.name, line) for line in report.said)
+        for line in [line for line in report.notices if (rewrite.name, line) not in logged]:
+            logger.log(NOTICE, f"{line} ({rewrite.name})" if line.startswith("---") else line)
+        logged.update((rewrite.name, line) for line in report.notices)
         reports.append(report)
     return reports
 
 
-def new_exchanges(graph: fx.Graph, *targets: object) -> list[fx.Node]:
-    """The exchanges of the `minimize` under way, in order; those of an earlier one are settled, by its own strategy."""
-    return [n for n in graph.nodes if n.target in targets and not n.meta.get("settled")]
+def new_collectives(graph: fx.Graph, *targets: object) -> list[fx.Node]:
+    """The collectives that the current `minimize` added, in order; those of earlier calls are finalized."""
+    return [n for n in graph.nodes if n.target in targets and not n.meta.get("finalized")]
 
 
-def settle(graph: fx.Graph) -> None:
-    """Keep what exchanges there are from the passes of a later `minimize`."""
+def finalize_collectives(graph: fx.Graph) -> None:
+    """Exclude all present collectives from the passes of later `minimize` calls."""
     for node in graph.nodes:
         if node.meta.get("role") == "communicate":
-            node.meta["settled"] = True
+            node.meta["finalized"] = True

@@ -1,9 +1,9 @@
-"""Let all ranks begin with the values of rank 0.
+"""Broadcast the initial values of rank 0 to all ranks.
 
     before    w = mul(rand(…), …)
     after     w = broadcast(mul(rand(…), …), 0)
 
-For a startup program: parameters and statistics are drawn on every rank, and rank 0's count.
+For a startup program: every rank draws parameters and statistics, and the values of rank 0 replace the others'.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,13 +24,13 @@ class BroadcastStartup(Pass):
     name: ClassVar[str] = "broadcast_startup"
 
     values: tuple[tuple[str, fx.Node], ...]
-    """(name, node) of each variable's first value."""
+    """(name, node) of each variable's initial value."""
     group: str = "dp"
 
     def run(self, graph: fx.Graph) -> Report:
         todo = [(name, node) for name, node in self.values if node.target is not broadcast]
-        for name, node in todo:  # at the end, so that a rank that draws longer delays the others once
-            made = graph.create_node("call_function", broadcast, (node, 0, self.group, name), {}, "broadcast")
-            made.meta = {"role": "communicate", "source": node.meta.get("source"), "stands_for": node}
-            made.meta["val"] = infer(made)
-        return Report(len(todo), f"{len(todo)} variables begin with rank 0's values")
+        for name, node in todo:  # at the end of the program, so that a slow rank delays the others only once
+            sent = graph.create_node("call_function", broadcast, (node, 0, self.group, name), {}, "broadcast")
+            sent.meta = {"role": "communicate", "source": node.meta.get("source"), "replaces": node}
+            sent.meta["val"] = infer(sent)
+        return Report(len(todo), f"{len(todo)} variables are initialized with rank 0's values")

@@ -7,9 +7,9 @@
               w = wait(s)
               r = _to_copy(w, dtype=float32)               before the first reader
 
-Halves the bytes of every exchange. Changes numerics: a gradient is rounded before the sum, and each partial sum
-is. The exchange is in the memory of h, so a copy that insert_all_reduce made of g goes. Paddle's name for it is
-`fp16_allreduce`.
+Halves the bytes of every all-reduce. Changes numerics: each gradient is rounded before the sum, and so is each
+partial sum. The all-reduce is in place in h, so a copy of g that insert_all_reduce made is erased. Paddle's name for
+it is `fp16_allreduce`.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,29 +23,28 @@ from torch import fx
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.infer import infer
 from argosy.engine.ops.all_reduce import all_reduce, wait
-from argosy.engine.passes.base import Pass, Report, new_exchanges
+from argosy.engine.passes.base import Pass, Report, new_collectives
 
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
 class CastAllReduce(Pass):
-    """See the module's picture. Runs behind insert_all_reduce and before fuse_all_reduce."""
+    """See the module's picture. Runs after insert_all_reduce and before fuse_all_reduce."""
 
     name: ClassVar[str] = "cast_all_reduce"
-    keeps_numerics: ClassVar[bool] = False
 
     dtype: torch.dtype = torch.float16
 
     def run(self, graph: fx.Graph) -> Report:
-        found = new_exchanges(graph, all_reduce)
-        dtypes = {node: node.meta["val"].dtype for node in found}
+        all_reduces = new_collectives(graph, all_reduce)
+        dtypes = {node: node.meta["val"].dtype for node in all_reduces}
         place = {node: number for number, node in enumerate(graph.nodes)}
-        wide = [node for node in found if dtypes[node] == torch.float32]
+        wide = [node for node in all_reduces if dtypes[node] == torch.float32]
         for node in wide:
             _cast(graph, node, self.dtype, place)
         others = Counter(dtype_name(dtype) for dtype in dtypes.values() if dtype != torch.float32)
-        text = f"{len(wide)} of {len(found)} gradients travel as {dtype_name(self.dtype)}"
+        text = f"{len(wide)} of {len(all_reduces)} gradients are sent as {dtype_name(self.dtype)}"
         left = ", ".join(f"{count} {name}" for name, count in others.items())
         return Report(len(wide), text + (f"; left alone: {left}" if left else ""))
 
@@ -53,7 +52,7 @@ class CastAllReduce(Pass):
 def _cast(graph: fx.Graph, started: fx.Node, dtype: torch.dtype, place: dict[fx.Node, int]) -> None:
     gradient = cast("fx.Node", started.args[0])
     (arrived,) = [user for user in started.users if user.target is wait]
-    # At the first reader: the sum stays narrow until then, and fuse_all_reduce may move the wait up to here.
+    # Widen at the first reader: the sum stays narrow until then, and fuse_all_reduce may move the wait up to here.
     first = min(arrived.users, key=place.__getitem__, default=graph._root)
     with graph.inserting_before(started):
         narrow = _converted(graph, _uncopied(gradient), dtype, started)
@@ -65,12 +64,12 @@ def _cast(graph: fx.Graph, started: fx.Node, dtype: torch.dtype, place: dict[fx.
     with graph.inserting_before(first):
         wide = _converted(graph, arrived, torch.float32, arrived)
     arrived.replace_all_uses_with(wide, delete_user_cb=lambda user: user is not wide)
-    wide.meta["stands_for"] = arrived.meta.pop("stands_for", arrived)
+    wide.meta["replaces"] = arrived.meta.pop("replaces", arrived)
     wide.meta["reduced"] = True
 
 
 def _uncopied(gradient: fx.Node) -> fx.Node:
-    """What insert_all_reduce copied, or the gradient itself."""
+    """The source of a copy that insert_all_reduce made, or the gradient itself."""
     is_copy = gradient.target is aten.clone.default and gradient.meta["role"] == "communicate"
     return cast("fx.Node", gradient.args[0]) if is_copy else gradient
 
@@ -78,7 +77,7 @@ def _uncopied(gradient: fx.Node) -> fx.Node:
 def _converted(graph: fx.Graph, source: fx.Node, dtype: torch.dtype, like: fx.Node) -> fx.Node:
     """A new node of role communicate at the graph's insertion point, with the source line of `like`."""
     name = f"to_{dtype_name(dtype)}"
-    made = graph.create_node("call_function", aten._to_copy.default, (source,), {"dtype": dtype}, name)
-    made.meta = {"role": "communicate", "source": like.meta.get("source")}
-    made.meta["val"] = infer(made)
-    return made
+    node = graph.create_node("call_function", aten._to_copy.default, (source,), {"dtype": dtype}, name)
+    node.meta = {"role": "communicate", "source": like.meta.get("source")}
+    node.meta["val"] = infer(node)
+    return node

@@ -2,11 +2,11 @@
 
     before    y = convolution(x, w)                     x: feed, w: parameter, both contiguous
     after     x' = clone(x, memory_format=channels_last)
-              y = convolution(x', w)                    w lies in channels_last in the scope
+              y = convolution(x', w)                    w is stored as channels_last in the scope
 
-The numbers and the shapes stay; only the order in memory changes. oneDNN's convolutions and the batch norm
-kernels are faster that way, and what follows a convolution keeps its order. A `view` that the new order
-does not allow gets a contiguous copy.
+Values and shapes stay the same; only the strides change. oneDNN's convolutions and the batch norm kernels are faster
+in channels_last, and the ops after a convolution preserve its memory format. A `view` that is invalid for the new
+strides gets a contiguous copy.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -18,8 +18,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from argosy.engine.ir.effects import changed_inputs, storage
-from argosy.engine.ir.layout import VIEWS, convert, propagate
+from argosy.engine.ir.effects import mutated_inputs, storage
+from argosy.engine.ir.strides import VIEWS, convert, propagate
 from argosy.engine.ops.fused_updates import FUSED
 from argosy.engine.passes.base import Pass, Report
 
@@ -54,50 +54,52 @@ class ChannelsLast(Pass):
 
 
 def _obstacle(graph: fx.Graph) -> str | None:
-    """What makes the order in memory visible to the program."""
+    """What makes strides visible to the program, so that they must not change."""
     for node in graph.nodes:
         if node.target is aten.as_strided.default:
             return f"{node.name} reads memory by its strides"
     viewed = {storage(n) for n in graph.nodes if n.target in VIEWS}
     for node in graph.nodes:
         if node.meta["role"] == "communicate":
-            continue  # whoever wants the sum reads this node's value, not the memory behind it
-        if any(storage(n) in viewed and n.op != "placeholder" for n in changed_inputs(node)):
-            return f"{node.name} changes memory that a view shares"
+            continue  # readers of the sum read this node's value, not the mutated input
+        if any(storage(n) in viewed and n.op != "placeholder" for n in mutated_inputs(node)):
+            return f"{node.name} mutates memory that a view aliases"
     return None
 
 
 def _states(graph: fx.Graph, convolutions: list[fx.Node]) -> list[fx.Node]:
     """The convolutions' weights, and the optimizer state that is updated together with them."""
     weights = {n.args[1] for n in convolutions if _is_plain_weight(n.args[1])}
-    found = dict.fromkeys(n for n in graph.nodes if n in weights)
-    for changed in (together for node in graph.nodes for together in _changed_together(node)):
-        for weight in [c for c in changed if c in weights]:
-            found.update(dict.fromkeys(c for c in changed if c.meta["val"].shape == weight.meta["val"].shape))
-    return list(found)
+    states = dict.fromkeys(n for n in graph.nodes if n in weights)
+    for updated in (together for node in graph.nodes for together in _updated_together(node)):
+        for weight in [n for n in updated if n in weights]:
+            states.update(
+                dict.fromkeys(n for n in updated if n.meta["val"].shape == weight.meta["val"].shape)
+            )
+    return list(states)
 
 
-def _changed_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
-    """What a node changes; of a fused update each parameter with its own state, not all that it changes."""
+def _updated_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
+    """The inputs that a node mutates; for a fused update, each parameter with its own state."""
     if node.target not in FUSED.values():
-        yield tuple(changed_inputs(node))
+        yield tuple(mutated_inputs(node))
         return
     arguments = cast("OpOverload", node.target)._schema.arguments
     lists = [
-        cast("list[fx.Node]", given)
-        for given, argument in zip(node.args, arguments, strict=True)
-        if given and argument.alias_info is not None and argument.alias_info.is_write
+        cast("list[fx.Node]", value)
+        for value, argument in zip(node.args, arguments, strict=True)
+        if value and argument.alias_info is not None and argument.alias_info.is_write
     ]
     yield from zip(*lists, strict=True)
 
 
 def _is_plain_weight(node: Any) -> bool:
-    """A variable of the scope that no view shares."""
+    """True for a variable of the scope without views."""
     return bool(node.op == "placeholder") and not any(user.target in VIEWS for user in node.users)
 
 
 def _propagate(graph: fx.Graph, convolutions: set[fx.Node]) -> tuple[int, int]:
-    """Recompute every node's strides; convert what enters a convolution in the other order."""
+    """Infer every node's strides again; convert the inputs of convolutions that are not channels_last."""
     converted: dict[fx.Node, fx.Node] = {}
 
     def before(node: fx.Node) -> None:

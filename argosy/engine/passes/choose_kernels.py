@@ -1,9 +1,9 @@
-"""Let convolutions choose their kernels at every call: ATen's, or matrix products.
+"""Select the kernel of a convolution at run time: ATen's, or matrix products.
 
-    before    y = aten.convolution(x, w)            channels_last, 8 channels or more on both sides
-    after     y = argosy.convolution(x, w)          and so for the gradients of x and of w
+    before    y = aten.convolution(x, w)            channels_last, at least 8 input and output channels
+    after     y = argosy.convolution(x, w)          likewise convolution_backward
 
-Runs behind channels_last, whose order in memory the products need. ops/convolution.py has the reason.
+Runs after channels_last, because the matrix products need that memory format. See ops/convolution.py.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,10 +17,10 @@ from argosy.engine.ops.convolution import convolution, convolution_backward
 from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten
-_LEAST_CHANNELS = 8
-"""With fewer a product never wins."""
-# op -> (ours, where its arguments begin: input, weight, …)
-_OURS = {
+_MIN_CHANNELS = 8
+"""With fewer channels a matrix product is never faster."""
+# ATen op -> (Argosy op, index of the first of the arguments input, weight, …)
+_REPLACEMENTS = {
     aten.convolution.default: (convolution, 0),
     aten.convolution_backward.default: (convolution_backward, 1),
 }
@@ -33,21 +33,22 @@ class ChooseKernels(Pass):
     name: ClassVar[str] = "choose_kernels"
 
     def run(self, graph: fx.Graph) -> Report:
-        found = [node for node in graph.nodes if node.target in _OURS]
-        changed = [node for node in found if _is_meant(node)]
+        convolutions = [node for node in graph.nodes if node.target in _REPLACEMENTS]
+        changed = [node for node in convolutions if _is_supported(node)]
         for node in changed:
-            node.target = _OURS[node.target][0]
-        return Report(len(changed), f"{len(changed)} of {len(found)} convolutions choose their kernel")
+            node.target = _REPLACEMENTS[node.target][0]
+        text = f"{len(changed)} of {len(convolutions)} convolutions select their kernel at run time"
+        return Report(len(changed), text)
 
 
-def _is_meant(node: fx.Node) -> bool:
-    first = _OURS[node.target][1]  # type: ignore[index]  # one of the two
+def _is_supported(node: fx.Node) -> bool:
+    first = _REPLACEMENTS[node.target][1]  # type: ignore[index]  # one of the two
     arguments: tuple[Any, ...] = node.args[first:]
     x, weight = arguments[0].meta["val"], arguments[1].meta["val"]
     dilation, transposed, groups = arguments[5], arguments[6], arguments[8]
     return (
         weight.ndim == 4
-        and min(weight.shape[:2]) >= _LEAST_CHANNELS
+        and min(weight.shape[:2]) >= _MIN_CHANNELS
         and (groups, transposed, list(dilation)) == (1, False, [1, 1])
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32

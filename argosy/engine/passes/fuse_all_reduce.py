@@ -1,17 +1,16 @@
-"""Exchange several gradients at once: they lie one behind the other in a flat buffer, in the order of backward.
+"""All-reduce gradients in buckets: consecutive slots of a flat buffer, in the order of backward.
 
     before    s1 = all_reduce(g1) … s2 = all_reduce(g2)
     after     b  = gradient_buffer(…)
-              p1 = put_gradient(b, g1, 0) … p2 = put_gradient(b, g2, 64)
-              s  = all_reduce_fused(b, 0, 128)                begins when the last gradient of the group exists
+              p1 = copy_into_bucket(b, g1, 0) … p2 = copy_into_bucket(b, g2, 64)
+              s  = all_reduce_fused(b, 0, 128)                starts when the last gradient of the bucket exists
               w  = wait(s)
-              r1 = gradient_of(w, p1, 0);  r2 = gradient_of(w, p2, 64)
+              r1 = bucket_view(w, p1, 0);  r2 = bucket_view(w, p2, 64)
 
-Which gradients travel together is Paddle's rule: the gradients of a layer (the parameter's name up to its first
-dot) stay together; layers are added, in the order of backward, until the group has at least `memory_mb` or more
-than `max_gradients` gradients. Groups of mixed dtypes are split by dtype; each dtype has a buffer. A slot begins
-at a multiple of 256 bytes; a matrix product is computed in its slot. Sparse gradients have no all_reduce and
-stay apart.
+Buckets follow Paddle's rule: the gradients of a layer (the parameter's name up to its first dot) stay together;
+layers are added, in the order of backward, until the bucket has at least `memory_mb` or more than `max_gradients`
+gradients. Buckets of mixed dtypes are split by dtype; each dtype has a buffer. A slot begins at a multiple of 256
+bytes; a matrix product is computed directly into its slot. Sparse gradients have no all_reduce and are not touched.
 Paddle's names: `fuse_all_reduce_ops`, `fuse_grad_size_in_MB`, `_fuse_grad_size_in_TFLOPS`.
 """
 
@@ -25,10 +24,10 @@ import torch
 from torch import fx
 
 from argosy.engine.ir.infer import infer
-from argosy.engine.log import logger
+from argosy.engine.log import NOTICE, logger
 from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, wait
-from argosy.engine.ops.flat_gradients import gradient_buffer, gradient_of, put_gradient, put_product
-from argosy.engine.passes.base import Pass, Report, new_exchanges
+from argosy.engine.ops.gradient_buckets import bucket_view, copy_into_bucket, gradient_buffer, mm_into_bucket
+from argosy.engine.passes.base import Pass, Report, new_collectives
 
 aten = torch.ops.aten
 _MIB = 1 << 20
@@ -43,32 +42,33 @@ class FuseAllReduce(Pass):
     name: ClassVar[str] = "fuse_all_reduce"
 
     memory_mb: float = 32
-    """A group is full from this size on; 0 or less: each layer is a group."""
+    """A bucket is full from this size on; 0 or less: one bucket per layer."""
     max_gradients: int = 50
-    """A group is full with more gradients than these; 1 or less: any number."""
+    """A bucket is full with more gradients than these; 1 or less: any number."""
     one_by_one: bool = False
-    """True: every gradient is a group, in the flat buffer all the same."""
+    """True: one bucket per gradient, still in the flat buffer."""
     shared_by: str = "dp"
-    """The ranks that may have their buffers in common memory: all of them, or those of a host ("dp/inner4")."""
+    """The process group whose ranks may share the buffer's memory: all ranks, or those of a host ("dp/intra4")."""
 
     def run(self, graph: fx.Graph) -> Report:
-        found = _in_order(graph)
-        groups = [part for group in self.groups(found) for part in _cut_at_readers(graph, group)]
-        for members in _by_dtype([node for group in groups for node in group]):
-            self._fuse(graph, [group for group in groups if group[0] in members])
-        if len(groups) < len(found):
-            logger.warning(
+        all_reduces = _in_order(graph)
+        buckets = [part for bucket in self.buckets(all_reduces) for part in _split_at_readers(graph, bucket)]
+        for members in _by_dtype([node for bucket in buckets for node in bucket]):
+            self._fuse(graph, [bucket for bucket in buckets if bucket[0] in members])
+        if len(buckets) < len(all_reduces):
+            logger.log(
+                NOTICE,
                 "Find all_reduce operators: %d. To make the speed faster, some all_reduce ops are fused during "
                 "training, after fusion, the number of all_reduce ops is %d.",
-                len(found),
-                len(groups),
+                len(all_reduces),
+                len(buckets),
             )
-        sizes = ", ".join(str(len(group)) for group in groups[:10]) + (", …" if len(groups) > 10 else "")
-        text = f"{len(found)} all_reduce in {len(groups)} groups ({sizes})" if found else "no all_reduce"
-        return Report(len(groups), text)
+        sizes = ", ".join(str(len(bucket)) for bucket in buckets[:10]) + (", …" if len(buckets) > 10 else "")
+        text = f"{len(all_reduces)} all_reduce in {len(buckets)} buckets ({sizes})"
+        return Report(len(buckets), text if all_reduces else "no all_reduce")
 
-    def groups(self, nodes: Sequence[fx.Node]) -> list[list[fx.Node]]:
-        """The groups of gradients, as lists of their all_reduce nodes."""
+    def buckets(self, nodes: Sequence[fx.Node]) -> list[list[fx.Node]]:
+        """The buckets, as lists of their all_reduce nodes."""
         if self.one_by_one:
             return [[node] for node in nodes]
         layers: dict[str, list[fx.Node]] = {}
@@ -82,61 +82,61 @@ class FuseAllReduce(Pass):
             merged[-1] += layer
             too_many = 1 < self.max_gradients < len(merged[-1])
             is_full = self.memory_mb <= 0 or too_many or _mib(merged[-1]) >= self.memory_mb
-        return [part for group in merged for part in _by_dtype(group)]
+        return [part for bucket in merged for part in _by_dtype(bucket)]
 
-    def _fuse(self, graph: fx.Graph, groups: list[list[fx.Node]]) -> None:
-        """Put the groups, all of one dtype, into one buffer."""
-        first_node = groups[0][0]
+    def _fuse(self, graph: fx.Graph, buckets: list[list[fx.Node]]) -> None:
+        """Place the buckets, all of one dtype, in one flat buffer."""
+        first_node = buckets[0][0]
         value = first_node.meta["val"]
-        numel = sum(_slot_size(node) for group in groups for node in group)
+        numel = sum(_slot_size(node) for bucket in buckets for node in bucket)
         name = f"@FUSEDVAR@@GRAD@{first_node.args[2]}"
         buffer_args = (numel, value.dtype, self.shared_by, name)
         place = {node: number for number, node in enumerate(graph.nodes)}
-        earliest = min((node for group in groups for node in group), key=place.__getitem__)
+        earliest = min((node for bucket in buckets for node in bucket), key=place.__getitem__)
         with graph.inserting_before(earliest):
-            buffer = _made(graph, gradient_buffer, buffer_args, earliest, value.fake_mode)
-        first = 0
-        for group in groups:
-            first = _fuse_group(graph, group, buffer, first, place)
+            buffer = _create(graph, gradient_buffer, buffer_args, earliest, value.fake_mode)
+        offset = 0
+        for bucket in buckets:
+            offset = _fuse_bucket(graph, bucket, buffer, offset, place)
 
 
-def _fuse_group(
-    graph: fx.Graph, group: list[fx.Node], buffer: fx.Node, first: int, place: dict[fx.Node, int]
+def _fuse_bucket(
+    graph: fx.Graph, bucket: list[fx.Node], buffer: fx.Node, begin: int, place: dict[fx.Node, int]
 ) -> int:
-    """Put one group into the buffer from `first` on; returns where the next one begins."""
-    last = max(group, key=place.__getitem__)
+    """Place one bucket at the elements from `begin` on; returns the end of the bucket."""
+    last = max(bucket, key=place.__getitem__)
     slots = {}
-    at = first
-    for node in group:
+    end = begin
+    for node in bucket:
         with graph.inserting_before(node):
-            slots[node] = _put(graph, node, buffer, at), at - first
-        at += _slot_size(node)
-    names = [str(node.args[2]) for node in group]
+            slots[node] = _write_to_slot(graph, node, buffer, end), end - begin
+        end += _slot_size(node)
+    names = [str(node.args[2]) for node in bucket]
     what = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
     with graph.inserting_before(last):
-        started = _made(graph, all_reduce_fused, (buffer, first, at - first, last.args[1], what), last)
-    waits = {node: next(user for user in node.users if user.target is wait) for node in group}
+        started = _create(graph, all_reduce_fused, (buffer, begin, end - begin, last.args[1], what), last)
+    waits = {node: next(user for user in node.users if user.target is wait) for node in bucket}
     earliest = min(waits.values(), key=place.__getitem__)
     overlaps = place[earliest] > place[last]
     with graph.inserting_before(earliest) if overlaps else graph.inserting_after(started):
-        behind = arrived = _made(graph, wait, (started,), earliest)
-    for node in group:
-        with graph.inserting_after(behind):
-            behind = _made(graph, gradient_of, (arrived, *slots[node]), waits[node])
-        _take_place(graph, waits[node], behind)
+        view = arrived = _create(graph, wait, (started,), earliest)
+    for node in bucket:
+        with graph.inserting_after(view):
+            view = _create(graph, bucket_view, (arrived, *slots[node]), waits[node])
+        _replace(graph, waits[node], view)
         source = cast("fx.Node", node.args[0])
         graph.erase_node(node)
         if not source.users and (_is_product(source) or _is_copy(source)):
             graph.erase_node(source)
-    return at
+    return end
 
 
-def _put(graph: fx.Graph, node: fx.Node, buffer: fx.Node, at: int) -> fx.Node:
-    """Write a gradient to its slot; a product that nothing else reads is computed there."""
+def _write_to_slot(graph: fx.Graph, node: fx.Node, buffer: fx.Node, offset: int) -> fx.Node:
+    """Write a gradient to its slot; a matrix product without other readers is computed there."""
     source = cast("fx.Node", node.args[0])
     if _is_product(source) and list(source.users) == [node]:
-        return _made(graph, put_product, (buffer, *source.args, at), node)
-    return _made(graph, put_gradient, (buffer, _origin(node), at), node)
+        return _create(graph, mm_into_bucket, (buffer, *source.args, offset), node)
+    return _create(graph, copy_into_bucket, (buffer, _uncopied(node), offset), node)
 
 
 def _is_product(node: fx.Node) -> bool:
@@ -144,40 +144,40 @@ def _is_product(node: fx.Node) -> bool:
 
 
 def _is_copy(node: fx.Node) -> bool:
-    """True for a copy that was made for the exchange alone."""
+    """True for a copy that was inserted for the all-reduce only."""
     return node.target in _COPIES and bool(node.meta["role"] == "communicate")
 
 
-def _made(
+def _create(
     graph: fx.Graph,
     target: torch._ops.OpOverload,
     args: tuple[Any, ...],
     like: fx.Node,
     fake_mode: Any = None,
 ) -> fx.Node:
-    made = graph.create_node("call_function", target, args, {}, target._opname)
-    made.meta = {"role": "communicate", "source": like.meta.get("source")}
+    node = graph.create_node("call_function", target, args, {}, target._opname)
+    node.meta = {"role": "communicate", "source": like.meta.get("source")}
     if fake_mode is None:
-        made.meta["val"] = infer(made)
-    else:  # nothing goes in that could tell the mode
+        node.meta["val"] = infer(node)
+    else:  # there is no input to take the mode from
         with fake_mode:
-            made.meta["val"] = target(*args)
-    return made
+            node.meta["val"] = target(*args)
+    return node
 
 
-def _take_place(graph: fx.Graph, old: fx.Node, new: fx.Node) -> None:
-    """Readers and variables of `old` are those of `new` now."""
+def _replace(graph: fx.Graph, old: fx.Node, new: fx.Node) -> None:
+    """Move the users and variables of `old` to `new`, and erase `old`."""
     for user in old.users:
-        if user.meta.get("stands_for") is old:
-            user.meta["stands_for"] = new
-    new.meta["stands_for"] = old.meta.get("stands_for", old)
+        if user.meta.get("replaces") is old:
+            user.meta["replaces"] = new
+    new.meta["replaces"] = old.meta.get("replaces", old)
     new.meta["reduced"] = True
     old.replace_all_uses_with(new)
     graph.erase_node(old)
 
 
-def _origin(node: fx.Node) -> fx.Node:
-    """The gradient itself: a copy that was made for the exchange alone is not needed, the slot is one."""
+def _uncopied(node: fx.Node) -> fx.Node:
+    """The gradient before a copy that was inserted for the all-reduce: writing to the slot is a copy already."""
     source = cast("fx.Node", node.args[0])
     return cast("fx.Node", source.args[0]) if _is_copy(source) else source
 
@@ -187,40 +187,40 @@ def _in_order(graph: fx.Graph) -> list[fx.Node]:
     place = {node: number for number, node in enumerate(graph.nodes)}
 
     def key(node: fx.Node) -> tuple[int, int]:
-        gradient = _origin(node)
+        gradient = _uncopied(node)
         if gradient.target is operator.getitem:
             producer, index = cast("tuple[fx.Node, int]", gradient.args)
             return place[producer], -index
         return place[gradient], 0
 
-    return sorted(new_exchanges(graph, all_reduce), key=key)
+    return sorted(new_collectives(graph, all_reduce), key=key)
 
 
-def _mib(group: Sequence[fx.Node]) -> float:
-    values = [node.meta["val"] for node in group]
+def _mib(bucket: Sequence[fx.Node]) -> float:
+    values = [node.meta["val"] for node in bucket]
     return float(sum(value.numel() * value.element_size() for value in values)) / _MIB
 
 
 def _slot_size(node: fx.Node) -> int:
-    """Elements that a gradient takes in the buffer, with what is left free behind it."""
+    """The number of elements of a gradient's slot, padding included."""
     value = node.meta["val"]
     step = _SLOT_BYTES // value.element_size()
     return int(-(-value.numel() // step) * step)
 
 
-def _by_dtype(group: list[fx.Node]) -> list[list[fx.Node]]:
+def _by_dtype(bucket: list[fx.Node]) -> list[list[fx.Node]]:
     parts: dict[Any, list[fx.Node]] = {}
-    for node in group:
+    for node in bucket:
         parts.setdefault((node.meta["val"].dtype, node.args[1]), []).append(node)
     return list(parts.values())
 
 
-def _cut_at_readers(graph: fx.Graph, group: list[fx.Node]) -> list[list[fx.Node]]:
-    """A sum that is read before another gradient exists cannot wait for it: a program may be minimized twice."""
+def _split_at_readers(graph: fx.Graph, bucket: list[fx.Node]) -> list[list[fx.Node]]:
+    """Split a bucket where a sum is read before the next gradient exists, as after two `minimize` calls."""
     place = {node: number for number, node in enumerate(graph.nodes)}
     parts: list[list[fx.Node]] = []
     first_reader = -1
-    for node in group:
+    for node in bucket:
         if place[node] > first_reader:
             parts.append([])
             first_reader = len(place)

@@ -1,9 +1,9 @@
-"""Give all parameters of a step to the other ranks at once.
+"""Fuse consecutive broadcasts of parameters into one node.
 
     before    broadcast(w1, 0, 'dp', 'w1');  broadcast(w2, 1, 'dp', 'w2')
-    after     broadcast_fused([w1, w2], [0, 1], 'dp', 'w1 … w2')              one message for each source
+    after     broadcast_fused([w1, w2], [0, 1], 'dp', 'w1 … w2')              one message per source rank
 
-Broadcasts that stand directly behind each other become one. Paddle's name for it is `fuse_broadcast_ops`.
+Paddle's name for it is `fuse_broadcast_ops`.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,14 +28,14 @@ class FuseBroadcast(Pass):
         many = [run for run in runs if len(run) > 1]
         for run in many:
             _fuse(graph, run)
-        return Report(len(many), f"{sum(map(len, runs))} broadcasts in {len(runs)} exchanges")
+        return Report(len(many), f"{sum(map(len, runs))} broadcasts in {len(runs)} collectives")
 
 
 def _group(node: fx.Node) -> object:
-    """The group of a broadcast of a variable of the scope; None for any other node."""
+    """The process group of a broadcast of a variable of the scope; None for any other node."""
     if (
         node.target is not broadcast
-        or node.meta.get("settled")
+        or node.meta.get("finalized")
         or node.all_input_nodes[0].op != "placeholder"
     ):
         return None
@@ -46,8 +46,10 @@ def _fuse(graph: fx.Graph, run: list[fx.Node]) -> None:
     tensors, sources, groups, names = zip(*(node.args for node in run), strict=True)
     args = (list(tensors), list(sources), groups[0], f"{names[0]} … {names[-1]}")
     with graph.inserting_before(run[0]):
-        made = graph.create_node("call_function", broadcast_fused, args, {}, "broadcast_fused")
-    made.meta = {"role": "communicate", "source": run[0].meta.get("source"), "val": None}
+        fused = graph.create_node("call_function", broadcast_fused, args, {}, "broadcast_fused")
+    fused.meta = {"role": "communicate", "source": run[0].meta.get("source"), "val": None}
     for tensor, node in zip(tensors, run, strict=True):
-        tensor.meta["stands_for"] = node  # the variable, which was the broadcast's value, is itself again
+        tensor.meta["replaces"] = (
+            node  # bind the variable to its placeholder again, no longer to the broadcast
+        )
         graph.erase_node(node)

@@ -1,11 +1,12 @@
-"""Add gradients up in two stages: inside blocks of ranks, most often those of a host, and between the blocks.
+"""All-reduce gradients hierarchically: inside blocks of ranks (usually a host), then between the blocks.
 
     before    s = all_reduce_fused(b, 0, 128, 'dp')
     after     s = all_reduce_hierarchical(b, 0, 128, 'dp', 4, False)        blocks of four ranks
 
-Between hosts every gradient travels once instead of up to twice. By default each rank of a block takes its share
-across; `by_leaders` is Paddle's way, where the first rank of each block takes all of it. collective/hierarchy.py
-has the picture. Paddle's names: `use_hierarchical_allreduce`, `hierarchical_allreduce_inter_nranks`.
+Every gradient crosses the inter-host network once instead of up to twice. By default each rank of a block
+all-reduces its shard with the other blocks; with `by_leaders`, as in Paddle, the first rank of each block does so for
+all of it. collective/hierarchy.py has the picture. Paddle's names: `use_hierarchical_allreduce`,
+`hierarchical_allreduce_inter_nranks`.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,7 +16,7 @@ from typing import ClassVar
 from torch import fx
 
 from argosy.engine.ops.all_reduce import all_reduce_fused, all_reduce_hierarchical
-from argosy.engine.passes.base import Pass, Report, new_exchanges
+from argosy.engine.passes.base import Pass, Report, new_collectives
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,16 @@ class Hierarchical(Pass):
 
     ranks: int
     block: int
-    """How many consecutive ranks sum first."""
+    """The number of consecutive ranks in a block."""
     by_leaders: bool = False
 
     def run(self, graph: fx.Graph) -> Report:
-        found = new_exchanges(graph, all_reduce_fused)
-        for node in found:
+        all_reduces = new_collectives(graph, all_reduce_fused)
+        for node in all_reduces:
             buffer, first, count, group, what = node.args
             node.target = all_reduce_hierarchical
             node.args = (buffer, first, count, group, self.block, self.by_leaders, what)
-        way = "their leaders" if self.by_leaders else "each rank with its share"
-        text = f"{len(found)} exchanges inside {self.ranks // self.block} blocks of {self.block} ranks, then by {way}"
-        return Report(len(found), text if found else "no exchange of a flat buffer")
+        between = "their leaders" if self.by_leaders else "the ranks of equal shards"
+        blocks = f"{self.ranks // self.block} blocks of {self.block} ranks"
+        text = f"{len(all_reduces)} all-reduces inside {blocks}, then between {between}"
+        return Report(len(all_reduces), text if all_reduces else "no all_reduce_fused")

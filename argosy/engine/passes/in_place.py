@@ -1,4 +1,4 @@
-"""Write a result over an input that nobody reads again.
+"""Write a result into the memory of an input that is dead after the node.
 
     before    y = relu(x)                     x is dead after this
     after     y = relu_(x)
@@ -7,7 +7,7 @@
     after     s = add_(a, b)
 
 Saves the memory of the result and a pass over it. Paddle's names for it are `enable_inplace` and
-`enable_addto`. The numbers are the same.
+`enable_addto`. The results are the same.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -19,7 +19,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from argosy.engine.ir.effects import is_lasting, storage, storages
+from argosy.engine.ir.effects import is_persistent, storage, storages
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.symbols import are_equal
 from argosy.engine.ops.add_act import act_backward, act_backward_, add_act, add_act_
@@ -28,8 +28,8 @@ from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten
 
-# op -> (op that writes over an input, the inputs it may write over)
-_OVER: dict[OpOverload, tuple[OpOverload, tuple[int, ...]]] = {
+# op -> (its in-place variant, the indices of the inputs that may be overwritten)
+_IN_PLACE: dict[OpOverload, tuple[OpOverload, tuple[int, ...]]] = {
     aten.relu.default: (aten.relu_.default, (0,)),
     aten.add.Tensor: (aten.add_.Tensor, (0, 1)),
     aten.sub.Tensor: (aten.sub_.Tensor, (0,)),
@@ -48,39 +48,40 @@ _OVER: dict[OpOverload, tuple[OpOverload, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class InPlace(Pass):
-    """See the module's picture. `kept` are nodes whose values are read after the step: fetches, the scope."""
+    """See the module's picture."""
 
     name: ClassVar[str] = "in_place"
 
-    kept: frozenset[fx.Node] = frozenset()
+    live_out: frozenset[fx.Node] = frozenset()
+    """Nodes whose values are read after the step: fetches, the scope."""
 
     def run(self, graph: fx.Graph) -> Report:
         last_use = _last_uses(graph)
-        fixed = {storage(n) for n in graph.nodes if is_lasting(n) or n in self.kept}
-        found = Counter[str]()
+        fixed = {storage(n) for n in graph.nodes if is_persistent(n) or n in self.live_out}
+        rewrites = Counter[str]()
         for place, node in enumerate(graph.nodes):
-            if node.target not in _OVER:
+            if node.target not in _IN_PLACE:
                 continue
-            target, inputs = _OVER[node.target]
+            target, inputs = _IN_PLACE[node.target]
             for index in inputs:
-                if _may_take(node, index, place, last_use, fixed):
-                    found[node.target._opname] += 1
-                    _take(node, index, target, last_use, fixed)
+                if _can_overwrite(node, index, place, last_use, fixed):
+                    rewrites[node.target._opname] += 1
+                    _overwrite(node, index, target, last_use, fixed)
                     break
-        text = ", ".join(f"{count} {name}" for name, count in found.most_common())
-        return Report(found.total(), text or "no value dies where it could be reused")
+        text = ", ".join(f"{count} {name}" for name, count in rewrites.most_common())
+        return Report(rewrites.total(), text or "no input that dies at its reader can be overwritten")
 
 
 def _last_uses(graph: fx.Graph) -> dict[int | None, int]:
-    """The place in the graph where each memory is read or made for the last time, through whatever view."""
+    """The position where each storage is used for the last time, through any view."""
     last: dict[int | None, int] = {}
     for place, node in enumerate(graph.nodes):
-        for one in (node, *node.all_input_nodes):
-            last.update(dict.fromkeys(storages(one), place))
+        for used in (node, *node.all_input_nodes):
+            last.update(dict.fromkeys(storages(used), place))
     return last
 
 
-def _may_take(
+def _can_overwrite(
     node: fx.Node, index: int, place: int, last_use: dict[int | None, int], fixed: set[int | None]
 ) -> bool:
     source = node.args[index]
@@ -103,7 +104,7 @@ def _may_take(
 
 
 def _result(node: fx.Node) -> torch.Tensor | None:
-    """The value that is to lie where an input lay: of a batch norm's gradients that of `other`, else that of x."""
+    """The result that overwrites the input: of bn_act_backward the gradient of `other` if it has one, else of x."""
     value = node.meta["val"]
     if node.target is bn_act_backward:
         value = value[0] if value[3] is None else value[3]
@@ -111,23 +112,23 @@ def _result(node: fx.Node) -> torch.Tensor | None:
 
 
 def _has_whole_storage(value: torch.Tensor) -> bool:
-    """False for an expanded tensor or a part of a larger one."""
+    """False for an expanded tensor or a view of a part of a larger one."""
     return are_equal([value.untyped_storage().nbytes()], [value.numel() * value.element_size()])
 
 
-def _take(
+def _overwrite(
     node: fx.Node, index: int, target: OpOverload, last_use: dict[int | None, int], fixed: set[int | None]
 ) -> None:
     source = node.args[index]
-    assert isinstance(source, fx.Node), f"{node.name} takes over {source!r}"
+    assert isinstance(source, fx.Node), f"{node.name} overwrites {source!r}"
     if index == 1:
         node.args = (source, node.args[0], *node.args[2:])
     old = _result(node)
     node.target = target
     if target is aten.threshold_backward.grad_input:
         node.kwargs = {"grad_input": source}
-    # From here on the result lies in the input's memory, which lives as long as the result did.
-    assert old is not None, f"{node.name} has no result to put into {source.name}"
+    # The result now aliases the input, whose storage must live as long as the result does.
+    assert old is not None, f"{node.name} has no result to write into {source.name}"
     memory = old.untyped_storage()._cdata
     node.meta["val"] = _replaced(node.meta["val"], old, source.meta["val"])
     _move_views(node, memory)
@@ -137,7 +138,7 @@ def _take(
 
 
 def _move_views(node: fx.Node, memory: int) -> None:
-    """What lies in the old memory, a part of the result or a view of it, lies in the new one now."""
+    """Infer again the users that alias the old storage: parts of the result and views of it."""
     for user in node.users:
         if storage(user) == memory:
             user.meta["val"] = infer(user)
@@ -146,6 +147,6 @@ def _move_views(node: fx.Node, memory: int) -> None:
 
 def _replaced(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
     if isinstance(value, tuple | list):
-        return tuple(_replaced(one, old, new) for one in value)
+        return tuple(_replaced(part, old, new) for part in value)
     same = isinstance(value, torch.Tensor) and value.untyped_storage()._cdata == old.untyped_storage()._cdata
     return new if same else value

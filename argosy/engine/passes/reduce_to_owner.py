@@ -1,4 +1,4 @@
-"""Let each parameter be updated by one rank, its owner, which gives the others the result.
+"""Assign each parameter to one rank, its owner, which updates it and broadcasts the result.
 
     before    s = all_reduce(g, 'dp', 'w@GRAD')
               r = wait(s)
@@ -6,14 +6,14 @@
     after     s = reduce(g, 1, 'dp', 'w@GRAD')
               r = wait(s)                               the sum, on rank 1
               momentum(w, r, v, …)                      on rank 1
-              leave_to_owner([w, v], [r], 1)            on the others
+              updated_by_owner([w, v], [r], 1)          on the others
               …
               broadcast(w, 1, 'dp', 'w')                at the end
 
-The gradients, in the order of backward, go one by one to the rank that has the fewest elements so far, as in
-Paddle. The programs of the ranks differ in the update nodes alone, so that all of them exchange the same. The
-optimizer's state is right on the owner only: `owners` tells who that is. A gradient that is equal on all ranks
-already (gather_sparse_gradients) has no owner. Paddle's name for it is `ReduceStrategy.Reduce`.
+Gradients are assigned in the order of backward, each to the rank with the fewest elements so far, as in Paddle. The
+programs of the ranks differ only in the update nodes, so all ranks run the same collectives. Only the owner's
+optimizer state is valid: `owners` returns the owner of each variable. A gradient that is reduced already
+(gather_sparse_gradients) has no owner. Paddle's name for it is `ReduceStrategy.Reduce`.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -26,24 +26,24 @@ from typing import ClassVar, cast
 from torch import fx
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.effects import changed_inputs, storage
+from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.verify import describe
 from argosy.engine.ops.all_reduce import all_reduce, wait
 from argosy.engine.ops.broadcast import broadcast
-from argosy.engine.ops.reduce import leave_to_owner, reduce
-from argosy.engine.passes.base import Pass, Report, new_exchanges
+from argosy.engine.ops.reduce import reduce, updated_by_owner
+from argosy.engine.passes.base import Pass, Report, new_collectives
 
 _OWNER = "owner"
 """In the meta of a variable's placeholder: which rank updates it. It is copied and saved with the program."""
 Nodes = dict[fx.Node, None]
-"""Nodes in a fixed order, each once."""
+"""An ordered set of nodes."""
 
 
 @dataclass(frozen=True)
 class ReduceToOwner(Pass):
-    """See the module's picture. Runs behind insert_all_reduce."""
+    """See the module's picture. Runs after insert_all_reduce."""
 
     name: ClassVar[str] = "reduce_to_owner"
 
@@ -52,7 +52,7 @@ class ReduceToOwner(Pass):
     rank: int
     ranks: int
     groups: tuple[str, ...] = ("dp",)
-    """The communicators: gradient i takes number i modulo their number; parameters take the first."""
+    """The communicators: gradient i uses number i % len(groups); parameters use the first."""
 
     def run(self, graph: fx.Graph) -> Report:
         starts = _in_order(graph)
@@ -79,34 +79,34 @@ class ReduceToOwner(Pass):
         return Report(len(starts), text + f"rank {self.rank} updates {mine} of {len(sent)} parameters")
 
     def _split_updates(self, graph: fx.Graph, owner_of: Mapping[fx.Node, int]) -> Nodes:
-        """Leave what other ranks update to them; returns the variables of the scope that have an owner now."""
+        """Erase the updates of other ranks; returns the variables of the scope that have an owner now."""
         states = {storage(node): node for node in graph.find_nodes(op="placeholder")}
         updated: Nodes = {}
-        foreign = []
-        for node, sums in _behind(graph, owner_of).items():
+        remote_updates = []
+        for node, sums in _dependents(graph, owner_of).items():
             owner = _only_owner(node, sums, owner_of)
-            changed = [states[s] for s in map(storage, changed_inputs(node)) if s in states]
-            for state in changed:
+            mutated = [states[s] for s in map(storage, mutated_inputs(node)) if s in states]
+            for state in mutated:
                 state.meta[_OWNER] = owner
-            updated.update(dict.fromkeys(changed))
+            updated.update(dict.fromkeys(mutated))
             if owner != self.rank and node.meta["role"] == "optimize":
-                foreign.append(node)
-                if changed:
-                    _leave(graph, node, changed, sums, owner)
-        for node in reversed(foreign):
+                remote_updates.append(node)
+                if mutated:
+                    _mark_remote_update(graph, node, mutated, sums, owner)
+        for node in reversed(remote_updates):
             graph.erase_node(node)
         return updated
 
 
 def owners(program: Program) -> dict[str, int]:
-    """Variables of the scope that one rank updates, and which; all others are updated by every rank, or by none."""
+    """The owner of each variable of the scope that only one rank updates; the others have no entry."""
     placeholders = program.recorder.placeholder_of
-    found = {name: placeholders.get(v.value) for name, v in program.persistables().items()}
-    return {name: node.meta[_OWNER] for name, node in found.items() if node and _OWNER in node.meta}
+    nodes = {name: placeholders.get(v.value) for name, v in program.persistables().items()}
+    return {name: node.meta[_OWNER] for name, node in nodes.items() if node and _OWNER in node.meta}
 
 
 def is_divided(program: Program) -> bool:
-    """True if the program updates only this rank's share of the parameters."""
+    """True if the program updates only the parameters that this rank owns."""
     return bool(program.graph.find_nodes(op="call_function", target=reduce))
 
 
@@ -123,31 +123,31 @@ def _in_order(graph: fx.Graph) -> list[fx.Node]:
             return place[producer], -index
         return place[gradient], 0
 
-    return sorted(new_exchanges(graph, all_reduce), key=key)
+    return sorted(new_collectives(graph, all_reduce), key=key)
 
 
-def _behind(graph: fx.Graph, sums: Mapping[fx.Node, int]) -> dict[fx.Node, Nodes]:
-    """The nodes that depend on sums, by what they read or through memory that was changed, and on which."""
-    found: dict[fx.Node, Nodes] = {}
-    changed: dict[int | None, Nodes] = defaultdict(dict)
+def _dependents(graph: fx.Graph, sums: Mapping[fx.Node, int]) -> dict[fx.Node, Nodes]:
+    """The nodes that depend on sums, directly or through mutated memory, each with those sums."""
+    sums_of: dict[fx.Node, Nodes] = {}
+    mutated: dict[int | None, Nodes] = defaultdict(dict)
     for node in graph.nodes:
         if node in sums:
-            found[node] = {node: None}
+            sums_of[node] = {node: None}
             continue
-        on: Nodes = {}
+        inputs: Nodes = {}
         for source in node.all_input_nodes:
-            on |= found.get(source, {}) | changed.get(storage(source), {})
-        if on:
-            found[node] = on
-            for source in changed_inputs(node):
-                changed[storage(source)] |= on
-    return {node: on for node, on in found.items() if node not in sums}
+            inputs |= sums_of.get(source, {}) | mutated.get(storage(source), {})
+        if inputs:
+            sums_of[node] = inputs
+            for source in mutated_inputs(node):
+                mutated[storage(source)] |= inputs
+    return {node: inputs for node, inputs in sums_of.items() if node not in sums}
 
 
 def _only_owner(node: fx.Node, sums: Nodes, owner_of: Mapping[fx.Node, int]) -> int:
-    """The rank that has all sums that a node depends on; an error if no rank has."""
-    by_owner = {owner_of[one]: str(one.all_input_nodes[0].args[-1]) for one in reversed(sums)}
-    before = [state for state in changed_inputs(node) if _OWNER in state.meta]
+    """The rank that owns all sums that a node depends on; raises ConfigError if they have several owners."""
+    by_owner = {owner_of[arrived]: str(arrived.all_input_nodes[0].args[-1]) for arrived in reversed(sums)}
+    before = [state for state in mutated_inputs(node) if _OWNER in state.meta]
     by_owner = {state.meta[_OWNER]: state.name for state in before} | by_owner
     if len(by_owner) > 1:
         which = " and ".join(f"{name} (rank {owner})" for owner, name in sorted(by_owner.items())[:2])
@@ -159,16 +159,18 @@ def _only_owner(node: fx.Node, sums: Nodes, owner_of: Mapping[fx.Node, int]) -> 
     return next(iter(by_owner))
 
 
-def _leave(graph: fx.Graph, update: fx.Node, states: list[fx.Node], sums: Nodes, owner: int) -> None:
-    """Put leave_to_owner before an update of another rank."""
+def _mark_remote_update(
+    graph: fx.Graph, update: fx.Node, states: list[fx.Node], sums: Nodes, owner: int
+) -> None:
+    """Insert updated_by_owner before an update of another rank."""
     with graph.inserting_before(update):
         args = (states, list(sums), owner)
-        made = graph.create_node("call_function", leave_to_owner, args, {}, "leave_to_owner")
-    made.meta = {"role": "optimize", "source": update.meta.get("source"), "val": None}
+        marker = graph.create_node("call_function", updated_by_owner, args, {}, "updated_by_owner")
+    marker.meta = {"role": "optimize", "source": update.meta.get("source"), "val": None}
 
 
 def _broadcast(graph: fx.Graph, name: str, parameter: fx.Node, group: str) -> None:
     args = (parameter, parameter.meta[_OWNER], group, name)
-    made = graph.create_node("call_function", broadcast, args, {}, "broadcast")
-    made.meta = {"role": "communicate", "source": parameter.meta.get("source"), "stands_for": parameter}
-    made.meta["val"] = infer(made)
+    sent = graph.create_node("call_function", broadcast, args, {}, "broadcast")
+    sent.meta = {"role": "communicate", "source": parameter.meta.get("source"), "replaces": parameter}
+    sent.meta["val"] = infer(sent)

@@ -3,7 +3,7 @@
     before    loss@GRAD = ones_like(loss)
     after     loss@GRAD = full_like(loss, 0.25)             4 ranks
 
-One number is scaled instead of every gradient. Paddle's name for it is `GradientScaleStrategy.CoeffNumDevice`.
+Scales one number instead of every gradient. Paddle's name for it is `GradientScaleStrategy.CoeffNumDevice`.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -34,7 +34,7 @@ class ScaleLossGradient(Pass):
             return Report(0, "the gradient of the loss is scaled already")
         if node.target is not aten.ones_like.default:
             raise ProgramError(
-                f"{node.name} is {node.target}, not the ones that backward begins with; minimize the loss once"
+                f"{node.name} is {node.target}, not the ones_like that backward starts with; minimize the loss once"
             )
         node.target = aten.full_like.default
         node.args = (node.args[0], 1 / self.ranks)

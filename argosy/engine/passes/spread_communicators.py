@@ -1,10 +1,10 @@
-"""Let exchanges take turns on several communicators, so that more than one can be under way.
+"""Assign all-reduces to several communicators round-robin, so that more than one can be in flight.
 
     before    all_reduce_fused(…, 'dp') … all_reduce_fused(…, 'dp') … all_reduce_fused(…, 'dp')
     after     all_reduce_fused(…, 'dp') … all_reduce_fused(…, 'dp.1') … all_reduce_fused(…, 'dp')
 
-Exchange i uses communicator i % `count`; each has its own connections and its own thread. Paddle's name:
-`nccl_comm_num`. It pays between hosts, with sync_nccl_allreduce=False.
+All-reduce i uses communicator i % `count`; each communicator has its own connections and its own thread. Paddle's
+name: `nccl_comm_num`. It pays off between hosts, with sync_nccl_allreduce=False.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,9 +17,9 @@ from torch._ops import OpOverload
 from argosy.engine.collective import communicator
 from argosy.engine.log import logger
 from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, all_reduce_hierarchical
-from argosy.engine.passes.base import Pass, Report, new_exchanges
+from argosy.engine.passes.base import Pass, Report, new_collectives
 
-# op -> where its arguments name the group
+# op -> index of the argument that names the process group
 _GROUP = {all_reduce: 1, all_reduce_fused: 3, all_reduce_hierarchical: 3}
 
 
@@ -33,17 +33,17 @@ class SpreadCommunicators(Pass):
     group: str = "dp"
 
     def run(self, graph: fx.Graph) -> Report:
-        found = new_exchanges(graph, *_GROUP)
+        collectives = new_collectives(graph, *_GROUP)
         changed = 0
-        for number, node in enumerate(found):
-            where, wanted = (
-                _GROUP[cast("OpOverload", node.target)],
-                communicator(self.group, number % self.count),
-            )
-            changed += node.args[where] != wanted
-            node.update_arg(where, wanted)
-        if found and len(found) < self.count:
+        for number, node in enumerate(collectives):
+            index = _GROUP[cast("OpOverload", node.target)]
+            name = communicator(self.group, number % self.count)
+            changed += node.args[index] != name
+            node.update_arg(index, name)
+        if collectives and len(collectives) < self.count:
             logger.warning(
-                "nccl_comm_num=%d, but there are %d exchanges: the rest is not used", self.count, len(found)
+                "nccl_comm_num=%d, but there are only %d all-reduces; the other communicators stay unused",
+                self.count,
+                len(collectives),
             )
-        return Report(changed, f"{len(found)} exchanges take turns on {self.count} communicators")
+        return Report(changed, f"{len(collectives)} all-reduces round-robin over {self.count} communicators")

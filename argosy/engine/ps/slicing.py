@@ -1,13 +1,13 @@
-"""Which server keeps which part of a variable.
+"""Sharding of variables: which block of a variable is on which server.
 
     w [2048, 102], three servers           rows        server
       ┌────────────┐  w.block0         0 …  682        0
       ├────────────┤  w.block1       683 … 1365        1
       └────────────┘  w.block2      1366 … 2047        2
 
-A variable is cut into at most as many blocks as there are servers, none smaller than `min_block_size` elements,
-along its first dimension. The blocks are dealt out over the servers: in turn (round robin) or by a hash of
-their names, the same in every process.
+A variable is split along its first dimension into at most as many blocks as there are servers, none smaller than
+`min_block_size` elements. The blocks are placed on the servers round-robin or by a hash of their names, the same in
+every process.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,7 +23,7 @@ MIN_BLOCK_SIZE = 8192
 
 
 @dataclass(frozen=True)
-class Block:
+class VariableBlock:
     """A range of rows of a variable, on one server."""
 
     variable: str
@@ -32,7 +32,7 @@ class Block:
     """The first row."""
     shape: tuple[int, ...]
     is_whole: bool
-    """True: the variable was not cut."""
+    """True: the variable is one block."""
     server: int = -1
 
     @property
@@ -48,10 +48,10 @@ class Block:
         return math.prod(self.shape)
 
 
-def cut(
+def split_variable(
     variable: str, shape: Sequence[int], servers: int, min_block_size: int = MIN_BLOCK_SIZE
-) -> list[Block]:
-    """The blocks of a variable, without a server yet."""
+) -> list[VariableBlock]:
+    """Split a variable into blocks that are not placed yet."""
     size = math.prod(shape)
     wanted = min(servers, max(1, size // min_block_size))
     in_a_row = math.prod(shape[1:])
@@ -60,18 +60,18 @@ def cut(
     firsts = range(0, height, rows)
     is_whole = len(firsts) == 1
     return [
-        Block(variable, n, first, (min(rows, height - first), *shape[1:]) if shape else (), is_whole)
+        VariableBlock(variable, n, first, (min(rows, height - first), *shape[1:]) if shape else (), is_whole)
         for n, first in enumerate(firsts)
     ]
 
 
-def round_robin(blocks: Sequence[Block], servers: int) -> list[Block]:
-    """The blocks in turn to servers 0, 1, 2, …, 0, …"""
+def round_robin(blocks: Sequence[VariableBlock], servers: int) -> list[VariableBlock]:
+    """Place the blocks on servers 0, 1, 2, …, 0, …"""
     return [replace(block, server=number % servers) for number, block in zip(count(), blocks, strict=False)]
 
 
-def hash_name(blocks: Sequence[Block], servers: int) -> list[Block]:
-    """Each block to the server that a hash of its name says."""
+def hash_name(blocks: Sequence[VariableBlock], servers: int) -> list[VariableBlock]:
+    """Place each block by a hash of its name."""
     return [replace(block, server=zlib.crc32(block.name.encode()) % servers) for block in blocks]
 
 
@@ -79,8 +79,8 @@ DISPATCHERS = {"RoundRobin": round_robin, "HashName": hash_name}
 
 
 def check_endpoint(text: str) -> str:
-    """host:port as it stands; an error if it is none."""
+    """Return host:port without spaces; raises ConfigError if it is malformed."""
     host, _, port = text.strip().rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{text!r} is no endpoint; write host:port, such as 127.0.0.1:6174")
+        raise ConfigError(f"{text!r} is no endpoint; use host:port, such as 127.0.0.1:6174")
     return f"{host}:{port}"

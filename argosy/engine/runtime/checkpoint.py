@@ -1,11 +1,14 @@
-"""Checkpoint: save a training every N steps, and go on after a failure as if nothing had happened.
+"""Checkpoint: save the state of a training every N steps, and resume from it after a failure.
 
     for epoch, batch_id, data in checkpoint.batches(loader, epochs=10, executor=exe, program=main):
         exe.run(main, feed=data, fetch_list=[loss])
 
-A step counts when every rank's part of it is whole. To restore, ranks look at what they have and take the newest
-step that all of them have of one save; what is torn or altered is skipped with a warning. Old ones are deleted
-when a newer one is whole on all ranks.
+In a job with parameter servers, all workers wait while worker 0 makes the servers save their state; to restore, it
+makes them load it, for any number of servers.
+
+A checkpoint is complete when the parts of all ranks are. To restore, the ranks agree on the newest step that all of
+them have from one save; truncated or corrupt checkpoints are skipped with a warning. Old checkpoints are deleted when a
+newer one is complete on all ranks.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -20,22 +23,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from argosy.engine import env
 from argosy.engine.collective import world
-from argosy.engine.data.passes import Pass, Place
+from argosy.engine.data.epoch import EpochIterator, ReaderState
 from argosy.engine.data.random_states import RandomStates
 from argosy.engine.data.readers import positive
 from argosy.engine.errors import ArgosyError, ConfigError
 from argosy.engine.ir.program import Program, default_main_program
-from argosy.engine.log import logger
+from argosy.engine.log import NOTICE, logger
+from argosy.engine.ps.trainer.trainer import Trainer, current, is_connected
+from argosy.engine.runtime import server_files
 from argosy.engine.runtime.checkpoint_files import CheckpointFiles
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope
 from argosy.engine.runtime.training_state import Tensors, Training
 
+_GEO = "@geo@"
+"""The prefix of the names of tensors that are not variables of the program."""
+
 
 @dataclass(frozen=True)
 class Position:
-    """Where a training is: steps done in all, and the next batch to train."""
+    """The position of a training: completed steps, and the next batch."""
 
     step: int
     epoch: int
@@ -46,18 +55,18 @@ class Position:
 
 
 class Checkpoint:
-    """Checkpoints of one training in a folder: one every `every` steps, the last `keep` are kept."""
+    """Checkpoints of one training in a directory: one every `every` steps, of which the last `keep` are retained."""
 
     def __init__(self, directory: str | os.PathLike[str], every: int = 100, keep: int = 3) -> None:
         self.folder = Path(directory).absolute()
         self.every = positive("every", every)
         self.keep = positive("keep", keep)
         self.step = 0
-        """Steps done so far, over all lives of the training."""
+        """Completed steps, over all restarts of the training."""
         self._saved: int | None = None
         self._known: CheckpointFiles | None = None
-        if self.folder.exists() and not self.folder.is_dir():
-            raise ConfigError(f"{directory} is a file; give a folder for checkpoints")
+        if os.path.isfile(self.folder):  # False, where Path.is_file raises, for a name that no file can have
+            raise ConfigError(f"{directory} is a file; give a directory for checkpoints")
 
     def batches(
         self,
@@ -67,11 +76,11 @@ class Checkpoint:
         program: Program | None = None,
         scope: Scope | None = None,
     ) -> Iterator[tuple[int, int, Any]]:
-        """(epoch, batch number, batch) of the whole training, from the newest whole checkpoint on.
+        """Iterate over (epoch, batch number, batch) of the training, from the newest complete checkpoint on.
 
-        Run the startup program first; what is restored overwrites its values. It saves when the loop comes back
-        for the next batch, and at the end; a loop that is left early does not save. `loader`: a DataLoader, or
-        any iterable or reader function.
+        Run the startup program first; restored values overwrite its values. Saves when the loop requests the next
+        batch, and at the end; a loop that is left early does not save. `loader`: a DataLoader, or any iterable or
+        reader function.
         """
         training = _training(executor, program, scope)
         epochs = positive("epochs", epochs)
@@ -79,8 +88,8 @@ class Checkpoint:
         self.step = position.step
         if place is None and position.batch:
             raise ConfigError(
-                f"the checkpoint at {position} was saved by save(), without the place of the reader; go on with "
-                "restore() and a loop of your own, or use another directory"
+                f"the checkpoint at {position} was saved by save(), without the position of the reader; resume with "
+                "restore() and your own loop, or use another directory"
             )
         return self._loop(loader, epochs, training, position.epoch, place)
 
@@ -94,85 +103,106 @@ class Checkpoint:
         batch: int = 0,
         scope: Scope | None = None,
     ) -> None:
-        """Save now, for loops of the user's own; `restore` gives step, epoch and batch back."""
+        """Save now, for the user's own loops; `restore` returns step, epoch and batch."""
         self._save(_training(executor, program, scope), Position(step, epoch, batch), None)
 
     def restore(
         self, executor: Executor, program: Program | None = None, scope: Scope | None = None
     ) -> Position | None:
-        """Go on from the newest whole checkpoint; None if there is none. Skipping batches is the caller's part."""
-        found = self._restore(_training(executor, program, scope))
-        if found and found[1] is not None:
-            found[1].now.restore()  # `batches` would do this when its reader is where it was
-        return found[0] if found else None
+        """Restore the newest complete checkpoint; None if there is none. The caller skips the trained batches."""
+        restored = self._restore(_training(executor, program, scope))
+        if restored and restored[1] is not None:
+            restored[1].now.restore()  # `batches` does this when its reader has reached the position
+        return restored[0] if restored else None
 
     def _loop(
-        self, loader: Any, epochs: int, training: Training, first: int, place: Place | None
+        self, loader: Any, epochs: int, training: Training, first: int, place: ReaderState | None
     ) -> Iterator[tuple[int, int, Any]]:
         for epoch in range(first, epochs):
-            reading = Pass(loader, epoch, place)
+            reading = EpochIterator(loader, epoch, place)
             for batch, data in enumerate(reading, place.batch if place else 0):
                 yield epoch, batch, data
                 self.step += 1
                 if self.step % self.every == 0:
-                    self._save(training, Position(self.step, epoch, batch + 1), reading.place())
+                    self._save(training, Position(self.step, epoch, batch + 1), reading.state())
             place = None
         if self._saved != self.step:
             self._save(training, Position(self.step, epochs, 0), None)
 
-    def _save(self, training: Training, position: Position, place: Place | None) -> None:
+    def _save(self, training: Training, position: Position, place: ReaderState | None) -> None:
         began = time.perf_counter()
-        files = self._files()
-        training.gather(world())
+        files, servers = self._files(training), training.servers()
+        if servers is None:
+            training.gather(world(), "saving a Checkpoint")
+        else:
+            server_files.send_pending_changes(servers, training.scope)
         state = {
             "position": [position.step, position.epoch, position.batch],
             "place": place.to_json() if place else None,
             "random": None if place else RandomStates.capture().to_json(),
             **training.state(),
         }
-        # One number for all parts of this save: parts of two lives of the job are never taken together.
+        # The same id for all parts of this save, so that parts of two incarnations of the job are never mixed.
         save_id = str(_gather(secrets.token_hex(8), "checkpoint")[0])
-        written = files.write(position.step, training.tensors(files.rank), state, save_id)
-        _gather("", f"checkpoint {position.step} is written")  # now it is whole on all ranks
+        if (
+            servers is not None and files.rank == 0
+        ):  # the other workers wait below, so the state does not change
+            server_files.save(servers, {}, files.servers_part(position.step))
+        tensors = {**training.tensors(files.rank), **_geo_state(servers)}
+        written = files.write(position.step, tensors, state, save_id)
+        _gather("", f"checkpoint {position.step} is written")  # a barrier: now it is complete on all ranks
         files.delete_older(position.step, self.keep)
         self._saved = position.step
-        spent_ms = (time.perf_counter() - began) * 1e3
+        elapsed_ms = (time.perf_counter() - began) * 1e3
         where = files.step_folder(position.step)
-        logger.info("saved %s to %s: %.1f MB in %.0f ms", position, where, written / 1e6, spent_ms)
+        logger.info("saved %s to %s: %.1f MB in %.0f ms", position, where, written / 1e6, elapsed_ms)
 
-    def _restore(self, training: Training) -> tuple[Position, Place | None] | None:
-        files = self._files()
-        training.tensors(0)  # without values in the scope there is nothing to overwrite: say so now
-        found = self._newest_whole(files)
-        if found is None:
+    def _restore(self, training: Training) -> tuple[Position, ReaderState | None] | None:
+        files, servers = self._files(training), training.servers()
+        if servers is not None and env.number("ARGOSY_RESTART"):
+            raise ConfigError(
+                "this worker was restarted alone, and the servers and the other workers have continued: it cannot "
+                "restore a checkpoint; start the job without --max_restarts, and start it again when it has ended"
+            )
+        training.tensors(0)  # raises early if the scope has no values to overwrite
+        newest = self._newest_complete(files, has_servers=servers is not None)
+        if newest is None:
             return None
-        step, tensors, state = found
+        step, tensors, state = newest
         where = files.step_folder(step)
-        _refuse(where, training.difference(files.rank, tensors, state))
+        geo = {name.removeprefix(_GEO): tensors.pop(name) for name in list(tensors) if name.startswith(_GEO)}
+        _reject(where, training.difference(files.rank, tensors, state))
         training.restore(world(), tensors, state)
-        place = Place.from_json(state["place"]) if state["place"] else None
+        if servers is not None:
+            servers.load(str(files.servers_part(step)))
+            training.take_from(servers)
+            if geo:
+                servers.geo.load(geo)
+        place = ReaderState.from_json(state["place"]) if state["place"] else None
         if place is None:
             RandomStates.from_json(state["random"]).restore()
         position = Position(*state["position"])
         self._saved = self.step = step
-        if files.rank == 0:  # a user wants to see this, so it is a warning
-            logger.warning("resumed at %s from %s", position, where)
+        if files.rank == 0:  # a warning, so that it is shown by default
+            logger.log(NOTICE, "resumed at %s from %s", position, where)
         return position, place
 
-    def _newest_whole(self, files: CheckpointFiles) -> tuple[int, Tensors, dict[str, Any]] | None:
-        """The newest step whose parts are whole on all ranks and of one save; every rank finds the same."""
+    def _newest_complete(
+        self, files: CheckpointFiles, has_servers: bool
+    ) -> tuple[int, Tensors, dict[str, Any]] | None:
+        """The newest step whose parts are valid on all ranks and from one save; the same on every rank."""
         sizes = [dict(pairs) for pairs in _gather(list(files.sizes().items()), "checkpoints")]
         _check_sizes(files, sizes)
         saves = [dict(pairs) for pairs in _gather(list(files.saves().items()), "checkpoints")]
-        for step in sorted({step for one in saves for step in one}, reverse=True):
-            if len({one.get(step) for one in saves}) > 1:
-                files.mark_bad(
-                    step, f"the parts of its {files.size} ranks are not all there, or of two saves"
-                )
+        for step in sorted({step for by_step in saves for step in by_step}, reverse=True):
+            if len({by_step.get(step) for by_step in saves}) > 1:
+                files.mark_bad(step, f"parts of its {files.size} ranks are missing, or of different saves")
                 continue
             read, error = None, ""
             try:
                 read = files.read(step)
+                if has_servers and files.rank == 0:
+                    server_files.check(files.servers_part(step))
             except (ArgosyError, OSError) as e:
                 error = str(e)
             errors = _gather(error, f"checkpoint {step}")
@@ -180,13 +210,22 @@ class Checkpoint:
                 return step, *read
             files.mark_bad(step, next(filter(None, errors)))
         if any(sizes):
-            logger.warning("%s has no checkpoint that is whole: training begins at step 0", self.folder)
+            logger.log(NOTICE, "%s has no complete checkpoint: training begins at step 0", self.folder)
         return None
 
-    def _files(self) -> CheckpointFiles:
+    def _files(self, training: Training) -> CheckpointFiles:
         if self._known is None:  # at first use: ranks are connected by then
-            self._known = CheckpointFiles(self.folder, world().rank, world().size)
+            servers = training.servers()
+            group = world() if servers is None else servers.group
+            self._known = CheckpointFiles(self.folder, group.rank, group.size)
         return self._known
+
+
+def _geo_state(servers: Trainer | None) -> Tensors:
+    """geo: this worker's state of tables."""
+    if servers is None or servers.plan.mode != "geo":
+        return {}
+    return {f"{_GEO}{name}": value for name, value in servers.geo.state().items()}
 
 
 def _training(executor: Executor, program: Any, scope: Scope | None) -> Training:
@@ -199,32 +238,34 @@ def _training(executor: Executor, program: Any, scope: Scope | None) -> Training
 
 
 def _gather(value: Any, what: str) -> list[Any]:
-    """What each rank has to say, in the order of the ranks."""
-    if world().size == 1:
-        return [value]
-    said = world().group("util").all_gather_bytes(json.dumps(value).encode(), what)
-    return [json.loads(one) for one in said]
+    """All-gather a JSON value over the ranks, or workers."""
+    encoded = json.dumps(value).encode()
+    if is_connected():
+        gathered = current().group.all_gather_bytes(encoded, what)
+    else:
+        gathered = [encoded] if world().size == 1 else world().group("util").all_gather_bytes(encoded, what)
+    return [json.loads(text) for text in gathered]
 
 
-def _refuse(where: Path, difference: str) -> None:
-    """If the program of any rank is not the one that was saved, all ranks say so: none is left waiting."""
-    for rank, one in enumerate(_gather(difference, "checkpoint")):
-        if one:
+def _reject(where: Path, difference: str) -> None:
+    """Raise ConfigError on all ranks if the program of any rank is not the saved one, so that no rank waits."""
+    for rank, text in enumerate(_gather(difference, "checkpoint")):
+        if text:
             raise ConfigError(
-                f"{where} is of another program: {one} (rank {rank}); restore it into the program that was saved, "
-                "or begin anew in another directory"
+                f"{where} is of another program: {text} (rank {rank}); restore it into the program that was saved, "
+                "or start in another directory"
             )
 
 
 def _check_sizes(files: CheckpointFiles, sizes: Sequence[dict[int, int]]) -> None:
-    """The newest step must be of a job with as many ranks as this one."""
-    newest = max((step for one in sizes for step in one), default=None)
+    """Raise ConfigError if the newest step was saved by a job with another number of ranks."""
+    newest = max((step for by_step in sizes for step in by_step), default=None)
     if newest is None:
         return
-    saved = max(one.get(newest, 0) for one in sizes)
+    saved = max(by_step.get(newest, 0) for by_step in sizes)
     if saved != files.size:
         raise ConfigError(
             f"{files.step_folder(newest)} was saved by a job of size {saved} and this one is of size {files.size}; "
-            f"start as many ranks as it had, fleetrun --nproc_per_node={saved} on one host, or begin anew in "
-            "another directory"
+            f"start as many ranks as it had, fleetrun --nproc_per_node={saved} on one host, or start in another "
+            "directory"
         )

@@ -1,16 +1,16 @@
-"""A list of nodes becomes one plain Python function, which runs them in order.
+"""Generate one plain Python function from a list of nodes, which runs them in order.
 
     def step(x, y, w):
         relu = aten_relu(x)
         mm = aten_mm(relu, w); del relu
         return (mm,)
 
-One line a node, so that a line number in a traceback names the node. A value is deleted on the line of its
-last reader, so that its memory is free for what follows. For a timeline a line reads the clock before and after:
+One line per node, so that a line number in a traceback identifies the node. A value is deleted on the line of its
+last use, so that its memory can be reused by the next nodes. For a timeline each line reads the clock before and after:
 
-        t = now(); relu = aten_relu(x); note((0, t, now()))
+        t = now(); relu = aten_relu(x); record((0, t, now()))
 
-An op that takes a list (`takes_list`) is handed its arguments, and frees them itself.
+An op with `takes_list` gets its arguments in a list, and frees them itself.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -26,13 +26,13 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from argosy.engine.ops.spec import OpSpec
+from argosy.engine.ops.op_spec import OpSpec
 from argosy.engine.runtime.safe_kernels import SAFE
 
 _FILE = "<argosy step>"
 
 Span = tuple[int, int, int]
-"""When a node ran: its place in Step.nodes, begin and end by time.perf_counter_ns()."""
+"""When a node ran: its index in Step.nodes, begin and end by time.perf_counter_ns()."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Step:
     function: Callable[..., tuple[Any, ...]]
     code: str
     nodes: tuple[fx.Node, ...]
-    """The nodes that have a line of their own, in the order of the lines."""
+    """The nodes, in the order of their lines."""
 
     def node_of(self, error: BaseException) -> fx.Node | None:
         """The node that was running when the error was raised."""
@@ -61,36 +61,41 @@ def generate(
     outputs: Sequence[fx.Node],
     constants: dict[str, torch.Tensor],
     check: Callable[[int, Any], None] | None = None,
-    note: Callable[[Span], None] | None = None,
+    record: Callable[[Span], None] | None = None,
 ) -> Step:
-    """Write the function.
+    """Generate and compile the function.
 
-    `check(i, value)`, if given, is called with the value of every node i, `note((i, begin, end))` with its times.
+    `check(i, value)`, if given, is called with the value of every node i, `record((i, begin, end))` with its times.
     """
     writer = _Writer(constants)
     names = {node: f"v{i}" for i, node in enumerate((*inputs, *nodes))}
-    last_reader = _last_readers(nodes, outputs)
+    dead_after = _dead_values(nodes, outputs)
     lines = []
     for i, node in enumerate(nodes):
-        dead = [names[n] for n in last_reader.get(node, ())]
+        dead = [names[n] for n in dead_after.get(node, ())]
         line = f"{names[node]} = {writer.expression(node, names)}"
         if getattr(node.target, "takes_list", False):
-            line, dead = _handed_over(writer, node, names, dead)
-        if note is not None:
-            line = f"t = now(); {line}; note(({i}, t, now()))"
+            line, dead = _list_call(writer, node, names, dead)
+        if record is not None:
+            line = f"t = now(); {line}; record(({i}, t, now()))"
         if check is not None:
             line += f"; check({i}, {names[node]})"
         lines.append("    " + line + (f"; del {', '.join(dead)}" if dead else ""))
     head = f"def step({', '.join(names[n] for n in inputs)}):"
     tail = f"    return ({''.join(names[n] + ', ' for n in outputs)})"
     code = "\n".join([head, *lines, tail])
-    space: dict[str, Any] = {**writer.bound, "check": check, "note": note, "now": time.perf_counter_ns}
-    exec(compile(code, _FILE, "exec"), space)
-    return Step(space["step"], code, tuple(nodes))
+    namespace: dict[str, Any] = {
+        **writer.bound,
+        "check": check,
+        "record": record,
+        "now": time.perf_counter_ns,
+    }
+    exec(compile(code, _FILE, "exec"), namespace)
+    return Step(namespace["step"], code, tuple(nodes))
 
 
-def _last_readers(nodes: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
-    """For each node the values that nobody reads after it, itself included if nobody reads it at all."""
+def _dead_values(nodes: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
+    """For each node the values that are dead after it, itself included if it has no users."""
     seen: set[fx.Node] = set(outputs)
     dead: dict[fx.Node, list[fx.Node]] = {}
     for node in reversed(nodes):
@@ -101,19 +106,20 @@ def _last_readers(nodes: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> dict[
     return dead
 
 
-def _handed_over(
+def _list_call(
     writer: _Writer, node: fx.Node, names: dict[fx.Node, str], dead: list[str]
 ) -> tuple[str, list[str]]:
-    """A call that gets its arguments in a list and empties it: what is dead then is freed during the call."""
-    own = names[node]
-    given = [name for name in dead if name != own]
-    freed = f"del {', '.join(given)}; " if given else ""
-    called = f"{own} = {writer.bind(node.target)}(a)"
-    return f"a = [{', '.join(names[n] for n in node.all_input_nodes)}]; {freed}{called}", dead[len(given) :]
+    """A call that gets its arguments in a list and empties it, so that dead arguments are freed during the call."""
+    result = names[node]
+    dead_inputs = [name for name in dead if name != result]
+    freed = f"del {', '.join(dead_inputs)}; " if dead_inputs else ""
+    called = f"{result} = {writer.bind(node.target)}(a)"
+    inputs = ", ".join(names[n] for n in node.all_input_nodes)
+    return f"a = [{inputs}]; {freed}{called}", dead[len(dead_inputs) :]
 
 
 class _Writer:
-    """Turns nodes into expressions; whatever has no literal is bound to a name."""
+    """Converts nodes to Python expressions; values without a literal are bound to names."""
 
     def __init__(self, constants: dict[str, torch.Tensor]) -> None:
         self.constants = constants
@@ -149,11 +155,11 @@ class _Writer:
 
 
 def kernel(target: Any) -> Callable[..., Any]:
-    """What to call for an op: our own kernels directly, ATen's without the Python wrapper around them."""
+    """The function to call for an op: Argosy's kernel directly, ATen's without its Python wrapper."""
     if target in SAFE:
         return SAFE[target]
     if isinstance(target, OpOverload):
         spec = OpSpec.known.get(target)
-        made: Callable[..., Any] = spec.kernel if spec is not None else target._op
-        return made
+        function: Callable[..., Any] = spec.kernel if spec is not None else target._op
+        return function
     return target  # type: ignore[no-any-return]  # operator.mul and the like

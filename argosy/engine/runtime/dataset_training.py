@@ -1,4 +1,4 @@
-"""train_from_dataset: threads that take batches from one dataset and run one program on one scope (Hogwild).
+"""train_from_dataset: threads that read batches from one dataset and run one program on one scope (Hogwild).
 
     dataset ─▶ batches, one lock ─┬▶ thread 0: prefetch(k + 1), run(k)  ─┐
                                   └▶ thread 1: prefetch(l + 1), run(l)  ─┴▶ the scope's variables, unlocked
@@ -33,7 +33,7 @@ Batch = Mapping[str, Any]
 
 
 class Dataset(Protocol):
-    """What batches are taken from."""
+    """The interface of datasets."""
 
     @property
     def thread_num(self) -> int: ...
@@ -41,7 +41,7 @@ class Dataset(Protocol):
 
 
 class FetchHandler:
-    """Gets the values of some variables every `period_secs` seconds of a pass, in the thread that computed them."""
+    """Receives the values of some variables every `period_secs` seconds, in the thread that computed them."""
 
     def __init__(self, var_dict: Mapping[str, Variable] | None = None, period_secs: float = 60) -> None:
         if not isinstance(var_dict, Mapping) or not var_dict:
@@ -55,18 +55,18 @@ class FetchHandler:
 
 
 @dataclass
-class Printed:
-    """What is printed of a pass: variables, each under a title, every `period` batches."""
+class FetchPrinter:
+    """Prints variables, each with a title, every `period` batches."""
 
     fetches: Sequence[str] = ()
     titles: Sequence[str] = ()
     period: int = 100
 
     @classmethod
-    def of(cls, fetch_list: Any, fetch_info: Any, print_period: Any) -> Printed:
+    def of(cls, fetch_list: Any, fetch_info: Any, print_period: Any) -> FetchPrinter:
         """From the arguments of `train_from_dataset`."""
-        one = isinstance(fetch_list, Variable | str)
-        fetches = [fetch_list] if one else list(fetch_list or ())
+        is_single = isinstance(fetch_list, Variable | str)
+        fetches = [fetch_list] if is_single else list(fetch_list or ())
         names = [_name(fetch) for fetch in fetches]
         titles = [fetch_info] if isinstance(fetch_info, str) else list(fetch_info or names)
         if len(titles) != len(fetches):
@@ -78,15 +78,15 @@ class Printed:
         return cls(names, titles, print_period)
 
     def show(self, number: int, values: Sequence[Any]) -> None:
-        """One line, in the form of Paddle's."""
+        """Print one line in Paddle's format."""
         when = time.strftime("%Y-%m-%d %H:%M:%S")
         shown = [f"{title}: {_line(value)}" for title, value in zip(self.titles, values, strict=True)]
         print(f"time: [{when}], batch: [{number}], {', '.join(shown)}", flush=True)
 
 
 @dataclass
-class Spent:
-    """Where the time of one thread went."""
+class ThreadStats:
+    """Counters and times of one training thread."""
 
     batches: int = 0
     examples: int = 0
@@ -95,18 +95,18 @@ class Spent:
 
 
 @dataclass
-class Pass:
-    """One pass of several threads over a dataset."""
+class DatasetRun:
+    """One run of a program over all batches of a dataset, in several threads."""
 
     executor: Executor
     program: Any
     """A Program or a CompiledProgram."""
     scope: Scope
     source: Iterator[Batch]
-    printed: Printed = field(default_factory=Printed)
+    printer: FetchPrinter = field(default_factory=FetchPrinter)
     handler: FetchHandler | None = None
     prefetch: Callable[[Batch], None] | None = None
-    """Told of each batch while the one before it runs."""
+    """Called with each batch before the previous one runs."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -116,35 +116,35 @@ class Pass:
         self._begun = 0
         self._last_handled = time.monotonic()
 
-    def run(self, threads: int) -> list[Spent]:
-        """Run all batches; gives where the time went, for each thread."""
-        spent = [Spent() for _ in range(threads)]
+    def run(self, threads: int) -> list[ThreadStats]:
+        """Run all batches; returns the statistics of each thread."""
+        stats = [ThreadStats() for _ in range(threads)]
         try:
             if threads == 1:
-                self._work(spent[0])
+                self._work(stats[0])
             else:
-                self._run_threads(spent)
+                self._run_threads(stats)
         finally:
             self._end()
-        return spent
+        return stats
 
     def _end(self) -> None:
-        """Let all threads come to an end, also one that waits for a batch."""
+        """Stop all threads, also one that waits for a batch."""
         self._stop.set()
-        with contextlib.suppress(ValueError):  # a generator that another thread is in right now
+        with contextlib.suppress(ValueError):  # the generator is running in another thread
             getattr(self.source, "close", lambda: None)()
 
-    def _run_threads(self, spent: list[Spent]) -> None:
+    def _run_threads(self, stats: list[ThreadStats]) -> None:
         cores = torch.get_num_threads()
-        share = max(1, cores // len(spent))
+        cores_each = max(1, cores // len(stats))
         team = [
-            threading.Thread(target=self._guarded, args=(one, share), name=f"argosy-train-{i}")
-            for i, one in enumerate(spent)
+            threading.Thread(target=self._guarded, args=(own_stats, cores_each), name=f"argosy-train-{i}")
+            for i, own_stats in enumerate(stats)
         ]
         try:
             for thread in team:
                 thread.start()
-            for _ in team:  # no join: after a Ctrl-C in it, Python 3.11 takes the thread for ended
+            for _ in team:  # no join: after a Ctrl-C in it, Python 3.11 considers the thread ended
                 while not self._ended.acquire(timeout=0.2):
                     pass
         finally:
@@ -156,10 +156,10 @@ class Pass:
         if self._errors:
             raise self._errors[0]
 
-    def _guarded(self, spent: Spent, cores: int) -> None:
+    def _guarded(self, stats: ThreadStats, cores: int) -> None:
         try:
-            torch.set_num_threads(cores)  # together they use as many as one run would
-            self._work(spent)
+            torch.set_num_threads(cores)  # together as many as a single run uses
+            self._work(stats)
             remote.end_thread()
         except BaseException as e:
             self._errors.append(e)
@@ -167,43 +167,43 @@ class Pass:
         finally:
             self._ended.release()
 
-    def _work(self, spent: Spent) -> None:
-        batch = self._take(spent)
+    def _work(self, stats: ThreadStats) -> None:
+        batch = self._take(stats)
         while batch is not None and not self._stop.is_set():
             number, feed = batch
-            following = self._take(spent)
+            following = self._take(stats)
             if following is not None and self.prefetch is not None:
                 self.prefetch(following[1])
             began = time.perf_counter()
             self._run_batch(number, feed)
-            spent.running_s += time.perf_counter() - began
-            spent.batches += 1
-            spent.examples += len(next(iter(feed.values())))
+            stats.running_s += time.perf_counter() - began
+            stats.batches += 1
+            stats.examples += len(next(iter(feed.values())))
             batch = following
 
-    def _take(self, spent: Spent) -> tuple[int, Batch] | None:
-        """The next batch and its number, from 1 on."""
+    def _take(self, stats: ThreadStats) -> tuple[int, Batch] | None:
+        """The next batch and its number, starting at 1."""
         began = time.perf_counter()
         with self._lock:
             feed = None if self._stop.is_set() else next(self.source, None)
             self._begun += 1
             number = self._begun
-        spent.reading_s += time.perf_counter() - began
+        stats.reading_s += time.perf_counter() - began
         return None if feed is None else (number, feed)
 
     def _run_batch(self, number: int, feed: Batch) -> None:
-        shows = bool(self.printed.fetches) and number % self.printed.period == 0
+        prints = bool(self.printer.fetches) and number % self.printer.period == 0
         handled = self.handler.var_dict if self.handler is not None and self._is_time(self.handler) else {}
-        # By name: what infers is a copy of the program, with Variables of its own.
-        fetches = [*(self.printed.fetches if shows else ()), *map(_name, handled.values())]
+        # By name: for inference the program is a copy with other Variables.
+        fetches = [*(self.printer.fetches if prints else ()), *map(_name, handled.values())]
         values = self.executor.run(self.program, feed=feed, fetch_list=fetches, scope=self.scope)
-        if shows:
-            self.printed.show(number, values[: len(self.printed.fetches)])
+        if prints:
+            self.printer.show(number, values[: len(self.printer.fetches)])
         if handled and self.handler is not None:
             self.handler.handler(dict(zip(handled, values[-len(handled) :], strict=True)))
 
     def _is_time(self, handler: FetchHandler) -> bool:
-        """True once in every period, for whichever thread asks first."""
+        """True once per period, for the first thread that calls it."""
         with self._lock:
             now = time.monotonic()
             if now - self._last_handled < handler.period_secs:
@@ -220,12 +220,12 @@ def run_dataset(
     scope: Scope,
     thread: int,
     debug: bool,
-    printed: Printed,
+    printer: FetchPrinter,
     handler: FetchHandler | None,
 ) -> None:
-    """One pass over a dataset; `thread` threads, or as many as the dataset has readers."""
+    """Run a program over a dataset in `thread` threads, or as many as the dataset has readers."""
     if dataset is None:
-        raise ProgramError("there is no dataset; give a QueueDataset or an InMemoryDataset: dataset=…")
+        raise ProgramError("dataset is None; give a QueueDataset or an InMemoryDataset: dataset=…")
     if not hasattr(dataset, "batches") or not hasattr(dataset, "thread_num"):
         raise ConfigError(
             f"dataset is a {type(dataset).__name__}; give a QueueDataset or an InMemoryDataset, or feed batches to run"
@@ -239,34 +239,32 @@ def run_dataset(
             f"fetch_handler is {handler!r}; give an object of a class that extends FetchHandler"
         )
     threads = thread or dataset.thread_num
-    if threads > 1 and thread == 0 and executor.exchanges(program):
+    if threads > 1 and thread == 0 and executor.is_synchronous(program):
         logger.log(
             NOTICE, "the program waits for other workers in every step: %d readers, one thread", threads
         )
         threads = 1
-    if threads > 1 and executor.exchanges(program):
+    if threads > 1 and executor.is_synchronous(program):
         raise ConfigError(
-            f"{threads} threads, but the program waits for other workers in every step, which all must do in one "
-            "order; use thread=1, and start more workers instead"
+            f"{threads} threads, but the program waits for other workers in every step, and collectives must run in "
+            "the same order on all of them; use thread=1, and start more workers instead"
         )
     if threads > 1 and env.timeline() is not None:
-        raise ConfigError(
-            f"{threads} threads, but a timeline shows one; use thread=1, or leave out --timeline"
-        )
+        raise ConfigError(f"{threads} threads, but a timeline supports one; use thread=1, or omit --timeline")
     began = time.perf_counter()
-    work = Pass(executor, program, scope, dataset.batches(), printed, handler, prefetch)
-    spent = work.run(threads)
+    dataset_run = DatasetRun(executor, program, scope, dataset.batches(), printer, handler, prefetch)
+    stats = dataset_run.run(threads)
     if debug:
-        _show_times(spent, time.perf_counter() - began)
+        _show_times(stats, time.perf_counter() - began)
 
 
-def _show_times(spent: Sequence[Spent], seconds: float) -> None:
-    for i, one in enumerate(spent):
+def _show_times(stats: Sequence[ThreadStats], seconds: float) -> None:
+    for i, thread in enumerate(stats):
         print(
-            f"thread {i}: {one.batches} batches, {one.examples} examples; "
-            f"{one.reading_s:.3f} s for batches, {one.running_s:.3f} s for steps"
+            f"thread {i}: {thread.batches} batches, {thread.examples} examples; "
+            f"{thread.reading_s:.3f} s for batches, {thread.running_s:.3f} s for steps"
         )
-    examples = sum(one.examples for one in spent)
+    examples = sum(thread.examples for thread in stats)
     rate = examples / seconds if seconds else 0.0
     print(f"all: {examples} examples in {seconds:.3f} s, {rate:.1f} examples/s", flush=True)
 

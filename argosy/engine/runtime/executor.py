@@ -1,4 +1,4 @@
-"""Executor.run: check what is fed, run the step, give back what was asked for."""
+"""Executor.run: check the feeds, run the compiled step, return the fetches."""
 
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
@@ -15,25 +15,36 @@ from torch import fx
 
 from argosy.engine import env
 from argosy.engine.collective import compare_schedules, world
-from argosy.engine.errors import ArgosyError, ConfigError, FeedError, FetchError, NanInfError, ProgramError
-from argosy.engine.ir.confirm import confirm_shapes
+from argosy.engine.data.feed import converted, to_tensor
+from argosy.engine.errors import (
+    ArgosyError,
+    ConfigError,
+    DataError,
+    FeedError,
+    FetchError,
+    NanInfError,
+    ProgramError,
+)
+from argosy.engine.ir.check_shapes import confirm_shapes
 from argosy.engine.ir.dtypes import dtype_name
-from argosy.engine.ir.nearest import nearest
+from argosy.engine.ir.limits import check_fed_bytes
 from argosy.engine.ir.program import Build, Program, default_main_program
 from argosy.engine.ir.show import op_name
+from argosy.engine.ir.suggest import nearest
+from argosy.engine.ir.symbols import Sizes
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
 from argosy.engine.log import logger
 from argosy.engine.runtime import remote, timeline
 from argosy.engine.runtime.codegen import Step
 from argosy.engine.runtime.compile import CPU, Compiled, Feed, compile_program, feed_of
-from argosy.engine.runtime.dataset_training import Dataset, FetchHandler, Printed, run_dataset
+from argosy.engine.runtime.dataset_training import Dataset, FetchHandler, FetchPrinter, run_dataset
 from argosy.engine.runtime.flags import flag
-from argosy.engine.runtime.memory import keep_freed_memory
+from argosy.engine.runtime.malloc import retain_freed_memory
 from argosy.engine.runtime.module_values import check_sources
-from argosy.engine.runtime.peak import MemoryReport
+from argosy.engine.runtime.peak_memory import MemoryReport
 from argosy.engine.runtime.scope import Scope, global_scope
-from argosy.engine.runtime.serve import serve
+from argosy.engine.runtime.server_loop import serve
 
 FeedLike = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
@@ -41,7 +52,7 @@ FeedLike = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 class OneElement(np.ndarray[Any, Any]):
     """A fetched array with one element, which also formats as a number: `"%.5f" % loss`.
 
-    Paddle's losses have shape [1] and its scripts print them so; plain NumPy refuses that since 2.4.
+    Paddle's losses have shape [1] and its scripts print them so; plain NumPy rejects that since 2.4.
     """
 
     def __float__(self) -> float:
@@ -65,7 +76,10 @@ class Executor:
         self.place = place
         self.device = CPU if place is None else place.device()
         self._compiled: weakref.WeakKeyDictionary[Program, dict[Any, Compiled]] = weakref.WeakKeyDictionary()
-        self._last_run: weakref.WeakKeyDictionary[Program, Compiled] = weakref.WeakKeyDictionary()
+        self._last_run: weakref.WeakKeyDictionary[Program, tuple[Compiled, Sizes]] = (
+            weakref.WeakKeyDictionary()
+        )
+        """The last completed run: the compiled step and the sizes of the feeds."""
         self._generators: weakref.WeakKeyDictionary[Program, torch.Tensor] = weakref.WeakKeyDictionary()
         self._for_inference: weakref.WeakKeyDictionary[Program, tuple[int, Program]] = (
             weakref.WeakKeyDictionary()
@@ -88,15 +102,15 @@ class Executor:
     ) -> list[Any]:
         """Run once. Returns the fetched values, as NumPy arrays or (`return_numpy=False`) torch tensors.
 
-        `feed`: a dict by name, or a list of such dicts, which are put together along the first dimension.
-        `fetch_list`: Variables or names. Nodes that neither a fetch nor an update needs are not run.
-        `use_prune`: leave out the updates too, so that nothing is trained.
-        The other arguments exist for Paddle's scripts; what was compiled is always kept.
+        `feed`: a dict by name, or a list of such dicts, which are concatenated along the first dimension.
+        `fetch_list`: Variables or names. Nodes that neither a fetch nor an update depends on do not run.
+        `use_prune`: skip the updates too, so that nothing is trained.
+        The other arguments exist for Paddle's scripts; compiled programs are always cached.
         """
         build = getattr(program, "build", None)  # a CompiledProgram has its own
         program = _program(program)
         scope = scope or global_scope()
-        if program.serving is not None:
+        if program.server_spec is not None:
             serve(program, scope)
             return []
         connected = remote.begin(program, scope) if program.remote is not None else None
@@ -104,34 +118,36 @@ class Executor:
         fetches = _fetches(program, fetch_list)
         compiled = self._compile(program, fetches, use_prune, build or program.build)
         recorded = timeline.begin(compiled, program.name)
-        values = _feed_values(program, compiled, feed)
+        values, sizes = _feed_values(program, compiled, feed)
+        self._check_sizes(program, compiled, sizes)
         if self.device != CPU:
             values = [v.to(self.device, non_blocking=True) for v in values]
         with self._lock:
             states = compiled.state_values(scope)
         if compiled.runs == 1:
-            keep_freed_memory()
+            retain_freed_memory()
         _write_rates(program, scope)
         if compiled.runs == 0:
-            _agree(program, compiled)
+            _compare_schedules(program, compiled)
         step = compiled.step if recorded is None else compiled.timed.step
         out = self._call(program, compiled, step, [*values, *states])
         with self._lock:
             compiled.runs += 1
-            self._last_run[program] = compiled
-        if compiled.runs == 1 and compiled.trains and logger.isEnabledFor(logging.INFO):
+            is_first = compiled.runs == 1
+            self._last_run[program] = (compiled, sizes)
+        if is_first and compiled.trains and logger.isEnabledFor(logging.INFO):
             logger.info("%s", self.memory_report(program).line())
-        if compiled.schedule and not compiled.made:
+        if compiled.schedule and not compiled.initialized:
             world().count_step()
-        for name, value in zip(compiled.made, out[len(fetches) :], strict=True):
+        for name, value in zip(compiled.initialized, out[len(fetches) :], strict=True):
             scope.put(name, value)
         with self._lock:
             remote.step_schedulers(program, connected)
-        found: list[Any] = [v.clone() if c else v for v, c in zip(out, compiled.copied, strict=False)]
-        found = [_to_numpy(v) for v in found] if return_numpy else found
+        fetched: list[Any] = [v.clone() if c else v for v, c in zip(out, compiled.copied, strict=False)]
+        fetched = [_to_numpy(v) for v in fetched] if return_numpy else fetched
         if recorded is not None:
             timeline.end(recorded)
-        return found
+        return fetched
 
     def train_from_dataset(
         self,
@@ -150,10 +166,10 @@ class Executor:
         `thread=0`: as many as the dataset has readers. Every `print_period` batches `fetch_list` is printed,
         under the titles `fetch_info`; `debug` prints at the end where the time went.
         """
-        printed = Printed.of(fetch_list, fetch_info, print_period)
-        given, prefetch = program or default_main_program(), _program(program).prefetch
+        printer = FetchPrinter.of(fetch_list, fetch_info, print_period)
+        training, prefetch = program or default_main_program(), _program(program).prefetch
         scope = scope or global_scope()
-        run_dataset(self, given, prefetch, dataset, scope, thread, debug, printed, fetch_handler)
+        run_dataset(self, training, prefetch, dataset, scope, thread, debug, printer, fetch_handler)
 
     def infer_from_dataset(
         self,
@@ -167,59 +183,63 @@ class Executor:
         print_period: int = 100,
         fetch_handler: FetchHandler | None = None,
     ) -> None:
-        """`train_from_dataset` of the program for testing: no backward, no updates; counts such as auc's go on."""
-        printed = Printed.of(fetch_list, fetch_info, print_period)
-        given, scope = self._inference(_program(program)), scope or global_scope()
-        run_dataset(self, given, given.prefetch, dataset, scope, thread, debug, printed, fetch_handler)
+        """`train_from_dataset` of the program for testing: no backward, no updates; metrics such as auc are updated."""
+        printer = FetchPrinter.of(fetch_list, fetch_info, print_period)
+        inference, scope = self._inference(_program(program)), scope or global_scope()
+        run_dataset(
+            self, inference, inference.prefetch, dataset, scope, thread, debug, printer, fetch_handler
+        )
 
-    def exchanges(self, program: Program | None = None) -> bool:
-        """True if a run of the program exchanges something with other ranks, or waits for them on the servers."""
+    def is_synchronous(self, program: Program | None = None) -> bool:
+        """True if a run of the program has collectives, or waits for other workers on the servers."""
         build = getattr(program, "build", None)
         program = _program(program)
-        if program.remote is not None and program.remote[0].is_in_step:
+        if program.remote is not None and program.remote[0].is_synchronous:
             return True
         return bool(self._compile(program, [], False, build or program.build).schedule)
 
     def memory_report(self, program: Program | None = None) -> MemoryReport:
-        """How much memory the last run of a program took at its peak, where, and for what."""
+        """The peak memory of the last run of a program: how much, at which node, and for which purpose."""
         program = _program(program)
-        if program not in self._last_run:
+        with self._lock:
+            last = self._last_run.get(program)
+        if last is None:
             raise ConfigError(
-                f"{program.name!r} has not been run by this executor, so the sizes of its feeds are not known; run it "
+                f"{program.name!r} has not been run by this executor, so the sizes of its feeds are unknown; run it "
                 "once before memory_report"
             )
-        compiled = self._last_run[program]
-        return compiled.memory.report(program.name, compiled.sizes)
+        compiled, sizes = last
+        return compiled.memory.report(program.name, sizes)
 
     def random_state(self, program: Program) -> torch.Tensor | None:
-        """Where a program with a seed is in its stream of random numbers; None before its first run."""
+        """The generator state of a program with a seed; None before its first run."""
         return self._generators.get(program)
 
     def set_random_state(self, program: Program, state: torch.Tensor | None) -> None:
-        """Let a program with a seed go on from here; None: from its seed."""
+        """Set the generator state of a program with a seed; None: start from the seed."""
         self._generators.pop(program, None)
         if state is not None:
             self._generators[program] = state
 
     def close(self) -> None:
-        """Forget what was compiled; a trainer leaves its parameter servers."""
+        """Clear the cache of compiled programs; a trainer disconnects from its parameter servers."""
         remote.leave()
         self._compiled.clear()
         self._for_inference.clear()
         self._last_run.clear()
 
     def _inference(self, program: Program) -> Program:
-        """The program without what trains or sends gradients; itself, if it does neither."""
+        """The program for testing, without backward, updates and sends; itself if it has none of them."""
         if all(node.meta["role"] == "forward" for node in program.graph.nodes):
             return program
-        version, made = self._for_inference.get(program, (-1, program))
+        version, inference = self._for_inference.get(program, (-1, program))
         if version != program.version:
-            made = program.clone(for_test=True)
-            self._for_inference[program] = (program.version, made)
-        return made
+            inference = program.clone(for_test=True)
+            self._for_inference[program] = (program.version, inference)
+        return inference
 
     def _compile(self, program: Program, fetches: list[Variable], use_prune: bool, build: Build) -> Compiled:
-        with self._lock:  # threads that come at once wait for the first
+        with self._lock:  # concurrent threads wait for the first to compile
             return self._compile_once(program, fetches, use_prune, build)
 
     def _compile_once(
@@ -230,26 +250,37 @@ class Executor:
         cache = self._compiled.setdefault(program, {})
         if key not in cache:
             check = _check_finite if checked else None
-            made = compile_program(program, fetches, check, self.device, not use_prune, build)
-            cache = {
-                k: c for k, c in cache.items() if k[0] == program.version
-            }  # older versions never come back
-            cache[(program.version, *key[1:])] = made
+            compiled = compile_program(program, fetches, check, self.device, not use_prune, build)
+            # Drop older versions: versions only increase.
+            cache = {k: c for k, c in cache.items() if k[0] == program.version}
+            cache[(program.version, *key[1:])] = compiled
             self._compiled[program] = cache
-            return made
+            return compiled
         return cache[key]
+
+    def _check_sizes(self, program: Program, compiled: Compiled, sizes: Sizes) -> None:
+        """Raise FeedError if the program was not built for these sizes; checked once for each set of sizes."""
+        key = tuple(sizes.items())
+        if key in compiled.checked_sizes:
+            return
+        with self._lock:
+            if doubtful := program.symbols.check(sizes):
+                confirm_shapes(compiled.recorded, program.symbols, doubtful, sizes)
+            if not program.has_history:
+                check_fed_bytes(compiled.recorded, program.symbols, sizes)
+            compiled.checked_sizes.add(key)
 
     def _call(
         self, program: Program, compiled: Compiled, step: Step, arguments: list[torch.Tensor]
     ) -> tuple[Any, ...]:
-        exchanged = world().num_started()
+        num_started = world().num_started()
         try:
-            if program.random_seed and compiled.draws:
+            if program.random_seed and compiled.is_random:
                 return self._seeded(program, compiled, step, arguments)
-            with torch._C._AutoDispatchBelowAutograd():
+            with torch._C._AutoDispatchBelowAutograd(), world().buffers.owned_by(program):
                 return step.function(*arguments)
         except BaseException as e:
-            world().note_failed_step(exchanged, e)
+            world().note_failed_step(num_started, e)
             is_foreign = isinstance(e, Exception) and not isinstance(e, ArgosyError)
             node = step.node_of(e) if is_foreign else None
             if node is None:
@@ -259,25 +290,25 @@ class Executor:
     def _seeded(
         self, program: Program, compiled: Compiled, step: Step, arguments: list[torch.Tensor]
     ) -> tuple[Any, ...]:
-        """A program with a seed draws from its own stream; a startup program starts it anew every time.
+        """Run with the program's own random generator; a startup program restarts it from the seed at every run.
 
-        Each rank has a stream of its own, else all would drop out the same units; first values are the same.
+        Each rank has its own seed, so that dropout differs between ranks; initial values are the same on all ranks.
         """
-        with self._lock, torch.random.fork_rng(devices=[]):  # torch's generator is of the process
-            if program in self._generators and not compiled.made:
+        with self._lock, torch.random.fork_rng(devices=[]):  # torch's generator is global in the process
+            if program in self._generators and not compiled.initialized:
                 torch.set_rng_state(self._generators[program])
             else:
-                torch.manual_seed(program.random_seed + (0 if compiled.made else world().rank))
-            with torch._C._AutoDispatchBelowAutograd():
+                torch.manual_seed(program.random_seed + (0 if compiled.initialized else world().rank))
+            with torch._C._AutoDispatchBelowAutograd(), world().buffers.owned_by(program):
                 out = step.function(*arguments)
             self._generators[program] = torch.get_rng_state()
             return out
 
 
-def _agree(program: Program, compiled: Compiled) -> None:
-    """Compare what will be exchanged with the other ranks, unless they have agreed on the same before.
+def _compare_schedules(program: Program, compiled: Compiled) -> None:
+    """Compare the schedule of collectives with the other ranks, unless they have agreed on the same before.
 
-    A rank that runs something else meanwhile is found by those who wait for it.
+    If a rank runs something else meanwhile, the waiting ranks report it.
     """
     if not compiled.schedule:
         if program.remote is None:
@@ -285,23 +316,24 @@ def _agree(program: Program, compiled: Compiled) -> None:
         return
     if world().size == 1 and compiled.trains:
         raise ProgramError(
-            f"{program.name} was built for several ranks, and this process is alone; start it with fleetrun and call "
-            "fleet.init, or build the program anew"
+            f"{program.name} was built for several ranks, and this process is the only one; start it with fleetrun and "
+            "call fleet.init, or build the program again"
         )
-    version, agreed = program.schedules
-    if version != program.version:
-        agreed = frozenset()
-    if compiled.schedule not in agreed:
-        compare_schedules(world(), compiled.schedule)
-        program.schedules = (program.version, agreed | {compiled.schedule})
+    with world().lock:  # of concurrent threads the first compares, and the others wait for it
+        version, agreed = program.schedules
+        if version != program.version:
+            agreed = frozenset()
+        if compiled.schedule not in agreed:
+            compare_schedules(world(), compiled.schedule)
+            program.schedules = (program.version, agreed | {compiled.schedule})
 
 
 def _warn_if_alone(program: Program, compiled: Compiled) -> None:
-    """The likeliest mistake of the three lines: every rank trains a model of its own, and nobody notices."""
+    """Warn if a job of several ranks trains without collectives: every rank would train a separate model."""
     _, size = env.rank_and_size()
     if size > 1 and compiled.trains:
         logger.warning(
-            "%s trains on this rank alone: nothing is exchanged with the %d other ranks of the job; call fleet.init "
+            "%s trains on this rank alone: it has no collectives with the %d other ranks of the job; call fleet.init "
             "and minimize with fleet.distributed_optimizer(optimizer)",
             program.name,
             size - 1,
@@ -319,66 +351,63 @@ def _program(program: Any) -> Program:
 
 def _fetches(program: Program, wanted: Any) -> list[Variable]:
     listed = [] if wanted is None else list(wanted) if isinstance(wanted, list | tuple) else [wanted]
-    return [_fetch(program, one) for one in listed]
+    return [_fetch(program, fetch) for fetch in listed]
 
 
 def _fetch(program: Program, wanted: Any) -> Variable:
     if hasattr(wanted, "get_lr"):
         rates = [name for name, scheduler in program.lr_schedulers if scheduler is wanted]
         raise FetchError(
-            f"a learning-rate schedule is no Variable; fetch the rate's variable: {rates or 'none yet'}"
+            f"a learning-rate schedule is not a Variable; fetch the rate's variable: {rates or 'none yet'}"
         )
     if not isinstance(wanted, Variable | str):
         raise FetchError(f"fetch_list holds {wanted!r}; give Variables or their names")
     name = wanted.name if isinstance(wanted, Variable) else wanted
-    found = program.vars.get(name)
-    if found is None and isinstance(wanted, Variable):
+    variable = program.vars.get(name)
+    if variable is None and isinstance(wanted, Variable):
         raise FetchError(
             f"fetch {name!r} belongs to {wanted.program.name!r}, not to {program.name!r}, which was run; "
             "fetch it from its own program, or clone that program"
         )
-    if found is None:
-        asked = "; ask for it with static.gradients(loss, [x])" if name.endswith("@GRAD") else ""
-        raise FetchError(f"fetch {name!r} is not in {program.name!r}{nearest(name, program.vars)}{asked}")
-    return found
+    if variable is None:
+        advice = "; add it with static.gradients(loss, [x])" if name.endswith("@GRAD") else ""
+        raise FetchError(f"fetch {name!r} is not in {program.name!r}{nearest(name, program.vars)}{advice}")
+    return variable
 
 
-def _feed_values(program: Program, compiled: Compiled, feed: FeedLike) -> list[torch.Tensor]:
-    given = _merged(feed) if feed is not None else _from_readers(program)
+def _feed_values(
+    program: Program, compiled: Compiled, feed: FeedLike
+) -> tuple[list[torch.Tensor], dict[Any, int]]:
+    """The tensors in the order of the step's arguments, and the values of the unknown sizes."""
+    fed = _merged(feed) if feed is not None else _from_readers(program)
     values = []
     sizes: dict[Any, int] = {}
     for want in compiled.feeds:
-        if want.name not in given:
-            raise FeedError(_missing(program, want, given))
-        values.append(_tensor(want, given[want.name], sizes))
-    if len(given) != len(compiled.feeds):
-        _note_unused(program, compiled, given, sizes)
-    compiled.sizes = sizes
-    key = tuple(sizes.values())
-    if key not in compiled.checked_sizes:
-        if doubtful := program.symbols.check(sizes):
-            confirm_shapes(compiled.recorded, program.symbols, doubtful, sizes)
-        compiled.checked_sizes.add(key)
-    return values
+        if want.name not in fed:
+            raise FeedError(_missing(program, want, fed))
+        values.append(_tensor(want, fed[want.name], sizes))
+    if len(fed) != len(compiled.feeds):
+        _check_unused(program, compiled, fed, sizes)
+    return values, sizes
 
 
-def _note_unused(
-    program: Program, compiled: Compiled, given: Mapping[str, Any], sizes: dict[Any, int]
+def _check_unused(
+    program: Program, compiled: Compiled, fed: Mapping[str, Any], sizes: dict[Any, int]
 ) -> None:
-    """What is fed and not needed must still be a feed, and its sizes count: code may have looked at them."""
+    """Check feeds that the step does not use; their sizes are checked too, because assumptions may refer to them."""
     known, used = program.feeds(), {want.name for want in compiled.feeds}
-    for name, value in given.items():
+    for name, value in fed.items():
         if name not in known:
-            raise FeedError(f"feed {name!r} is no feed of {program.name!r}{nearest(name, known)}")
+            raise FeedError(f"feed {name!r} is not a feed of {program.name!r}{nearest(name, known)}")
         if name not in used:
             _tensor(feed_of(program, name), value, sizes)
 
 
 def _from_readers(program: Program) -> Mapping[str, Any]:
-    given: dict[str, Any] = {}
+    fed: dict[str, Any] = {}
     for reader in program.readers:
-        given.update(reader.next_feed())
-    return given
+        fed.update(reader.next_feed())
+    return fed
 
 
 def _merged(feed: FeedLike) -> Mapping[str, Any]:
@@ -392,25 +421,34 @@ def _merged(feed: FeedLike) -> Mapping[str, Any]:
         )
     if len(feed) == 1:
         return feed[0]
-    names = {name: None for one in feed for name in one}
-    return {name: torch.cat([torch.as_tensor(one[name]) for one in feed]) for name in names}
+    parts: dict[str, _Parts] = {}
+    for mapping in feed:
+        for name, value in mapping.items():
+            parts.setdefault(name, _Parts()).append(value)
+    for name, values in parts.items():
+        if len(values) < len(feed):
+            raise FeedError(
+                f"feed {name!r} is in {len(values)} of {len(feed)} dicts; give it in each of them"
+            )
+    return parts
 
 
-def _missing(program: Program, want: Feed, given: Mapping[str, Any]) -> str:
+class _Parts(list[Any]):
+    """The values of one name in a list of feeds; concatenated along the first dimension."""
+
+
+def _missing(program: Program, want: Feed, fed: Mapping[str, Any]) -> str:
     shape = list(program.vars[want.name].shape)
-    hint = nearest(want.name, given) if given else " (nothing was fed)"
+    hint = nearest(want.name, fed) if fed else " (nothing was fed)"
     return f"feed {want.name!r} ({dtype_name(want.dtype)}{shape}) is missing{hint}; pass feed={{{want.name!r}: …}}"
 
 
 def _tensor(want: Feed, value: Any, sizes: dict[Any, int]) -> torch.Tensor:
-    """The fed value as a tensor of the right dtype and shape; unknown sizes are noted in `sizes`."""
-    if isinstance(value, np.ndarray):
-        plain = value.flags.writeable and value.flags.c_contiguous and value.dtype.isnative
-        value = torch.from_numpy(
-            value if plain else np.array(value, value.dtype.newbyteorder("="), order="C")
-        )
+    """The fed value as a tensor of the right dtype and shape; unknown sizes are added to `sizes`."""
+    if isinstance(value, _Parts):
+        value = _concatenated(want, value)
     elif not isinstance(value, torch.Tensor):
-        value = _from_python(want, value)
+        value = _converted(want, value)
     if value.dtype != want.dtype:
         raise FeedError(
             f"feed {want.name!r} is {dtype_name(value.dtype)} and must be {dtype_name(want.dtype)}; "
@@ -426,26 +464,33 @@ def _tensor(want: Feed, value: Any, sizes: dict[Any, int]) -> torch.Tensor:
         elif sizes.setdefault(wanted, size) != size:
             raise FeedError(_wrong_shape(want, shape))
     tensor: torch.Tensor = value.detach().contiguous()
-    return tensor.clone() if want.is_changed else tensor
+    return tensor.clone() if want.is_mutated else tensor
 
 
-def _from_python(want: Feed, value: Any) -> torch.Tensor:
+def _converted(want: Feed, value: Any) -> torch.Tensor:
+    """A tensor of the value; numbers and lists of them are converted to the feed's dtype, arrays must have it."""
+    array = value.numpy() if hasattr(value, "numpy") else value
     try:
-        array = value.numpy() if hasattr(value, "numpy") else np.asarray(value, _numpy_dtype(want))
-        return torch.as_tensor(array)
-    except (TypeError, ValueError) as e:
+        tensor = to_tensor(array, want.name)
+        return tensor if isinstance(array, np.ndarray) else converted(tensor, want.dtype, want.name)
+    except DataError as e:
+        raise FeedError(f"feed {e}") from e
+
+
+def _concatenated(want: Feed, parts: _Parts) -> torch.Tensor:
+    tensors = [part if isinstance(part, torch.Tensor) else _converted(want, part) for part in parts]
+    if len({(t.dtype, t.shape[1:]) for t in tensors}) > 1 or not all(t.ndim for t in tensors):
+        kinds = ", ".join(f"{dtype_name(t.dtype)}{list(t.shape)}" for t in tensors)
         raise FeedError(
-            f"feed {want.name!r} is no array of {dtype_name(want.dtype)}: {e}; pad it, or convert it"
-        ) from e
+            f"feed {want.name!r}: its {len(tensors)} parts cannot be concatenated along the first dimension: {kinds}; "
+            "give them the same dtype and the same other dimensions"
+        )
+    return torch.cat(tensors)
 
 
 def _wrong_shape(want: Feed, shape: Sequence[int]) -> str:
     wanted = ", ".join(str(s) if isinstance(s, int) else "any" for s in want.sizes)
     return f"feed {want.name!r} has shape {list(shape)} and must have [{wanted}]; reshape it, or change static.data"
-
-
-def _numpy_dtype(want: Feed) -> Any:
-    return None if want.dtype is torch.bfloat16 else dtype_name(want.dtype)
 
 
 def _to_numpy(value: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -467,11 +512,11 @@ def _write_rates(program: Program, scope: Scope) -> None:
 def _check_finite(node: fx.Node, value: Any) -> None:
     """Raise at the first node whose result holds a NaN or an infinity."""
     if op_name(node).startswith(("empty", "new_empty")):
-        return  # memory as it was found, for the next node to fill
-    for one in value if isinstance(value, tuple | list) else (value,):
-        if isinstance(one, torch.Tensor) and one.is_floating_point() and not bool(torch.isfinite(one).all()):
-            bad = "NaN" if bool(torch.isnan(one).any()) else "infinity"
+        return  # uninitialised memory, which the next node fills
+    for x in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            bad = "NaN" if bool(torch.isnan(x).any()) else "infinity"
             raise NanInfError(
-                f"{describe(node)} made {int((~torch.isfinite(one)).sum())} values of {bad} in "
-                f"{dtype_name(one.dtype)}{list(one.shape)} ({node.meta['role']}); it is the first node that did"
+                f"{describe(node)} made {int((~torch.isfinite(x)).sum())} values of {bad} in "
+                f"{dtype_name(x.dtype)}{list(x.shape)} ({node.meta['role']}); it is the first node that did"
             )

@@ -5,7 +5,7 @@ from typing import Any
 
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.nearest import nearest
+from argosy.engine.ir.suggest import nearest
 from argosy.engine.kernels import choices
 
 _defaults: dict[str, bool] = {"FLAGS_check_nan_inf": False, choices.FLAG: False}
@@ -18,11 +18,11 @@ def get_flags(flags: str | list[str] | tuple[str, ...]) -> dict[str, bool]:
 
 
 def set_flags(flags: dict[str, Any]) -> None:
-    """Set flags for this process, above what the environment says."""
+    """Set flags for this process; overrides the environment."""
     for name, value in flags.items():
         flag(name)
         if not isinstance(value, bool | int) or value not in (0, 1):
-            raise ConfigError(f"{name} = {value!r} is neither yes nor no; use True or False")
+            raise ConfigError(f"{name} = {value!r} is not a boolean; use True or False")
     _set.update({name: bool(value) for name, value in flags.items()})
     if choices.FLAG in flags:
         choices.of_process().search(flag(choices.FLAG))
@@ -31,5 +31,5 @@ def set_flags(flags: dict[str, Any]) -> None:
 def flag(name: str) -> bool:
     """One flag's value."""
     if name not in _defaults:
-        raise ConfigError(f"there is no flag {name!r}{nearest(name, _defaults)}")
+        raise ConfigError(f"unknown flag {name!r}{nearest(name, _defaults)}")
     return _set[name] if name in _set else env.flag(name, _defaults[name])

@@ -1,6 +1,6 @@
-"""Values of torch modules and values of the scope: who has which, before and after the startup program ran.
+"""Values of torch modules and of the scope, before and after the startup program ran.
 
-before     the module's tensors are the first values: the startup program reads them when it runs
+before     the module's tensors are the initial values: the startup program reads them when it runs
 after      the scope has the values; `load_state_dict` into the module writes through to the scope
 """
 
@@ -19,7 +19,7 @@ from argosy.engine.runtime.scope import global_scope
 
 
 def write_through(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Give variables of the current scope the values that were loaded into their tensors."""
+    """Copy the values that were loaded into torch tensors to their variables in the current scope."""
     scope = global_scope()
     known = {name: tensor for name, tensor in tensors.items() if name in scope.names()}
     if not known:
@@ -36,7 +36,7 @@ def write_through(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def check_sources(startup: Program) -> None:
-    """Raise if a module no longer has the tensor that gives a variable its first value."""
+    """Raise ProgramError if a module no longer has the tensor whose value initializes a variable."""
     for module, key, tensor in startup.live_tensors:
         variable = startup.vars[module_names.name_of(tensor, key)]
         if tensor.dtype != variable.dtype or tuple(tensor.shape) != variable.shape:

@@ -1,4 +1,4 @@
-"""What comes before and after a run of a trainer's program: its connection to the parameter servers."""
+"""The connection of a trainer's program to its parameter servers, before and after a run."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine.errors import ConfigError
@@ -9,11 +9,11 @@ from argosy.engine.runtime.scope import Scope
 
 
 def begin(program: Program, scope: Scope) -> Trainer:
-    """Connect, if that has not been done. Under geo, changes count from the first values on."""
+    """Connect at the first run. Under geo, changes are relative to the initial values."""
     plan, number = program.remote
     if plan.initialised_by_trainer and not trainer.is_connected():
         raise ConfigError(
-            f"{program.name} talks to parameter servers, and this worker is not connected to them; run it between "
+            f"{program.name} uses parameter servers, and this worker is not connected to them; run it between "
             "fleet.init_worker() and fleet.stop_worker()"
         )
     connected = trainer.connect(plan, number)
@@ -26,7 +26,7 @@ def begin(program: Program, scope: Scope) -> Trainer:
 
 
 def step_schedulers(program: Program, connected: Trainer | None) -> None:
-    """Schedules that count runs count one more; in async mode the runs of all trainers count."""
+    """Step the schedulers that count runs; in async mode they count the runs of all trainers."""
     for _, scheduler in program.lr_schedulers:
         if not getattr(scheduler, "steps_by_itself", False):
             continue
@@ -37,11 +37,11 @@ def step_schedulers(program: Program, connected: Trainer | None) -> None:
 
 
 def end_thread() -> None:
-    """A thread that has trained ends: what it has added up for the servers is sent."""
+    """Send the gradients that an ending training thread has accumulated for the servers."""
     if trainer.is_connected():
         trainer.current().send_rest()
 
 
 def leave() -> None:
-    """Tell the servers that this process is done, if it knows some."""
+    """Disconnect from the servers, if connected."""
     trainer.disconnect()

@@ -1,4 +1,4 @@
-"""The scope: where the values of persistable variables live between runs."""
+"""Scope: stores the values of persistable variables between runs."""
 
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
@@ -12,22 +12,22 @@ import torch
 
 from argosy.engine.errors import ConfigError, ScopeError
 from argosy.engine.ir.dtypes import dtype_name
-from argosy.engine.ir.nearest import nearest
+from argosy.engine.ir.suggest import nearest
 
 
 class ScopeTensor:
-    """What `find_var(name).get_tensor()` gives: the variable's value, to read and to set."""
+    """The result of `find_var(name).get_tensor()`: reads and sets the variable's value."""
 
     def __init__(self, scope: Scope, name: str) -> None:
         self._scope = scope
         self._name = name
 
     def tensor(self) -> torch.Tensor:
-        """The tensor itself: changing it changes the variable."""
+        """The tensor itself, not a copy."""
         return self._scope.get(self._name)
 
     def set(self, value: Any, place: Any = None) -> None:
-        """Give the variable a value of the same shape and dtype; a variable without a value takes any."""
+        """Set a value of the same shape and dtype; a variable without a value accepts any."""
         new = torch.as_tensor(np.asarray(value) if not isinstance(value, torch.Tensor) else value)
         if self._name not in self._scope or self._scope.values_of()[self._name] is None:
             self._scope.put(self._name, new.detach().clone())
@@ -74,18 +74,18 @@ class ScopeVariable:
 
 
 class Scope:
-    """Values by name. A name may be known without a value yet (`var`)."""
+    """Values by name. A name may exist without a value (`var`)."""
 
     def __init__(self) -> None:
         self._values: dict[str, torch.Tensor | None] = {}
         self.version = 0
-        """Grows whenever a tensor is put in place of another; what holds on to tensors looks at it."""
+        """Incremented when a tensor is replaced; holders of references to tensors compare it."""
 
     def values_of(self) -> dict[str, torch.Tensor | None]:
         return self._values
 
     def get(self, name: str) -> torch.Tensor:
-        """The value; ScopeError if there is none."""
+        """The value; raises ScopeError if there is none."""
         value = self._values.get(name)
         if value is None:
             raise ScopeError(f"variable {name!r} has no value in this scope{nearest(name, self._values)}")
@@ -104,7 +104,7 @@ class Scope:
     local_var_names = names  # Paddle's name
 
     def var(self, name: str) -> ScopeVariable:
-        """The variable of this name, made without a value if it is not there."""
+        """The variable of this name, created without a value if it does not exist."""
         self._values.setdefault(name, None)
         return ScopeVariable(self, name)
 
@@ -128,7 +128,7 @@ def global_scope() -> Scope:
 
 @contextmanager
 def scope_guard(scope: Scope) -> Iterator[None]:
-    """Inside, this scope is the global one."""
+    """Make this scope the global one inside."""
     global _global  # noqa: PLW0603  (Paddle's interface: one scope is current in the process)
     if not isinstance(scope, Scope):
         raise ConfigError(f"scope_guard was given a {type(scope).__name__}; give a static.Scope")

@@ -1,9 +1,9 @@
-"""Where the time of training steps goes: recorded on each rank, written as a trace for Chrome and Perfetto.
+"""Record a trace of training steps on each rank, in the format of Chrome and Perfetto.
 
-    DIR/rank0.json    step      ▕ step 3                    ▏▕ step 4 …     one event a run
-                      compute   ▕▏▕▏▕▏▕▏▕▏▕▏▕▏      ▕▏▕▏▕▏                  one event a node
-                      blocked                 ▕────▏                        the main thread stands still for …
-                      dp              ▕────────────▏                        … one of the exchanges
+    DIR/rank0.json    step      ▕ step 3                    ▏▕ step 4 …     one event per run
+                      compute   ▕▏▕▏▕▏▕▏▕▏▕▏▕▏      ▕▏▕▏▕▏                  one event per node
+                      blocked                 ▕────▏                        the main thread waits for …
+                      dp              ▕────────────▏                        … a collective of communicator dp
 
 `argosy.timeline` reads what this file writes.
 """
@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from argosy.engine import env
-from argosy.engine.collective import exchanges, is_connected, world
-from argosy.engine.collective.exchanges import Exchange
+from argosy.engine.collective import is_connected, trace, world
+from argosy.engine.collective.trace import TracedCollective
 from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
+from argosy.engine.runtime.atomic_files import bytes_writer, replace_files
 from argosy.engine.runtime.codegen import Span
-from argosy.engine.runtime.compile import Compiled, Timed
-from argosy.engine.runtime.store import bytes_writer, replace_files
+from argosy.engine.runtime.compile import Compiled, TimedStep
 
 FORMAT, VERSION = "argosy.timeline", 1
 _STEP, _COMPUTE, _BLOCKED, _FIRST_LANE = 1, 2, 3, 4
@@ -42,32 +42,32 @@ class Run:
 
     number: int
     program: str
-    timed: Timed
+    timed: TimedStep
     began_ns: int
     ended_ns: int = 0
     spans: list[Span] = field(default_factory=list)
 
 
 class Timeline:
-    """Counts the training steps of this process, and records those that are asked for."""
+    """Counts the training steps of this process, and records the requested ones."""
 
     def __init__(self, directory: Path, steps: tuple[int, int]) -> None:
         self.directory, self.steps = directory, steps
         self.num_steps = 0
         self.runs: list[Run] = []
-        self.exchanges: list[Exchange] = []
+        self.exchanges: list[TracedCollective] = []
         self.anchors = [_anchor()]
         self._pid = os.getpid()
-        self._make_room()
+        self._remove_old_trace()
 
-    def _make_room(self) -> None:
-        """A trace of an earlier job must not be taken for one of this job."""
+    def _remove_old_trace(self) -> None:
+        """Delete the trace of an earlier job, so that it is not mistaken for one of this job."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self.path.unlink(missing_ok=True)
         except OSError as e:
             raise ConfigError(
-                f"no timeline can be written to {self.directory}: {e.strerror}; name a directory of your own"
+                f"no timeline can be written to {self.directory}: {e.strerror}; give a writable directory"
             ) from e
 
     @property
@@ -75,7 +75,7 @@ class Timeline:
         return self.directory / f"rank{_rank_and_size()[0]}.json"
 
     def begin(self, compiled: Compiled, program: str) -> Run | None:
-        """A run begins; None unless it trains, together with the other ranks, and is one of the steps."""
+        """Start recording a run; None unless it is a training step on all ranks, and one of the requested steps."""
         if not compiled.trains or not (compiled.schedule or world().size == 1):
             return None
         self.num_steps += 1
@@ -85,11 +85,11 @@ class Timeline:
             return None
         timed = compiled.timed
         timed.spans.clear()  # of a run that failed
-        exchanges.recording = self.exchanges
+        trace.recording = self.exchanges
         return Run(self.num_steps, program, timed, time.perf_counter_ns())
 
     def end(self, run: Run) -> None:
-        """The run has come to its end; the last one writes the file."""
+        """Finish a run; the last requested one writes the file."""
         run.ended_ns = time.perf_counter_ns()
         run.spans = list(run.timed.spans)
         self.runs.append(run)
@@ -97,14 +97,14 @@ class Timeline:
             stop(self)
 
     def write(self) -> None:
-        """Write the file, if this is the process that recorded; a full disk is no reason to end a training."""
+        """Write the file, in the recording process only; log, but do not raise, if that fails, as on a full disk."""
         if os.getpid() != self._pid:
             return
         first, last = self.steps
         if not self.runs:
             logger.warning(
-                "timeline: nothing was recorded: steps %d to %d were asked for, and %d were trained; train longer, or "
-                "ask for others: fleetrun --timeline_steps, ARGOSY_TIMELINE_STEPS, record(steps=…)",
+                "timeline: nothing was recorded: steps %d to %d were requested, and %d were trained; train longer, or "
+                "request others: fleetrun --timeline_steps, ARGOSY_TIMELINE_STEPS, record(steps=…)",
                 *(first, last, self.num_steps),
             )
             return
@@ -113,19 +113,19 @@ class Timeline:
             text = json.dumps(self.trace(), separators=(",", ":"), allow_nan=False)
             replace_files({self.path: bytes_writer(text.encode())})
         except OSError as e:
-            logger.error("timeline: %s could not be written: %s; make room for it", self.path, e)
+            logger.error("timeline: %s could not be written: %s; free disk space", self.path, e)
             return
         logger.info("timeline: %d steps in %s; see python -m argosy.timeline", len(self.runs), self.path)
 
     def trace(self) -> dict[str, Any]:
-        """What the file holds."""
+        """The content of the file."""
         rank, size = _rank_and_size()
         lanes = _lanes(_finished(self.exchanges))
         tracks = {_STEP: "step", _COMPUTE: "compute", _BLOCKED: "blocked"}
         tracks |= {_FIRST_LANE + i: name for i, name in enumerate(lanes)}
         events = [*_names(rank, tracks), *(e for run in self.runs for e in _run_events(run))]
-        for i, found in enumerate(lanes.values()):
-            events += [e for one in found for e in _exchange_events(one, _FIRST_LANE + i)]
+        for i, lane in enumerate(lanes.values()):
+            events += [e for collective in lane for e in _exchange_events(collective, _FIRST_LANE + i)]
         about = {"format": FORMAT, "version": VERSION, "rank": rank, "size": size}
         about |= {"host": socket.gethostname(), "pid": self._pid, "anchors": self.anchors}
         about |= {"clock": _clock(), "network": _namespace("net")}
@@ -143,53 +143,53 @@ _was_asked = False
 
 
 def start(directory: Path, steps: tuple[int, int]) -> Timeline:
-    """From here on training steps are counted, and those asked for are recorded."""
-    global _current  # noqa: PLW0603  (what is recorded is of the process)
+    """Count training steps from here on, and record the requested ones."""
+    global _current  # noqa: PLW0603  (one timeline per process)
     if _current is not None:
         raise ConfigError(
-            f"a timeline is recorded to {_current.directory} already (of steps {_current.steps[0]} to "
-            f"{_current.steps[1]}); there can be one at a time: end it first, or leave out --timeline"
+            f"a timeline is being recorded to {_current.directory} already (of steps {_current.steps[0]} to "
+            f"{_current.steps[1]}); there can be one at a time: end it first, or omit --timeline"
         )
     _current = Timeline(directory, steps)
     return _current
 
 
 def stop(timeline: Timeline) -> None:
-    """Record no more and write the file; a second time does nothing."""
+    """Stop recording and write the file; a second call does nothing."""
     global _current  # noqa: PLW0603
     if timeline is _current:
-        _current = exchanges.recording = None
+        _current = trace.recording = None
         timeline.write()
 
 
 def start_if_asked() -> None:
-    """Begin the timeline that the environment asks for, once in a process."""
+    """Start the timeline that the environment requests, once per process."""
     global _was_asked  # noqa: PLW0603
     if _was_asked:
         return
-    asked = env.timeline()
+    requested = env.timeline()
     _was_asked = True
-    if asked is not None:
-        atexit.register(stop, start(*asked))
+    if requested is not None:
+        atexit.register(stop, start(*requested))
 
 
 @contextmanager
 def recording(directory: Path, steps: tuple[int, int]) -> Iterator[None]:
-    """Record the training steps inside; the file is there when the last of them is done, or at the end."""
-    made = start(directory, steps)
+    """Record the training steps inside; the file is written after the last of them, or at the end."""
+    timeline = start(directory, steps)
     try:
         yield
     finally:
-        stop(made)
+        stop(timeline)
 
 
 def begin(compiled: Compiled, program: str) -> Run | None:
-    """The executor runs a program; None if this run is not recorded."""
+    """Called by the executor before a run; None if the run is not recorded."""
     return None if _current is None else _current.begin(compiled, program)
 
 
 def end(run: Run) -> None:
-    """The run has come to its end."""
+    """Called by the executor after a recorded run."""
     if _current is not None:
         _current.end(run)
 
@@ -197,32 +197,32 @@ def end(run: Run) -> None:
 # --- the trace ----------------------------------------------------------------------------------------
 
 
-def _finished(found: list[Exchange]) -> list[Exchange]:
-    """The exchanges that have ended, each with its begin, in the order in which they began."""
+def _finished(recorded: list[TracedCollective]) -> list[TracedCollective]:
+    """The completed collectives, each with its begin, in the order in which they began."""
     ends: dict[str, int] = {}
     finished = []
-    for one in found:
-        one.ended_ns = one.ended_ns or (one.waited[-1][1] if one.waited else 0)
-        if not one.ended_ns:
-            logger.warning("timeline: %s of %s has not ended; it is left out", one.collective, one.what)
+    for record in recorded:
+        record.ended_ns = record.ended_ns or (record.waited[-1][1] if record.waited else 0)
+        if not record.ended_ns:
+            logger.warning("timeline: %s of %s has not ended; it is omitted", record.collective, record.what)
             continue
-        one.began_ns = one.began_ns or max(one.started_ns, ends.get(one.group, 0))
-        one.began_ns = min(one.began_ns, one.ended_ns)
-        ends[one.group] = max(ends.get(one.group, 0), one.ended_ns)
-        finished.append(one)
-    return sorted(finished, key=lambda one: one.began_ns)
+        record.began_ns = record.began_ns or max(record.started_ns, ends.get(record.group, 0))
+        record.began_ns = min(record.began_ns, record.ended_ns)
+        ends[record.group] = max(ends.get(record.group, 0), record.ended_ns)
+        finished.append(record)
+    return sorted(finished, key=lambda record: record.began_ns)
 
 
-def _lanes(found: list[Exchange]) -> dict[str, list[Exchange]]:
-    """Tracks by name: one for each communicator, and more where exchanges overlap, which one track cannot show."""
-    lanes: dict[str, list[Exchange]] = {}
-    for one in found:
-        name = communicator = one.group.partition("/")[0]
+def _lanes(finished: list[TracedCollective]) -> dict[str, list[TracedCollective]]:
+    """Tracks by name: one per communicator, and more where collectives overlap, which a track cannot show."""
+    lanes: dict[str, list[TracedCollective]] = {}
+    for record in finished:
+        name = communicator = record.group.partition("/")[0]
         number = 1
-        while name in lanes and lanes[name][-1].ended_ns > one.began_ns:
+        while name in lanes and lanes[name][-1].ended_ns > record.began_ns:
             number += 1
             name = f"{communicator} ({number})"
-        lanes.setdefault(name, []).append(one)
+        lanes.setdefault(name, []).append(record)
     return dict(sorted(lanes.items()))
 
 
@@ -244,17 +244,17 @@ def _run_events(run: Run) -> Iterator[Event]:
         yield _event(label.name, label.role, _COMPUTE, began_ns, ended_ns, about)
 
 
-def _exchange_events(one: Exchange, track: int) -> Iterator[Event]:
-    name = f"{one.collective} {one.what}".rstrip()
-    key = {"group": one.group, "number": one.number}
+def _exchange_events(record: TracedCollective, track: int) -> Iterator[Event]:
+    name = f"{record.collective} {record.what}".rstrip()
+    key = {"group": record.group, "number": record.number}
     about = key | {
-        "communicator": one.group.partition("/")[0],
-        "bytes": one.nbytes,
-        "queue_us": (one.began_ns - one.started_ns) / 1000,
-        "wait_us": sum(end - begin for begin, end in one.waited) / 1000,
+        "communicator": record.group.partition("/")[0],
+        "bytes": record.nbytes,
+        "queue_us": (record.began_ns - record.started_ns) / 1000,
+        "wait_us": sum(end - begin for begin, end in record.waited) / 1000,
     }
-    yield _event(name, "exchange", track, one.began_ns, one.ended_ns, about)
-    for begin_ns, end_ns in one.waited:
+    yield _event(name, "exchange", track, record.began_ns, record.ended_ns, about)
+    for begin_ns, end_ns in record.waited:
         yield _event(f"wait for {name}", "wait", _BLOCKED, begin_ns, end_ns, key)
 
 
@@ -268,7 +268,7 @@ def _rank_and_size() -> tuple[int, int]:
 
 
 def _anchor() -> tuple[int, int]:
-    """The same moment by the clock on the wall and by ours."""
+    """The same moment by the wall clock and by perf_counter."""
     return time.time_ns(), time.perf_counter_ns()
 
 
@@ -279,7 +279,7 @@ def _clock() -> str:
 
 
 def _namespace(kind: str) -> str:
-    """net:[4026531833]; nothing where the kernel has no such namespaces."""
+    """net:[4026531833]; "" where the kernel has no such namespaces."""
     try:
         return os.readlink(f"/proc/self/ns/{kind}")
     except OSError:

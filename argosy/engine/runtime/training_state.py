@@ -1,12 +1,12 @@
-"""What a checkpoint holds of a program in training, and how it gets back into the process.
+"""The state of a training that a checkpoint saves and restores.
 
     scope         parameters, accumulators, statistics      tensors
     schedulers    the epoch and rate of each                JSON
-    generators    the program's own, if it has a seed       JSON
+    generators    of a program with a seed                  JSON
 
-Ranks that train together have equal parameters and accumulators; what the update does not touch, such as the
-statistics of a batch norm, may differ. In Reduce mode an accumulator is right on the owner of its parameter alone:
-`gather` makes them equal.
+Ranks that train together have equal parameters and accumulators; variables that the optimizer does not update, such as
+the statistics of a batch norm, may differ. In Reduce mode only the owner of a parameter has its valid accumulators:
+`gather` broadcasts them.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -20,13 +20,15 @@ import torch
 
 from argosy.engine.collective import World
 from argosy.engine.data.random_states import state_of, text_of
-from argosy.engine.errors import ScopeError
+from argosy.engine.errors import CollectiveError, PeerLostError, ScopeError
 from argosy.engine.ir.dtypes import dtype_name
-from argosy.engine.ir.effects import changed_inputs, storage
+from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.reduce_to_owner import owners
+from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.executor import Executor
+from argosy.engine.runtime.remote import begin
 from argosy.engine.runtime.scope import Scope
 
 Tensors = dict[str, torch.Tensor]
@@ -34,19 +36,33 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Training:
-    """A program, who runs it, and where its values are."""
+    """A program, its executor and its scope."""
 
     executor: Executor
     program: Program
     scope: Scope
 
+    def servers(self) -> Trainer | None:
+        """This worker's connection to its parameter servers; None if there are none."""
+        return None if self.program.remote is None else begin(self.program, self.scope)
+
+    def take_from(self, servers: Trainer) -> None:
+        """Pull the values of the dense variables from the servers."""
+        servers.blocks.pull({variable.name: self._value(variable.name) for variable in servers.plan.dense})
+        begin(self.program, self.scope)
+
     def shared(self) -> set[str]:
-        """The variables that are equal on all ranks: parameters, and what the update changes."""
+        """The variables that are equal on all ranks: parameters, and what the optimizer mutates.
+
+        None in a job with parameter servers: each worker has its own copies.
+        """
+        if self.program.remote is not None:
+            return set()
         updated = {
             storage(source)
             for node in self.program.graph.nodes
             if node.op == "call_function" and node.meta["role"] == "optimize"
-            for source in changed_inputs(node)
+            for source in mutated_inputs(node)
         }
         return {
             name
@@ -54,54 +70,76 @@ class Training:
             if isinstance(variable, Parameter) or storage(variable.node) in updated
         }
 
-    def gather(self, world: World) -> None:
-        """Give every rank the state that one of them has updated; all ranks call it together."""
-        if world.size == 1:
+    def gather(self, world: World, asking: str) -> None:
+        """Broadcast the optimizer state from its owners; if there is such state, all ranks must call it.
+
+        `asking` is the function that the user has called, for the error if a rank does not call it.
+        """
+        owned = {  # the program itself broadcasts parameters
+            name: owner
+            for name, owner in owners(self.program).items()
+            if not isinstance(self.program.vars[name], Parameter)
+        }
+        if world.size == 1 or not owned:
             return
-        for name, owner in owners(self.program).items():
-            if not isinstance(self.program.vars[name], Parameter):  # the program itself broadcasts these
+        try:
+            number = world.monitor.local.started.get("gather", 0) + 1
+            world.all_gather_object(
+                f"gather#{number} ({asking}, which all ranks call under ReduceStrategy.Reduce)"
+            )
+            for name, owner in owned.items():
                 value = self._value(name)
                 with torch.no_grad():
                     value.copy_(_from_rank(owner, world, value, name))
+        except PeerLostError:
+            raise
+        except CollectiveError as e:
+            raise CollectiveError(
+                f"{asking}: under ReduceStrategy.Reduce each rank has the optimizer state of the parameters that it "
+                f"updates, {next(iter(owned))!r} is on rank {next(iter(owned.values()))}, and another rank has not "
+                f"called it; call it on all ranks, or train with ReduceStrategy.AllReduce ({e})"
+            ) from e
 
     def tensors(self, rank: int) -> Tensors:
-        """The values that this rank saves: rank 0 all of them, the others what may differ."""
-        return {name: self._value(name) for name in self._own(rank)}
+        """The values that this rank saves: rank 0 all of them, the others those that may differ."""
+        return {name: self._value(name) for name in self._saved_by(rank)}
 
     def state(self) -> dict[str, Any]:
-        """What is no tensor, as JSON can hold it."""
-        drawn = self.executor.random_state(self.program)
+        """The state that is not in tensors, as JSON values."""
+        generator = self.executor.random_state(self.program)
         schedulers = {name: scheduler.state_dict() for name, scheduler in self.program.lr_schedulers}
-        return {"generator": None if drawn is None else text_of(drawn), "schedulers": schedulers}
+        return {"generator": None if generator is None else text_of(generator), "schedulers": schedulers}
 
-    def difference(self, rank: int, found: Tensors, state: Mapping[str, Any]) -> str:
-        """Why what was saved does not fit this program; empty if it does."""
+    def difference(self, rank: int, tensors: Tensors, state: Mapping[str, Any]) -> str:
+        """Why saved values do not fit this program; "" if they do."""
         variables = self.program.persistables()
-        wanted = {name: kind(variables[name]) for name in self._own(rank)}
-        saved = {name: kind(value) for name, value in found.items()}
+        wanted = {name: kind(variables[name]) for name in self._saved_by(rank)}
+        saved = {name: kind(value) for name, value in tensors.items()}
         for name in [*wanted, *saved]:
             if wanted.get(name) != saved.get(name):
-                return f"{name!r} is {saved.get(name, 'not there')}, in the program {wanted.get(name, 'not there')}"
+                return (
+                    f"{name!r} is {saved.get(name, 'missing')}, in the program {wanted.get(name, 'missing')}"
+                )
         for name, scheduler in self.program.lr_schedulers:
             if name not in state["schedulers"]:
                 return f"it has no state of the {type(scheduler).__name__} of {name!r}"
         return ""
 
-    def restore(self, world: World, found: Tensors, state: Mapping[str, Any]) -> None:
-        """Overwrite the scope's values in place; rank 0 gives the others what they share."""
+    def restore(self, world: World, tensors: Tensors, state: Mapping[str, Any]) -> None:
+        """Overwrite the scope's values in place; rank 0 broadcasts the variables that are equal on all ranks."""
         shared = self.shared()
         for name in self.program.persistables():
             value = self._value(name)
             if name in shared and world.size > 1:
-                found[name] = _from_rank(0, world, found.get(name, value), name)
+                tensors[name] = _from_rank(0, world, tensors.get(name, value), name)
             with torch.no_grad():
-                value.copy_(found[name])
+                value.copy_(tensors[name])
         for name, scheduler in self.program.lr_schedulers:
             scheduler.set_state_dict(state["schedulers"][name])
-        drawn = state["generator"]
-        self.executor.set_random_state(self.program, None if drawn is None else state_of(drawn))
+        generator = state["generator"]
+        self.executor.set_random_state(self.program, None if generator is None else state_of(generator))
 
-    def _own(self, rank: int) -> list[str]:
+    def _saved_by(self, rank: int) -> list[str]:
         shared = self.shared() if rank else set()
         return [name for name in self.program.persistables() if name not in shared]
 
@@ -115,12 +153,12 @@ class Training:
 
 
 def kind(value: Any) -> str:
-    """float32[2, 3], of a tensor or a Variable."""
+    """float32[2, 3]: dtype and shape of a tensor or a Variable."""
     return f"{dtype_name(value.dtype)}{list(value.shape)}"
 
 
 def _from_rank(rank: int, world: World, value: torch.Tensor, name: str) -> torch.Tensor:
-    """This rank's value on every rank; sent as bytes, which every backend can."""
+    """Broadcast the value of `rank`; as bytes, because every backend supports them."""
     buffer = value.detach().to(world.device, copy=True, memory_format=torch.contiguous_format)
     if buffer.numel():
         world.group("util").broadcast(buffer.view(-1).view(torch.uint8), rank, name)

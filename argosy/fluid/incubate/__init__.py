@@ -1,4 +1,4 @@
-"""fluid.incubate: where fleet lived in 1.x."""
+"""fluid.incubate: the location of fleet in 1.x."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.fluid.incubate import fleet

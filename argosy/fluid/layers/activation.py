@@ -1,4 +1,4 @@
-"""Activations with 1.x's arguments; relu, exp and their kin are those of nn.functional and tensor."""
+"""Activations with 1.x's arguments; relu, exp and similar functions are those of nn.functional and tensor."""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any

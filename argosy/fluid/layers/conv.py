@@ -1,6 +1,6 @@
-"""Convolutions: weights and bias as 1.x makes them, the work in nn.functional.
+"""Convolutions: creates weights and bias as 1.x does, and calls nn.functional.
 
-The convolution adds the bias itself, which costs nothing, so what Paddle calls `name`.tmp_0 (before the bias)
+The convolution kernel adds the bias, so Paddle's variable `name`.tmp_0 (the result before the bias)
 does not exist; `name`.tmp_1 is the result with bias, and the activation comes next, as in Paddle.
 """
 
@@ -91,16 +91,16 @@ def conv2d_transpose(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Any:
-    """The gradient of conv2d as a layer, weights `name`.w_0 [channels, num_filters / groups, height, width].
+    """Transposed convolution; weights `name`.w_0 [channels, num_filters / groups, height, width].
 
-    Without filter_size it follows from output_size, and the input needs known sizes for that.
+    Without filter_size, it is computed from output_size, which needs an input with known sizes.
     """
     last = is_channels_last("conv2d_transpose", data_format, 2)
     channels = input.shape[-1 if last else 1]
     groups = groups or 1
     if channels % groups or num_filters % groups:
         raise ConfigError(
-            f"conv2d_transpose: {channels} channels and {num_filters} filters do not make {groups} groups; "
+            f"conv2d_transpose: {channels} channels and {num_filters} filters are not divisible into {groups} groups; "
             "use a number that divides both"
         )
     if filter_size is None:
@@ -126,7 +126,7 @@ def _filters(
 ) -> tuple[Any, Any]:
     if groups < 1 or channels % groups or filters % groups:
         raise ConfigError(
-            f"{layer.kind}: {channels} channels and {filters} filters do not make {groups} groups; "
+            f"{layer.kind}: {channels} channels and {filters} filters are not divisible into {groups} groups; "
             "use a number that divides both"
         )
     spread = Normal(0.0, math.sqrt(2.0 / (math.prod(kernel) * channels)))
@@ -153,15 +153,15 @@ def _run(
 def _kernel_for(
     x: Variable, output_size: Any, padding: Any, stride: Any, dilation: Any, last: bool
 ) -> list[int]:
-    """The filter that makes output_size out of the input's size."""
+    """The filter size for which the output has output_size."""
     if output_size is None:
         raise ConfigError("conv2d_transpose: neither output_size nor filter_size is given; give one of them")
     sizes = x.shape[1:-1] if last else x.shape[2:]
     pairs = pairs_of("conv2d_transpose", padding, 2, last).pairs
     if min(sizes) < 0 or pairs is None:
         raise ConfigError(
-            f"conv2d_transpose: an input of shape {list(x.shape)} with padding={padding!r} does not tell the "
-            "filter_size; give it"
+            f"conv2d_transpose: an input of shape {list(x.shape)} with padding={padding!r} does not determine "
+            "the filter_size; give it"
         )
     wanted = per_axis("conv2d_transpose: output_size", output_size, 2)
     steps, gaps = per_axis("stride", stride, 2), per_axis("dilation", dilation, 2)

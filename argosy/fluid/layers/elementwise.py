@@ -1,6 +1,6 @@
 """Arithmetic and comparison of two variables, element by element.
 
-`axis` says where the smaller variable lies in the larger:
+`axis` is the dimension of the larger variable at which the smaller one starts:
 
     x [2, 3, 4, 5]                          x [2, 3, 4, 5]
     y       [4, 5]   axis=-1: at the end    y    [3, 4]      axis=1
@@ -72,7 +72,7 @@ def elementwise_pow(
 def elementwise_mod(
     x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
 ) -> Any:
-    """What x divided by y leaves; it has the sign of y."""
+    """The remainder of x / y; it has the sign of y."""
     return _elementwise("elementwise_mod", torch.remainder, x, y, axis, act, name)
 
 
@@ -130,28 +130,28 @@ def _compare(
     kind: str, function: Binary, x: Variable, y: Variable, cond: Variable | None, name: str | None
 ) -> Any:
     layer = LayerBuilder(kind, name)
-    made: Variable = layer.run(function, x, y)
+    result: Variable = layer.run(function, x, y)
     if cond is None:
-        return made
-    return layer.run(Tensor.copy_, cond, made)
+        return result
+    return layer.run(Tensor.copy_, cond, result)
 
 
 def _aligned(kind: str, x: Tensor, y: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """The smaller one with dimensions of size 1 behind it, so that its first lies at `axis` of the larger."""
+    """Append dimensions of size 1 to the smaller one, so that its first dimension aligns with `axis` of the larger."""
     if axis == -1 or x.ndim == y.ndim:
         return x, y
     if x.ndim < y.ndim:
         larger, smaller = _aligned(kind, y, x, axis)
         return smaller, larger
-    behind = x.ndim - axis - y.ndim
-    if axis < 0 or behind < 0:
+    trailing = x.ndim - axis - y.ndim
+    if axis < 0 or trailing < 0:
         raise ConfigError(
-            f"{kind}: a variable with {y.ndim} dimensions does not lie at axis={axis} of one with {x.ndim}; "
+            f"{kind}: a variable with {y.ndim} dimensions cannot be aligned at axis={axis} of one with {x.ndim}; "
             f"use an axis from 0 to {x.ndim - y.ndim}, or -1 for the end"
         )
-    return x, y.reshape(*y.shape, *[1] * behind)
+    return x, y.reshape(*y.shape, *[1] * trailing)
 
 
 def _divide(x: Tensor, y: Tensor) -> Tensor:
-    whole = not (x.is_floating_point() or y.is_floating_point())
-    return torch.div(x, y, rounding_mode="trunc" if whole else None)
+    is_integer = not (x.is_floating_point() or y.is_floating_point())
+    return torch.div(x, y, rounding_mode="trunc" if is_integer else None)

@@ -1,4 +1,4 @@
-"""Layers with weights that multiply or look up: fc, embedding, prelu; products; dropout."""
+"""fc, embedding, prelu, matrix products and dropout."""
 
 # SPDX-License-Identifier: Apache-2.0
 import math
@@ -88,8 +88,8 @@ def embedding(
 ) -> Any:
     """The rows of a table `size` = [words, width]: ids [N, 1] give [N, width], ids [N, M, 1] [N, M, width].
 
-    The id `padding_idx` gives zeros and trains nothing. The gradient is dense; is_sparse: ranks exchange
-    only the rows that they looked up.
+    The id `padding_idx` gives zeros and gets no gradient. The gradient is dense; with is_sparse the ranks
+    all-gather only the rows that they looked up.
     """
     if input.ndim < 2 or input.shape[-1] != 1:
         raise ConfigError(
@@ -111,8 +111,8 @@ def embedding_of_any_shape(
 ) -> Any:
     """The rows of a table `size` = [words, width] for ids of any shape: that shape + [width].
 
-    The id `padding_idx` gives zeros and trains nothing. is_sparse: ranks exchange only the rows that they looked up; in
-    a job with parameter servers such a table, or one with is_distributed, lies there.
+    The id `padding_idx` gives zeros and gets no gradient. With is_sparse the ranks all-gather only the rows that they
+    looked up. In a job with parameter servers, a table with is_sparse or is_distributed is stored on the servers.
     """
     if len(size) != 2:
         raise ConfigError(f"embedding: size={list(size)}; give [number of words, width]")
@@ -141,7 +141,7 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
 def mul(
     x: Variable, y: Variable, x_num_col_dims: int = 1, y_num_col_dims: int = 1, name: str | None = None
 ) -> Any:
-    """The product of x and y as matrices: so many dimensions are flattened to rows, the rest to columns."""
+    """The product of x and y as matrices: the first num_col_dims dimensions are rows, the rest columns."""
 
     def product(a: Tensor, b: Tensor) -> Tensor:
         rows, columns = a.shape[:x_num_col_dims], b.shape[y_num_col_dims:]
@@ -166,11 +166,11 @@ def matmul(
     alpha: float = 1.0,
     name: str | None = None,
 ) -> Any:
-    """alpha · x · y over the last two dimensions, transposed before if asked; two vectors give shape [1]."""
+    """alpha · x · y over the last two dimensions, optionally transposed first; two vectors give shape [1]."""
     for what, variable, transposed in (("x", x, transpose_x), ("y", y, transpose_y)):
         if transposed and variable.ndim < 2:
             raise ConfigError(
-                f"matmul: transpose_{what}=True of a vector; reshape it to a matrix, or leave it as it is"
+                f"matmul: transpose_{what}=True of a vector; reshape it to a matrix, or leave the argument out"
             )
 
     def product(a: Tensor, b: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Losses of 1.x: one number a sample, shape [N, 1] or that of the input; take their mean yourself."""
+"""Losses of 1.x: one number per sample, of shape [N, 1] or that of the input; not averaged."""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
@@ -21,7 +21,7 @@ def cross_entropy(
     ignore_index: int = -100,
     name: str | None = None,
 ) -> Any:
-    """-log of the probability of the label, [N, 1]; `input` are probabilities, as softmax gives them.
+    """-log of the probability of the label, [N, 1]; `input` are probabilities, such as the output of softmax.
 
     The label is [N, 1] (or [N]) of class numbers, or with soft_label=True [N, classes] of probabilities.
     Where the label is `ignore_index` the loss is 0; a probability of 0 costs 1e20, without gradient.
@@ -80,7 +80,7 @@ def _log(p: Tensor) -> Tensor:
 def sigmoid_cross_entropy_with_logits(
     x: Variable, label: Variable, ignore_index: int = -100, name: str | None = None, normalize: bool = False
 ) -> Any:
-    """Binary cross entropy of sigmoid(x) for each element; `normalize` divides by how many count."""
+    """Binary cross entropy of sigmoid(x) for each element; `normalize` divides by the number of counted ones."""
 
     def loss(logits: Tensor, target: Tensor) -> Tensor:
         counts = target != ignore_index
@@ -99,7 +99,7 @@ def smooth_l1(
     sigma: float | None = None,
     name: str | None = None,
 ) -> Any:
-    """Added up over each row, [N, 1]; with d = inside_weight · (x - y), times outside_weight:
+    """Smooth L1 loss, summed over each row: [N, 1]; with d = inside_weight · (x - y), times outside_weight:
 
     0.5 · (sigma · d)² where |d| < 1 / sigma², else |d| - 0.5 / sigma².
     """
@@ -125,5 +125,5 @@ def label_smooth(
 ) -> Any:
     """(1 - epsilon) · label + epsilon · prior_dist, by default 1 / classes; keeps the label's dtype."""
     if not 0 <= epsilon <= 1:
-        raise ConfigError(f"label_smooth: epsilon={epsilon} is no weight; use a number from 0 to 1")
+        raise ConfigError(f"label_smooth: epsilon={epsilon} is out of range; use a number from 0 to 1")
     return functional.label_smooth(label, prior_dist, epsilon, name)

@@ -39,11 +39,11 @@ def batch_norm(
     Parameters `name`.w_0 (scale) and .b_0 (bias), statistics .w_1 (mean) and .w_2 (variance), which move to
     momentum · old + (1 - momentum) · batch with the biased variance. Results: .tmp_0 batch mean, .tmp_1 batch
     1 / sqrt(variance + epsilon), .tmp_2 output, .tmp_3 activated. With is_test or use_global_stats the moving
-    statistics are used instead of the batch's. `in_place` changes nothing here.
+    statistics are used instead of the batch's. `in_place` has no effect.
     """
     if not isinstance(momentum, int | float) or not 0 <= momentum <= 1:
         raise ConfigError(
-            f"batch_norm: momentum={momentum!r}; give a number from 0 to 1 (a Variable is not taken)"
+            f"batch_norm: momentum={momentum!r}; give a number from 0 to 1 (a Variable is not supported)"
         )
     layer = LayerBuilder("batch_norm", name)
     last = _channels_last("batch_norm", data_layout)
@@ -54,16 +54,16 @@ def batch_norm(
     states = (mean, variance, scale, bias, momentum, epsilon, last)
     if is_test or use_global_stats:
         skip_names(layer, 2)
-        out = layer.run(_by_moving_statistics, input, *states)
+        out = layer.run(_with_moving_statistics, input, *states)
     else:
-        out = layer.run(_by_the_batch, input, *states)[2]
+        out = layer.run(_with_batch_statistics, input, *states)[2]
     return layer.activate(out, act)
 
 
-def _by_the_batch(
+def _with_batch_statistics(
     x: Tensor, mean: Tensor, var: Tensor, scale: Any, bias: Any, momentum: float, epsilon: float, last: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """lowering.batch_norm, which returns all it knows: (batch mean, batch 1 / std, output)."""
+    """Batch normalization that also returns the statistics: (batch mean, batch 1 / std, output)."""
     x = x.movedim(-1, 1) if last else x
     out, batch_mean, invstd = lowering.native_batch_norm(
         x, scale, bias, None, None, True, 1 - momentum, epsilon
@@ -73,7 +73,7 @@ def _by_the_batch(
     return batch_mean, invstd, out.movedim(1, -1) if last else out
 
 
-def _by_moving_statistics(
+def _with_moving_statistics(
     x: Tensor, mean: Tensor, var: Tensor, scale: Any, bias: Any, momentum: float, epsilon: float, last: bool
 ) -> Tensor:
     x = x.movedim(-1, 1) if last else x
@@ -107,7 +107,7 @@ def layer_norm(
         (shift, bias_attr, "shift=False, bias_attr"),
     ):
         if not wanted and attr:
-            logger.warning("layer_norm: %s=%r has no parameter to describe", what, attr)
+            logger.warning("layer_norm: %s=%r has no effect: the parameter does not exist", what, attr)
     layer = LayerBuilder("layer_norm", name)
     shape, dtype = input.shape[begin_norm_axis:], _parameter_dtype(input)
     size = [math.prod(shape)]
@@ -164,9 +164,9 @@ def l2_normalize(x: Variable, axis: int | None, epsilon: float = 1e-12, name: st
 
 
 def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Any:
-    """x, made shorter if need be so that sqrt(sum of x²) is at most max_norm."""
+    """x, scaled down if needed so that sqrt(sum of x²) is at most max_norm."""
     if max_norm <= 0:
-        raise ConfigError(f"clip_by_norm: max_norm={max_norm} leaves nothing; use a number above 0")
+        raise ConfigError(f"clip_by_norm: max_norm={max_norm} is not positive; use a number above 0")
     return apply(
         "clip_by_norm", lambda v: v * (max_norm / v.square().sum().sqrt().clamp(min=max_norm)), x, name=name
     )

@@ -29,13 +29,13 @@ def pool2d(
     exclusive: bool = True,
     data_format: str = "NCHW",
 ) -> Any:
-    """The "max" or "avg" of each window, or of everything; `exclusive` leaves the padding out of the avg."""
-    own = name or names.generate("pool2d")
+    """The "max" or "avg" of each window, or of the whole image; `exclusive` excludes the padding from the avg."""
+    layer_name = name or names.generate("pool2d")
     last = is_channels_last("pool2d", data_format, 2)
     if global_pooling:
         over = [1, 2] if last else [2, 3]
         function = _one_of("pool2d", pool_type, {"max": torch.amax, "avg": torch.mean})
-        return apply("pool2d", lambda x: function(x, over, keepdim=True), input, name=own)
+        return apply("pool2d", lambda x: function(x, over, keepdim=True), input, name=layer_name)
     if pool_size == -1:
         raise ConfigError("pool2d: pool_size is missing; give the size of a window, or global_pooling=True")
     pool = _one_of("pool2d", pool_type, {"max": pooling.max_pool2d, "avg": pooling.avg_pool2d})
@@ -47,7 +47,7 @@ def pool2d(
         pool_padding,
         ceil_mode=ceil_mode,
         data_format=data_format,
-        name=own,
+        name=layer_name,
         **more,
     )
 
@@ -59,7 +59,7 @@ def adaptive_pool2d(
     require_index: bool = False,
     name: str | None = None,
 ) -> Any:
-    """The "max" or "avg" of windows that cover the image; with require_index also where each max was."""
+    """The "max" or "avg" of windows that cover the image; with require_index also the index of each max."""
     pools = {"max": pooling.adaptive_max_pool2d, "avg": pooling.adaptive_avg_pool2d}
     pool = _one_of("adaptive_pool2d", pool_type, pools)
     if require_index and pool_type == "avg":
@@ -81,7 +81,7 @@ def image_resize(
 ) -> Any:
     """Images resized to out_shape (first) or by `scale`: BILINEAR, BICUBIC or NEAREST.
 
-                                           place in the input of pixel i
+                                           position in the input of pixel i
     align_corners                          i · (in - 1) / (out - 1)
     not align_corners, align_mode=0        (i + 0.5) · in / out - 0.5
     not align_corners, align_mode=1        i · in / out                      NEAREST always, if not aligned
@@ -90,18 +90,18 @@ def image_resize(
         "image_resize", resample.upper(), {m: m.lower() for m in ("BILINEAR", "BICUBIC", "NEAREST")}
     )
     if actual_shape is not None:
-        raise ConfigError("image_resize: actual_shape is known only in a run; use out_shape or scale")
+        raise ConfigError("image_resize: actual_shape is known only at run time; use out_shape or scale")
     if out_shape is None and scale is None:
         raise ConfigError("image_resize: neither out_shape nor scale is given; give one of them")
     size = None if out_shape is None else per_axis("image_resize: out_shape", out_shape, 2)
     factor = scale if size is None else None
-    own = name or names.generate({"nearest": "nearest_interp"}.get(mode, f"{mode}_interp"))
+    layer_name = name or names.generate({"nearest": "nearest_interp"}.get(mode, f"{mode}_interp"))
     if mode == "nearest" and align_corners:
-        return _by_place(input, size, factor, data_format, own, _nearest)
+        return _resize_by_axis(input, size, factor, data_format, layer_name, _nearest)
     if mode == "bilinear" and align_mode == 1 and not align_corners:
-        return _by_place(input, size, factor, data_format, own, _linear)
+        return _resize_by_axis(input, size, factor, data_format, layer_name, _linear)
     corners = align_corners and mode != "nearest"
-    return common.interpolate(input, size, factor, mode, corners, 0, data_format, own)
+    return common.interpolate(input, size, factor, mode, corners, 0, data_format, layer_name)
 
 
 def resize_bilinear(
@@ -129,11 +129,11 @@ def resize_nearest(
     align_corners: bool = True,
     data_format: str = "NCHW",
 ) -> Any:
-    """image_resize, NEAREST; torch's own nearest is align_corners=False."""
+    """image_resize, NEAREST; torch's nearest is align_corners=False."""
     return image_resize(input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format)
 
 
-def _by_place(
+def _resize_by_axis(
     x: Variable,
     size: list[int] | None,
     scale: Any,
@@ -141,7 +141,7 @@ def _by_place(
     name: str,
     pick: Callable[[Tensor, int, Any], Tensor],
 ) -> Any:
-    """For the places that torch does not have: one axis after the other."""
+    """Resize with sample positions that torch does not support, one axis after the other."""
     last = is_channels_last("image_resize", data_format, 2)
 
     def resized(images: Tensor) -> Tensor:
@@ -160,12 +160,12 @@ def _nearest(x: Tensor, dim: int, size: Any) -> Tensor:
 
 
 def _linear(x: Tensor, dim: int, size: Any) -> Tensor:
-    """Between the rows around i · in / out."""
-    place = torch.arange(size, dtype=x.dtype) * (x.shape[dim] / size)
-    low = place.long()
+    """Interpolate linearly between the rows around i · in / out."""
+    position = torch.arange(size, dtype=x.dtype) * (x.shape[dim] / size)
+    low = position.long()
     high = (low + 1).clamp(max=x.shape[dim] - 1)
-    share = (place - low).reshape(-1, *[1] * (x.ndim - dim - 1))
-    return torch.lerp(x.index_select(dim, low), x.index_select(dim, high), share)
+    weight = (position - low).reshape(-1, *[1] * (x.ndim - dim - 1))
+    return torch.lerp(x.index_select(dim, low), x.index_select(dim, high), weight)
 
 
 def _one_of(kind: str, wanted: str, known: dict[str, Any]) -> Any:

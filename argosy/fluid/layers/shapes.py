@@ -1,4 +1,4 @@
-"""Other shapes, parts and places of the same elements, under 1.x's names and arguments."""
+"""Reshaping, slicing, indexing and searching, with the names and arguments of 1.x."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ def reshape(
     inplace: bool = False,
     name: str | None = None,
 ) -> Any:
-    """x in another shape: 0 copies the size of that dimension, one -1 takes what is left."""
+    """x in another shape: 0 copies the size of that dimension, one -1 is inferred."""
     if actual_shape is not None:
         raise ConfigError(
-            f"reshape: actual_shape={actual_shape!r} is known only in a run; use shape, with x.size(0)"
+            f"reshape: actual_shape={actual_shape!r} is known only at run time; use shape, with x.size(0)"
         )
     layer = LayerBuilder("reshape2", name)
     return layer.activate(manipulation.reshape(x, shape, layer.name), act)
@@ -38,22 +38,22 @@ def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> An
 
 
 def unsqueeze(input: Variable, axes: int | Sequence[int], name: str | None = None) -> Any:
-    """The input with new dimensions of size 1 at the places `axes`."""
+    """The input with new dimensions of size 1 at `axes`."""
     return manipulation.unsqueeze(input, axes, name or names.generate("unsqueeze2"))
 
 
 def concat(input: Sequence[Variable], axis: int = 0, name: str | None = None) -> Any:
-    """Variables one after the other along an axis."""
+    """Concatenate variables along an axis."""
     return manipulation.concat(input, axis, name)
 
 
 def split(input: Variable, num_or_sections: Any, dim: int = -1, name: str | None = None) -> list[Any]:
-    """The input cut along `dim` into equal parts, or into parts of these sizes, one of which may be -1."""
+    """Split the input along `dim` into equal parts, or into parts of the given sizes, one of which may be -1."""
     return manipulation.split(input, num_or_sections, dim, name)
 
 
 def expand(x: Variable, expand_times: Sequence[int], name: str | None = None) -> Any:
-    """x repeated so many times along each dimension."""
+    """x repeated `expand_times` times along each dimension."""
     if len(expand_times) != x.ndim:
         raise ConfigError(
             f"expand: {len(expand_times)} times for {x.ndim} dimensions; give one number for each"
@@ -84,7 +84,7 @@ def pad(x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str 
 
 
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Any:
-    """The rows that `index`, of shape [n] or [n, 1], names; `overwrite` is about Paddle's backward."""
+    """The rows that `index`, of shape [n] or [n, 1], selects; `overwrite` has no effect."""
     return manipulation.gather(input, index)
 
 
@@ -96,24 +96,24 @@ def scatter(
 
 
 def where(condition: Variable, x: Any = None, y: Any = None, name: str | None = None) -> Any:
-    """The places [n, dimensions] where the condition is true; given x and y, x there and y elsewhere."""
+    """The indices [n, dimensions] where the condition is true; given x and y, x there and y elsewhere."""
     if (x is None) != (y is None):
-        raise ConfigError("where: one of x and y is missing; give both, or none for the places")
+        raise ConfigError("where: one of x and y is missing; give both, or none for the indices")
     return search.nonzero(condition) if x is None else search.where(condition, x, y, name)
 
 
 def topk(input: Variable, k: int, name: str | None = None) -> Any:
-    """(the k largest entries of the last dimension, their places)."""
+    """(the k largest entries of the last dimension, their indices)."""
     return search.topk(input, k, name=name)
 
 
 def argmax(x: Variable, axis: int = 0) -> Any:
-    """The place of the largest along `axis`, int64."""
+    """The index of the largest along `axis`, int64."""
     return search.argmax(x, axis)
 
 
 def argmin(x: Variable, axis: int = 0) -> Any:
-    """The place of the smallest along `axis`, int64."""
+    """The index of the smallest along `axis`, int64."""
     return search.argmin(x, axis)
 
 
@@ -123,7 +123,8 @@ def one_hot(input: Variable, depth: int, allow_out_of_range: bool = False) -> An
     An id outside of 0 … depth - 1 fails, or gives zeros if allow_out_of_range.
     """
 
-    ends_in_one = input.shape[-1] == 1  # asked of the Variable: a symbolic size would be held to the answer
+    # Read from the Variable: a comparison of a symbolic size would add a guard.
+    ends_in_one = input.shape[-1] == 1
 
     def spread(ids: Tensor) -> Tensor:
         ids = ids.long().squeeze(-1) if ends_in_one else ids.long()

@@ -1,4 +1,4 @@
-"""Results that Paddle makes and we do not: their names stay free, so that those behind them keep theirs."""
+"""Skip the names of intermediate results that only Paddle has, so that later results have Paddle's names."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine.ir import names
@@ -6,6 +6,6 @@ from argosy.framework.layer import LayerBuilder
 
 
 def skip_names(layer: LayerBuilder, count: int) -> None:
-    """The next result of the layer is called .tmp_`count` (counted from where it is now)."""
+    """Advance the layer's .tmp_N counter by `count`."""
     for _ in range(count):
         names.generate(f"{layer.name}.tmp")

@@ -27,16 +27,16 @@ def data(
     type: Any = None,
     stop_gradient: bool = True,
 ) -> Variable:
-    """A variable that is fed. The batch is put in front of the shape, unless one of its sizes is None or -1.
+    """A variable to feed. A batch dimension is prepended to the shape, unless one of its sizes is None or -1.
 
-    (`static.data` and `fluid.data` put nothing in front.)
+    (`static.data` and `fluid.data` prepend none.)
     """
-    whole = all(size is not None and size >= 0 for size in shape)
-    sizes = [None, *shape] if append_batch_size and whole else list(shape)
-    made = default_main_program().data(name, sizes, dtype, lod_level)
+    is_static = all(size is not None and size >= 0 for size in shape)
+    sizes = [None, *shape] if append_batch_size and is_static else list(shape)
+    variable = default_main_program().data(name, sizes, dtype, lod_level)
     if not stop_gradient:
-        made.stop_gradient = False
-    return made
+        variable.stop_gradient = False
+    return variable
 
 
 def create_parameter(
@@ -63,7 +63,7 @@ def create_global_var(
     force_cpu: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """A variable of the scope with this first value; it lives from run to run, persistable or not."""
+    """A variable of the scope with this initial value; it keeps its value between runs, persistable or not."""
     return create_state(name or names.generate("global_var"), shape, dtype, Constant(value))
 
 
@@ -76,8 +76,8 @@ def fill_constant(
     name: str | None = None,
 ) -> Any:
     """All elements `value`, a number or a variable with one element; written to `out`, if given."""
-    made = creation.full(shape, value, dtype, name or names.generate("fill_constant"))
-    return made if out is None else creation.assign(made, out)
+    filled = creation.full(shape, value, dtype, name or names.generate("fill_constant"))
+    return filled if out is None else creation.assign(filled, out)
 
 
 def fill_constant_batch_size_like(
@@ -107,14 +107,14 @@ def ones(shape: Any, dtype: Any, force_cpu: bool = False, name: str | None = Non
 
 def zeros_like(x: Variable, out: Variable | None = None) -> Any:
     """All elements 0, in the shape and dtype of x; written to `out`, if given."""
-    made = creation.zeros_like(x)
-    return made if out is None else creation.assign(made, out)
+    zeros = creation.zeros_like(x)
+    return zeros if out is None else creation.assign(zeros, out)
 
 
 def ones_like(x: Variable, out: Variable | None = None) -> Any:
     """All elements 1, in the shape and dtype of x; written to `out`, if given."""
-    made = creation.ones_like(x)
-    return made if out is None else creation.assign(made, out)
+    ones = creation.ones_like(x)
+    return ones if out is None else creation.assign(ones, out)
 
 
 def range(start: Any, end: Any, step: Any, dtype: Any, name: str | None = None) -> Any:
@@ -130,7 +130,7 @@ def uniform_random(
     seed: int = 0,
     name: str | None = None,
 ) -> Any:
-    """Random numbers evenly from [min, max); only the program has a seed."""
+    """Uniform random numbers from [min, max); only the program has a seed."""
     return creation.uniform(shape, dtype, min, max, seed, name or names.generate("uniform_random"))
 
 
@@ -163,8 +163,8 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Any:
 
 def sums(input: Sequence[Variable], out: Variable | None = None) -> Any:
     """The sum of several variables of one shape; written to `out`, if given."""
-    made = math.add_n(input)
-    return made if out is None else creation.assign(made, out)
+    total = math.add_n(input)
+    return total if out is None else creation.assign(total, out)
 
 
 def sum(x: Variable | Sequence[Variable]) -> Any:

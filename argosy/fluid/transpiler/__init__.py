@@ -1,4 +1,4 @@
-"""fluid.transpiler: from a program for one process to programs for trainers and parameter servers."""
+"""fluid.transpiler: splits a single-process program into programs for trainers and parameter servers."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.fluid.transpiler.config import DistributeTranspilerConfig

@@ -1,4 +1,4 @@
-"""The modes without servers: "nccl2" and "collective" add gradients up over the trainers."""
+"""The modes without servers, "nccl2" and "collective": all-reduce the gradients over the trainers."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.program import Minimized, Program
+from argosy.engine.ir.program import OptimizerCall, Program
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.average_parameters import AverageParameters
-from argosy.engine.passes.base import settle
+from argosy.engine.passes.base import finalize_collectives
 from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.ps.slicing import check_endpoint
 from argosy.fluid.transpiler.config import DistributeTranspilerConfig
@@ -26,63 +26,62 @@ def transpile_collective(
     trainers: int | str | Sequence[str],
     current_endpoint: str,
 ) -> None:
-    """Meet the other trainers, and rewrite both programs for them."""
-    # Not at the top: fleet's strategies are made of static's, which loads fluid.
+    """Rendezvous with the other trainers, and rewrite both programs."""
+    # Not at the top: fleet's strategies import static, which imports fluid.
     from argosy.distributed.fleet.base.role_maker import Role, UserDefinedRoleMaker
-    from argosy.distributed.fleet.plan import startup_passes, training_passes
+    from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
 
     endpoints = _endpoints(config.mode, trainers)
-    _check_place(config.mode, endpoints, trainer_id, current_endpoint)
-    if not program.minimized:
+    _check_trainer(config.mode, endpoints, trainer_id, current_endpoint)
+    if not program.optimizer_calls:
         raise ConfigError(f"{program.name} has no updates; call optimizer.minimize(loss) before transpile")
     if len(endpoints) == 1:
-        return  # alone: there is nobody to meet
+        return  # a single trainer needs no collectives
     roles = UserDefinedRoleMaker(
         is_collective=True, current_id=trainer_id, role=Role.WORKER, worker_endpoints=endpoints
     )
     world = collective.connect(roles.identity())
-    equal = {p.name for p in program.all_parameters()}
+    to_broadcast = {p.name for p in program.all_parameters()}
     if config.collective_mode == "local_sgd":
         placeholder = program.recorder.placeholder_of
-        names = [name for done in program.minimized for name in done.parameters]
+        names = dict.fromkeys(name for call in program.optimizer_calls for name in call.parameters)
         trained = tuple((name, placeholder[program.var(name).value]) for name in names)
         rewrite(program, [AverageParameters(trained, world.size)])
     else:
-        for done in program.minimized:
-            pairs = _pairs(program, done)
+        for call in program.optimizer_calls:
+            pairs = _pairs(program, call)
             rewrite(
                 program,
-                training_passes(
-                    _strategy(config), _loss(program), pairs, world.size, roles.node_num(), world.rank
-                ),
+                training_passes(_strategy(config), program, pairs, world.size, roles.node_num(), world.rank),
             )
-    settle(program.graph)
-    rewrite(startup, startup_passes(startup, equal))
-    program.minimized = []
+    finalize_collectives(program.graph)
+    rewrite(startup, startup_passes(startup, to_broadcast))
+    program.optimizer_calls = []
 
 
-def check_number(trainer_id: object, trainers: int) -> None:
-    """Raise, unless it is the number of one of so many trainers."""
+def check_trainer_id(trainer_id: object, trainers: int) -> None:
+    """Raise unless trainer_id is an int from 0 to trainers - 1."""
     if isinstance(trainer_id, str):
         raise ConfigError(
-            f"transpile: trainer_id is the text {trainer_id!r}, as the environment has it; use an int: "
-            f"int({trainer_id!r})"
+            f"transpile: trainer_id is the string {trainer_id!r}; use an int: int({trainer_id!r})"
         )
     if not isinstance(trainer_id, int) or not 0 <= trainer_id < trainers:
         raise ConfigError(f"transpile: trainer_id is {trainer_id!r}; use 0 to {trainers - 1}")
 
 
-def _check_place(mode: str, endpoints: list[str], trainer_id: int, current_endpoint: str) -> None:
-    check_number(trainer_id, len(endpoints))
+def _check_trainer(mode: str, endpoints: list[str], trainer_id: int, current_endpoint: str) -> None:
+    check_trainer_id(trainer_id, len(endpoints))
     if mode == "collective" and len(endpoints) == 1:
-        raise ConfigError("transpile: mode 'collective' wants two trainers or more; run the program as it is")
+        raise ConfigError(
+            "transpile: mode 'collective' needs two trainers or more; run the program without transpile"
+        )
     if check_endpoint(current_endpoint) not in endpoints:
         raise ConfigError(
             f"transpile: current_endpoint {current_endpoint!r} is not among the trainers {endpoints}"
         )
     if check_endpoint(current_endpoint) != endpoints[trainer_id]:
         raise ConfigError(
-            f"transpile: current_endpoint is {current_endpoint!r}, and trainer {trainer_id} is at "
+            f"transpile: current_endpoint is {current_endpoint!r}, but trainer {trainer_id} is at "
             f"{endpoints[trainer_id]!r}; give the number and the endpoint of the same trainer"
         )
 
@@ -100,15 +99,9 @@ def _strategy(config: DistributeTranspilerConfig) -> "DistributedStrategy":
     return strategy
 
 
-def _pairs(program: Program, done: Minimized) -> list[tuple[Parameter, Any]]:
-    found = zip(done.parameters, done.gradients, strict=True)
-    return [(program.var(p), program.var(g)) for p, g in found]  # type: ignore[misc]
-
-
-def _loss(program: Program) -> Any:
-    """The variable that was differentiated: its gradient is the first of all."""
-    seeds = [name for name in program.vars if name.endswith("@GRAD")]
-    return program.var(seeds[0].removesuffix("@GRAD"))
+def _pairs(program: Program, call: OptimizerCall) -> list[tuple[Parameter, Any]]:
+    pairs = zip(call.parameters, call.gradients, strict=True)
+    return [(program.var(p), program.var(g)) for p, g in pairs]  # type: ignore[misc]
 
 
 def _endpoints(mode: str, trainers: int | str | Sequence[str]) -> list[str]:
@@ -118,4 +111,4 @@ def _endpoints(mode: str, trainers: int | str | Sequence[str]) -> list[str]:
         raise ConfigError(
             f'transpile: trainers is {trainers!r}; in mode {mode!r} list all trainers: "10.0.0.1:6174,10.0.0.2:6174"'
         )
-    return [check_endpoint(one) for one in trainers]
+    return [check_endpoint(endpoint) for endpoint in trainers]

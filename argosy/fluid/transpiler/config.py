@@ -1,10 +1,10 @@
-"""DistributeTranspilerConfig: what a job is transpiled to."""
+"""DistributeTranspilerConfig: the options of the transpiler."""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
 from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.engine.ir.nearest import nearest
+from argosy.engine.ir.suggest import nearest
 from argosy.fluid.transpiler.dispatchers import dispatcher
 from argosy.framework.checks import integer, number
 
@@ -41,7 +41,7 @@ _COLLECTIVE_MODES = (None, "grad_allreduce", "local_sgd")
 
 
 class DistributeTranspilerConfig:
-    """The fields of Paddle's class, with its defaults; wrong names and values are errors.
+    """The fields of Paddle's class, with its defaults; unknown names and invalid values raise.
 
     Beyond Paddle: `dc_asgd_lambda` (0.04; 2 is the paper's with `dc_asgd_adaptive`), `dc_asgd_decay`.
     """
@@ -65,7 +65,7 @@ class DistributeTranspilerConfig:
             and {"runtime_split_send_recv", "sync_mode"} <= self._assigned
         ):
             raise ConfigError(
-                "runtime_split_send_recv=True belongs to asynchronous training; set sync_mode=False first, or leave it "
+                "runtime_split_send_recv=True needs asynchronous training; set sync_mode=False first, or leave it "
                 "out"
             )
 

@@ -1,4 +1,4 @@
-"""How blocks are dealt out over the servers: `config.split_method`, a class or its name."""
+"""Placement of blocks on servers: `config.split_method`, a class or its name."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from typing import Any
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ps import slicing
-from argosy.engine.ps.slicing import Block
+from argosy.engine.ps.slicing import VariableBlock
 
 
 class PSDispatcher:
-    """The base; a subclass defines `dispatch`. Every process must come to the same result."""
+    """The base class; a subclass defines `dispatch`, which must be deterministic across processes."""
 
     def __init__(self, pserver_endpoints: Sequence[str] = ()) -> None:
         self._eps = list(pserver_endpoints)
@@ -21,37 +21,37 @@ class PSDispatcher:
         return self._eps
 
     def dispatch(self, varlist: Sequence[Any]) -> list[str]:
-        """The endpoint of each of these blocks, which have a name."""
+        """The endpoint for each block; a block has a `name`."""
         raise NotImplementedError(f"{type(self).__name__} has no dispatch(varlist); define it")
 
     def reset(self) -> None:
-        """Begin anew; called before blocks are dealt out."""
+        """Reset the state; called before blocks are placed."""
 
-    def place(self, blocks: Sequence[Block], servers: int) -> list[Block]:
-        """The blocks with their servers."""
+    def place(self, blocks: Sequence[VariableBlock], servers: int) -> list[VariableBlock]:
+        """Assign a server to each block."""
         self.reset()
-        chosen = self.dispatch(blocks)
-        unknown = [one for one in chosen if one not in self._eps]
-        if len(chosen) != len(blocks) or unknown:
+        endpoints = self.dispatch(blocks)
+        unknown = [endpoint for endpoint in endpoints if endpoint not in self._eps]
+        if len(endpoints) != len(blocks) or unknown:
             raise ConfigError(
-                f"{type(self).__name__}.dispatch gave {chosen!r} for {len(blocks)} blocks; it must give one of "
-                f"{self._eps} for each"
+                f"{type(self).__name__}.dispatch returned {endpoints!r} for {len(blocks)} blocks; it must return one "
+                f"of {self._eps} for each"
             )
         return [
-            Block(b.variable, b.number, b.first, b.shape, b.is_whole, self._eps.index(one))
-            for b, one in zip(blocks, chosen, strict=True)
+            VariableBlock(b.variable, b.number, b.first, b.shape, b.is_whole, self._eps.index(endpoint))
+            for b, endpoint in zip(blocks, endpoints, strict=True)
         ]
 
 
 class RoundRobin(PSDispatcher):
-    """Servers in turn."""
+    """Places blocks on the servers in turn."""
 
     def dispatch(self, varlist: Sequence[Any]) -> list[str]:
         return [self._eps[b.server] for b in slicing.round_robin(varlist, len(self._eps))]
 
 
 class HashName(PSDispatcher):
-    """By a hash of the block's name, the same in every process (Python's own hash is not)."""
+    """Places blocks by a hash of the name that is the same in every process (Python's `hash` is not)."""
 
     def dispatch(self, varlist: Sequence[Any]) -> list[str]:
         return [self._eps[b.server] for b in slicing.hash_name(varlist, len(self._eps))]
@@ -61,7 +61,7 @@ NAMED = {"RoundRobin": RoundRobin, "HashName": HashName}
 
 
 def dispatcher(chosen: Any, endpoints: Sequence[str]) -> PSDispatcher:
-    """The dispatcher that `split_method` says: a class, its name, or None for RoundRobin."""
+    """The dispatcher for `split_method`: a class, its name, or None for RoundRobin."""
     kind = RoundRobin if chosen is None else NAMED.get(chosen) if isinstance(chosen, str) else chosen
     if not (isinstance(kind, type) and issubclass(kind, PSDispatcher)):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""DistributeTranspiler: one program for one process becomes trainer programs and parameter-server programs.
+"""DistributeTranspiler: splits a single-process program into trainer programs and parameter-server programs.
 
 t = fluid.DistributeTranspiler(config)
 t.transpile(trainer_id, program, pservers="10.0.0.1:6174,10.0.0.2:6174", trainers=4)
@@ -10,17 +10,17 @@ trainer:  exe.run(startup);  exe.run(t.get_trainer_program(), feed=…);  exe.cl
 from collections.abc import Sequence
 from typing import Any
 
-from argosy.distributed.ps.planning import Slicing, describe, make_plan
+from argosy.distributed.ps.placement import Slicing, describe, make_plan
 from argosy.distributed.ps.server_program import to_server
 from argosy.distributed.ps.trainer_program import to_trainer
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.clone import clone
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.log import logger
-from argosy.engine.ps.plan import Compensation, Plan
+from argosy.engine.ps.job_plan import Compensation, JobPlan
+from argosy.engine.ps.rpc.client import wait_for_servers
 from argosy.engine.ps.slicing import check_endpoint
-from argosy.engine.ps.wait_port import wait_for_servers
-from argosy.fluid.transpiler.collective import check_number, transpile_collective
+from argosy.fluid.transpiler.collective import check_trainer_id, transpile_collective
 from argosy.fluid.transpiler.config import DistributeTranspilerConfig
 from argosy.fluid.transpiler.dispatchers import dispatcher
 
@@ -33,7 +33,7 @@ _WITHOUT_SERVERS = (
 
 
 class DistributeTranspiler:
-    """See the module's picture."""
+    """Splits a program for trainers and parameter servers; see the example of the module."""
 
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
         if config is not None and not isinstance(config, DistributeTranspilerConfig):
@@ -41,8 +41,8 @@ class DistributeTranspiler:
                 f"DistributeTranspiler was given a {type(config).__name__}; give a fluid.DistributeTranspilerConfig"
             )
         self.config = config or DistributeTranspilerConfig()
-        self._made: tuple[Program, Program, Program, Program] | None = None
-        self._plan: Plan | None = None
+        self._programs: tuple[Program, Program, Program, Program] | None = None
+        self._plan: JobPlan | None = None
         self._is_trainer = False
 
     def transpile(
@@ -55,11 +55,11 @@ class DistributeTranspiler:
         startup_program: Program | None = None,
         current_endpoint: str = "127.0.0.1:6174",
     ) -> None:
-        """Decide what lies where. Every process of the job calls it with the same arguments, but for its own number.
+        """Place variables on servers. Every process of the job calls it with the same arguments except trainer_id.
 
         `pservers`: all endpoints, as a string with commas or as a list.
-        `trainers`: how many (mode "pserver"), or all endpoints as a string (modes "nccl2", "collective").
-        `sync_mode` counts for trainers and servers alike.
+        `trainers`: their number (mode "pserver"), or all endpoints as a string (modes "nccl2", "collective").
+        `sync_mode` applies to trainers and servers.
         """
         program = program or default_main_program()
         startup = startup_program or default_startup_program()
@@ -68,33 +68,34 @@ class DistributeTranspiler:
             return
         if not isinstance(trainers, int) or isinstance(trainers, bool) or trainers < 1:
             raise ConfigError(
-                f"transpile: trainers is {trainers!r}; in mode 'pserver' use how many there are, an int such as 2"
+                f"transpile: trainers is {trainers!r}; in mode 'pserver' use the number of trainers, an int such as 2"
             )
-        check_number(trainer_id, trainers)
+        check_trainer_id(trainer_id, trainers)
         endpoints = _endpoints(pservers)
-        _note_unused(self.config)
-        self._plan = self._planned(program, endpoints, trainers, bool(sync_mode))
+        _warn_unused(self.config)
+        self._plan = self._make_plan(program, endpoints, trainers, bool(sync_mode))
         self._number = trainer_id
-        # What servers are built from; get_trainer_program changes the programs themselves.
-        self._made = (program, startup, program.clone(), clone(startup, for_test=False))
-        self._made[2].minimized = list(program.minimized)
+        # Copies to build servers from: get_trainer_program rewrites the programs in place.
+        self._programs = (program, startup, program.clone(), clone(startup, for_test=False))
+        self._programs[2].optimizer_calls = list(program.optimizer_calls)
         self._known_states = {
-            id(d.optimizer): dict(d.optimizer._states.get(program, {})) for d in program.minimized
+            id(call.optimizer): dict(call.optimizer._states.get(program, {}))
+            for call in program.optimizer_calls
         }
-        for done in program.minimized:  # the clone's states have the same names
-            done.optimizer._states[self._made[2]] = self._known_states[id(done.optimizer)]
+        for call in program.optimizer_calls:  # the clone's states have the same names
+            call.optimizer._states[self._programs[2]] = self._known_states[id(call.optimizer)]
         if self.config.print_log:
             for line in [f"{self._plan.mode}, {trainers} trainers", *describe(self._plan)]:
                 print(f"transpiler: {line}", flush=True)
 
-    def _planned(self, program: Program, endpoints: list[str], trainers: int, sync_mode: bool) -> Plan:
+    def _make_plan(self, program: Program, endpoints: list[str], trainers: int, sync_mode: bool) -> JobPlan:
         config = self.config
         mode = _mode(config, sync_mode)
         compensation = None
         if config.enable_dc_asgd:
             if mode != "async":
                 raise ConfigError(
-                    f"enable_dc_asgd belongs to asynchronous training, and this job is {mode}; call transpile(…, "
+                    f"enable_dc_asgd needs asynchronous training, but this job is {mode}; call transpile(…, "
                     "sync_mode=False)"
                 )
             strength = config.dc_asgd_lambda
@@ -109,10 +110,10 @@ class DistributeTranspiler:
         )
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
-        """The main program, rewritten for this trainer, as is its startup program; waits until all servers listen."""
-        plan = self._asked("get_trainer_program")
-        assert self._made is not None, "a plan comes with its programs"
-        program, startup, *_ = self._made
+        """Rewrite the main and startup program for this trainer, and wait until all servers listen."""
+        plan = self._required_plan("get_trainer_program")
+        assert self._programs is not None, "set together with the plan"
+        program, startup, *_ = self._programs
         if not self._is_trainer:
             to_trainer(program, startup, plan, self._number)
             self._is_trainer = True
@@ -121,22 +122,22 @@ class DistributeTranspiler:
         return program
 
     def get_pserver_program(self, endpoint: str) -> Program:
-        """The program of the server at this endpoint; running it serves until all trainers have left."""
+        """The program of the server at this endpoint; running it serves until all trainers have disconnected."""
         return self.get_pserver_programs(endpoint)[0]
 
     def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
         """(main, startup) of the server at this endpoint."""
-        plan = self._asked("get_pserver_programs")
-        assert self._made is not None, "a plan comes with its programs"
+        plan = self._required_plan("get_pserver_programs")
+        assert self._programs is not None, "set together with the plan"
         wanted = check_endpoint(endpoint)
         if wanted not in plan.endpoints:
             raise ConfigError(
-                f"{endpoint!r} is no server of this job; the servers are {', '.join(plan.endpoints)}"
+                f"{endpoint!r} is not a server of this job; the servers are {', '.join(plan.endpoints)}"
             )
         number = plan.endpoints.index(wanted)
         if not any(True for _ in plan.blocks_of(number)) and not plan.tables:
             logger.warning("server %s has no optimize block: there are fewer blocks than servers", endpoint)
-        _, _, program, startup = self._made
+        _, _, program, startup = self._programs
         return to_server(program, startup, plan, number)
 
     def get_startup_program(
@@ -145,7 +146,7 @@ class DistributeTranspiler:
         """The startup program of the server at this endpoint."""
         return self.get_pserver_programs(endpoint)[1]
 
-    def _asked(self, what: str) -> Plan:
+    def _required_plan(self, what: str) -> JobPlan:
         if self.config.mode != "pserver":
             raise ConfigError(
                 f"{what}: mode {self.config.mode!r} has no servers; run the program that transpile was given"
@@ -159,10 +160,12 @@ class DistributeTranspiler:
 
 
 def _mode(config: DistributeTranspilerConfig, sync_mode: bool) -> str:
-    """transpile(sync_mode=) and config.sync_mode: whichever says "not synchronous" counts, on both sides."""
+    """The training mode: synchronous only if both transpile(sync_mode=) and config.sync_mode are True."""
     if config.geo_sgd_mode:
         if config.half_async:
-            raise ConfigError("half_async=True with geo_sgd_mode=True: these are two modes; choose one")
+            raise ConfigError(
+                "half_async=True with geo_sgd_mode=True: these are different modes; set only one of them"
+            )
         return "geo"
     if sync_mode and config.sync_mode:
         for name in ("half_async", "runtime_split_send_recv"):
@@ -176,16 +179,16 @@ def _mode(config: DistributeTranspilerConfig, sync_mode: bool) -> str:
 
 def _endpoints(pservers: str | Sequence[str]) -> list[str]:
     listed = pservers.split(",") if isinstance(pservers, str) else pservers
-    if isinstance(listed, list | tuple) and all(isinstance(one, str) for one in listed):
-        endpoints = [check_endpoint(one) for one in listed if one.strip()]
+    if isinstance(listed, list | tuple) and all(isinstance(endpoint, str) for endpoint in listed):
+        endpoints = [check_endpoint(endpoint) for endpoint in listed if endpoint.strip()]
         if endpoints and len(set(endpoints)) == len(endpoints):
             return endpoints
     raise ConfigError(f"transpile: pservers is {pservers!r}; list each server's host:port once")
 
 
-def _note_unused(config: DistributeTranspilerConfig) -> None:
-    """Say which fields were set that only count in modes without servers."""
-    usual = DistributeTranspilerConfig()
-    given = [name for name in _WITHOUT_SERVERS if getattr(config, name) != getattr(usual, name)]
+def _warn_unused(config: DistributeTranspilerConfig) -> None:
+    """Warn about fields that were set and have an effect only in modes without servers."""
+    default = DistributeTranspilerConfig()
+    given = [name for name in _WITHOUT_SERVERS if getattr(config, name) != getattr(default, name)]
     if given:
-        logger.warning("DistributeTranspilerConfig: %s: not used in mode 'pserver'", ", ".join(given))
+        logger.warning("DistributeTranspilerConfig: %s: no effect in mode 'pserver'", ", ".join(given))

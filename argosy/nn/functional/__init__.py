@@ -1,4 +1,4 @@
-"""Paddle's nn.functional: layers as functions of Variables, without parameters of their own."""
+"""Paddle's nn.functional: stateless layers as functions of Variables."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.framework.missing import missing

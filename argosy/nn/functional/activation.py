@@ -41,7 +41,7 @@ def selu(
 
 
 def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Any:
-    """x times the share of a Gaussian below x; `approximate` takes the form with tanh."""
+    """x times the Gaussian distribution function of x; `approximate` uses the form with tanh."""
     return apply("gelu", F.gelu, x, approximate="tanh" if approximate else "none", name=name)
 
 
@@ -71,7 +71,7 @@ def hardshrink(x: Variable, threshold: float = 0.5, name: str | None = None) -> 
 
 
 def softshrink(x: Variable, threshold: float = 0.5, name: str | None = None) -> Any:
-    """x moved towards 0 by the threshold, and 0 between."""
+    """x shrunk towards 0 by the threshold; 0 where |x| is below it."""
     if threshold < 0:
         raise ConfigError(f"softshrink: threshold={threshold} is negative; use 0 or more")
     return apply("softshrink", F.softshrink, x, threshold, name=name)

@@ -50,10 +50,10 @@ def dropout(
     mode: str = "upscale_in_train",
     name: str | None = None,
 ) -> Any:
-    """x with each element zero with probability p; `program.clone(for_test=True)` takes it out.
+    """x with each element zero with probability p; `program.clone(for_test=True)` removes it.
 
-    `axis`: one draw for all elements that differ in other axes only. "upscale_in_train" divides what is left
-    by 1 - p; "downscale_in_infer" multiplies by 1 - p when testing instead.
+    `axis`: one draw for all elements that differ in other axes only. "upscale_in_train" divides the remaining
+    elements by 1 - p; "downscale_in_infer" multiplies by 1 - p when testing instead.
     """
     if not 0 <= p <= 1:
         raise ConfigError(f"dropout: p={p} is no probability; use 0 to 1")
@@ -104,7 +104,7 @@ def pad(
 ) -> Any:
     """x with a border: of `value`, or "reflect", "replicate" or "circular".
 
-    `pad` begins with the last spatial axis: [left, right, top, bottom, …], or is one number for all sides.
+    `pad` starts with the last spatial axis: [left, right, top, bottom, …], or is one number for all sides.
     With two numbers for every axis of x (constant mode only) it begins with the first axis.
     """
     if mode not in ("constant", "reflect", "replicate", "circular"):
@@ -213,7 +213,7 @@ def unfold(
 def pixel_shuffle(
     x: Variable, upscale_factor: int, data_format: str = "NCHW", name: str | None = None
 ) -> Any:
-    """Channels turned into a finer grid: [N, C * r * r, H, W] to [N, C, H * r, W * r]."""
+    """Rearrange channels into a finer grid: [N, C * r * r, H, W] to [N, C, H * r, W * r]."""
     last = is_channels_last("pixel_shuffle", data_format, 2)
 
     def shuffled(x: torch.Tensor) -> torch.Tensor:
@@ -226,7 +226,7 @@ def pixel_shuffle(
 
 
 def cosine_similarity(x1: Variable, x2: Variable, axis: int = 1, eps: float = 1e-8) -> Any:
-    """The cosine of the angle between x1 and x2 along an axis; |x1| * |x2| counts eps at least."""
+    """The cosine of the angle between x1 and x2 along an axis; |x1| * |x2| is at least eps."""
 
     def cosine(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
         lengths = (x1 * x1).sum(axis) * (x2 * x2).sum(axis)

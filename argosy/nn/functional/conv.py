@@ -84,7 +84,7 @@ def conv1d_transpose(
     data_format: str = "NCL",
     name: str | None = None,
 ) -> Any:
-    """The gradient of conv1d as a layer; weights are [in, out / groups, …], 'SAME' gives size * stride."""
+    """Transposed convolution over one axis; weights are [in, out / groups, …], 'SAME' gives size * stride."""
     plan = (stride, padding, output_padding, dilation, groups, output_size)
     return _transposed(1, x, weight, bias, plan, data_format, name)
 
@@ -102,7 +102,7 @@ def conv2d_transpose(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Any:
-    """The gradient of conv2d as a layer; weights are [in, out / groups, …], 'SAME' gives size * stride."""
+    """Transposed convolution over two axes; weights are [in, out / groups, …], 'SAME' gives size * stride."""
     plan = (stride, padding, output_padding, dilation, groups, output_size)
     return _transposed(2, x, weight, bias, plan, data_format, name)
 
@@ -120,7 +120,7 @@ def conv3d_transpose(
     data_format: str = "NCDHW",
     name: str | None = None,
 ) -> Any:
-    """The gradient of conv3d as a layer; weights are [in, out / groups, …], 'SAME' gives size * stride."""
+    """Transposed convolution over three axes; weights are [in, out / groups, …], 'SAME' gives size * stride."""
     plan = (stride, padding, output_padding, dilation, groups, output_size)
     return _transposed(3, x, weight, bias, plan, data_format, name)
 
@@ -181,10 +181,10 @@ def _transposed(
     if output_size is not None:
         if any(extra):
             raise ConfigError(
-                f"{kind}: output_size and output_padding={output_padding} say the same; give one of them"
+                f"{kind}: output_size and output_padding={output_padding} set the same thing; give one of them"
             )
         wanted = per_axis(f"{kind}: output_size", output_size, spatial)
-    # Torch pads both sides alike; what one side has more is cut off from the result.
+    # Torch pads both sides equally; the excess of one side is cut off the result.
     within = [min(pair) for pair in pairs]
     cut = [(before - w, after - w) for (before, after), w in zip(pairs, within, strict=True)]
 
@@ -192,10 +192,13 @@ def _transposed(
         x = channels_first(x, last)
         more = extra
         if output_size is not None:
-            least = [
-                (n - 1) * s + r - sum(p) for n, s, r, p in zip(x.shape[2:], steps, reach, pairs, strict=True)
+            around = [r - sum(p) for r, p in zip(reach, pairs, strict=True)]
+            sizes = [
+                _input_size(n, w, s, a) for n, w, s, a in zip(x.shape[2:], wanted, steps, around, strict=True)
             ]
-            more = _missing(kind, wanted, least, steps)
+            more = _missing(
+                kind, wanted, [(n - 1) * s + a for n, s, a in zip(sizes, steps, around, strict=True)], steps
+            )
         out = _TRANSPOSED[spatial](x, weight, bias, steps, within, more, groups, gaps)
         for dim, (before, after) in enumerate(cut, start=2):
             out = out.narrow(dim, before, out.shape[dim] - before - after) if before or after else out
@@ -204,8 +207,17 @@ def _transposed(
     return apply(kind, convolved, x, weight, bias, name=name)
 
 
+def _input_size(size: Size, wanted: int, step: int, around: int) -> Size:
+    """The size of an input; the only one from which the wanted output can be reached if it is unknown."""
+    if isinstance(size, int):
+        return size
+    only = max((wanted - around) // step + 1, 1)
+    torch._check(size == only)
+    return only
+
+
 def _missing(kind: str, wanted: list[int], least: Sequence[Size], steps: list[int]) -> list[Size]:
-    """How much must be added at the end to reach the wanted size."""
+    """The output padding that gives the requested size."""
     more = [want - size for want, size in zip(wanted, least, strict=True)]
     if any(m < 0 or m >= step for m, step in zip(more, steps, strict=True)):
         most = [size + step - 1 for size, step in zip(least, steps, strict=True)]

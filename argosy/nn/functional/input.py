@@ -1,4 +1,4 @@
-"""From ids to numbers: one_hot and embedding."""
+"""one_hot and embedding."""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
@@ -33,17 +33,17 @@ def embedding(
     sparse: bool = False,
     name: str | None = None,
 ) -> Any:
-    """The rows of `weight` that the ids name: shape x.shape + [row size].
+    """Look up the rows of `weight` by id: shape x.shape + [row size].
 
-    The row `padding_idx` (negative: from the end) counts as zeros and gets no gradient. `sparse` is about how
-    ranks exchange the table's gradient: the rows that were looked up, not the whole table; the numbers are the same.
+    The row `padding_idx` (negative: from the end) is zeros and gets no gradient. With `sparse`
+    the ranks all-gather only the rows of the gradient that were looked up, not the whole table; the result is the same.
     """
     if x.dtype not in (torch.int32, torch.int64):
         raise ConfigError(f"embedding: ids {x.name!r} are {x.dtype}; feed int64 (or int32)")
     rows = weight.shape[0]
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise ConfigError(
-            f"embedding: padding_idx={padding_idx} is no row of {rows}; use {-rows} to {rows - 1}"
+            f"embedding: padding_idx={padding_idx} is not one of {rows} rows; use {-rows} to {rows - 1}"
         )
 
     if sparse and isinstance(weight, Parameter):

@@ -1,4 +1,4 @@
-"""Arguments of layers that slide a window: where the channels are, one number for every axis, padding.
+"""Arguments of convolution and pooling: data format, one number per axis, padding.
 
 Torch wants channels first; data in NHWC is turned, which costs nothing in memory, and turned back.
 """
@@ -18,7 +18,7 @@ FORMATS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
 
 def is_channels_last(layer: str, data_format: str, spatial: int) -> bool:
-    """True for NHWC and its like; a ConfigError for what is no format of this many axes."""
+    """True for channels-last formats such as NHWC; raises for a format that does not fit the number of axes."""
     known = FORMATS.get(
         spatial, ("NC", "NCL", "NCHW", "NCDHW")
     )  # [N, C] has no spatial axis: all mean the same
@@ -33,20 +33,20 @@ def channels_first(x: torch.Tensor, last: bool) -> torch.Tensor:
 
 
 def channels_back(x: torch.Tensor, last: bool) -> torch.Tensor:
-    """The way back from `channels_first`."""
+    """The inverse of `channels_first`."""
     return x.movedim(1, -1) if last else x
 
 
 def per_axis(what: str, value: Any, spatial: int) -> list[int]:
     """One number for every axis, from one number or from as many as there are axes."""
-    found = [int(v) for v in sizes(what, value)]
-    if len(found) == 1:
-        return found * spatial
-    if len(found) != spatial:
+    numbers = [int(v) for v in sizes(what, value)]
+    if len(numbers) == 1:
+        return numbers * spatial
+    if len(numbers) != spatial:
         raise ConfigError(
-            f"{what}={value} has {len(found)} numbers; give one, or {spatial}: one for each axis"
+            f"{what}={value} has {len(numbers)} numbers; give one, or {spatial}: one for each axis"
         )
-    return found
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Padding:
 
 
 def _same(size: Size, kernel: int, stride: int, dilation: int) -> tuple[Size, Size]:
-    """Padding that makes the result ceil(size / stride) long; the odd one goes behind."""
+    """Padding for which the result has size ceil(size / stride); an odd element is added at the end."""
     reach = dilation * (kernel - 1) + 1
     total: Any = reach - 1
     if stride > 1:
@@ -91,17 +91,17 @@ def padding(layer: str, value: Any, spatial: int, last: bool) -> Padding:
         return Padding(None if value.upper() == "SAME" else ((0, 0),) * spatial)
     if isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple):
         return Padding(_spatial_pairs(layer, value, spatial, last))
-    found = [int(v) for v in sizes(f"{layer}: padding", value)]
-    if len(found) == 2 * spatial:
-        return Padding(tuple(zip(found[::2], found[1::2], strict=True)))
-    return Padding(tuple((p, p) for p in per_axis(f"{layer}: padding", found, spatial)))
+    numbers = [int(v) for v in sizes(f"{layer}: padding", value)]
+    if len(numbers) == 2 * spatial:
+        return Padding(tuple(zip(numbers[::2], numbers[1::2], strict=True)))
+    return Padding(tuple((p, p) for p in per_axis(f"{layer}: padding", numbers, spatial)))
 
 
 def _spatial_pairs(layer: str, value: Any, spatial: int, last: bool) -> tuple[tuple[int, int], ...]:
     pairs = [tuple(int(v) for v in sizes(f"{layer}: padding", pair)) for pair in value]
     if any(len(pair) != 2 for pair in pairs) or len(pairs) not in (spatial, spatial + 2):
         raise ConfigError(
-            f"{layer}: padding={value} are no {spatial + 2} pairs; give [before, after] for each axis of x"
+            f"{layer}: padding={value} are not {spatial + 2} pairs; give [before, after] for each axis of x"
         )
     if len(pairs) == spatial + 2:
         outer = (pairs[0], pairs[-1]) if last else (pairs[0], pairs[1])

@@ -43,7 +43,7 @@ def cross_entropy(
 ) -> Any:
     """-log(softmax(input)) at the label, of shape [N] or [N, 1], or weighted by `soft_label` probabilities.
 
-    `weight`: one for each class; the mean is then the weighted one. `ignore_index`: labels that do not count.
+    `weight`: one for each class; the mean is then the weighted one. `ignore_index`: labels that are ignored.
     `use_softmax=False` (Paddle 2.1): the input holds probabilities already.
     """
     _checked("cross_entropy", reduction)
@@ -88,7 +88,7 @@ def softmax_with_cross_entropy(
 ) -> Any:
     """The cross entropy of every sample, with size 1 along `axis`; with `return_softmax` also the softmax.
 
-    It is always computed in the stable way.
+    It is always numerically stable.
     """
     dim = one_axis("softmax_with_cross_entropy", axis, logits.ndim)
     ids = (
@@ -152,7 +152,7 @@ def binary_cross_entropy(
     reduction: str = "mean",
     name: str | None = None,
 ) -> Any:
-    """-(label * log(input) + (1 - label) * log(1 - input)); a logarithm counts -100 at least."""
+    """-(label * log(input) + (1 - label) * log(1 - input)); a logarithm is at least -100."""
     _checked("binary_cross_entropy", reduction)
 
     def loss(x: torch.Tensor, label: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:

@@ -39,7 +39,7 @@ def batch_norm(
 
     Training uses the batch's statistics and moves the running ones: running = momentum * running +
     (1 - momentum) * batch, the variance being the biased one, as in Paddle. `use_global_stats=True` uses the
-    running ones in training too, and leaves them alone.
+    running ones in training too, and does not update them.
     """
     last = _last("batch_norm", x, data_format)
     of_batch = training and not use_global_stats

@@ -49,7 +49,7 @@ class _Window:
     around: Padding
 
     def within(self) -> list[int] | None:
-        """The padding as torch's own pooling takes it: alike on both sides, half a window at most."""
+        """The padding in the form of torch's pooling: equal on both sides, at most half a window."""
         both = self.around.symmetric
         return (
             both
@@ -77,7 +77,7 @@ def max_pool1d(
     ceil_mode: bool = False,
     name: str | None = None,
 ) -> Any:
-    """The greatest of each window over one axis; with `return_mask` also where it was."""
+    """The greatest of each window over one axis; with `return_mask` also its index."""
     return _max_pool(
         x, _window("max_pool1d", 1, kernel_size, stride, padding, "NCL"), return_mask, ceil_mode, name
     )
@@ -93,7 +93,7 @@ def max_pool2d(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Any:
-    """The greatest of each window over two axes; with `return_mask` also its place in the plane."""
+    """The greatest of each window over two axes; with `return_mask` also its index in the plane."""
     window = _window("max_pool2d", 2, kernel_size, stride, padding, data_format)
     return _max_pool(x, window, return_mask, ceil_mode, name)
 
@@ -108,7 +108,7 @@ def max_pool3d(
     data_format: str = "NCDHW",
     name: str | None = None,
 ) -> Any:
-    """The greatest of each window over three axes; with `return_mask` also its place in the block."""
+    """The greatest of each window over three axes; with `return_mask` also its index in the volume."""
     window = _window("max_pool3d", 3, kernel_size, stride, padding, data_format)
     return _max_pool(x, window, return_mask, ceil_mode, name)
 
@@ -142,7 +142,7 @@ def avg_pool1d(
     ceil_mode: bool = False,
     name: str | None = None,
 ) -> Any:
-    """The mean of each window over one axis; `exclusive` leaves the padding out of the count."""
+    """The mean of each window over one axis; `exclusive` excludes the padding from the count."""
     window = _window("avg_pool1d", 1, kernel_size, stride, padding, "NCL")
     return _avg_pool(x, window, ceil_mode, exclusive, None, name)
 
@@ -158,7 +158,7 @@ def avg_pool2d(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Any:
-    """The mean of each window over two axes; `exclusive` leaves the padding out of the count.
+    """The mean of each window over two axes; `exclusive` excludes the padding from the count.
 
     `divisor_override` divides the sum of a window by this number instead.
     """
@@ -199,7 +199,7 @@ def _avg_pool(
         if within is not None:
             out = mean(x, within)
         elif exclusive and divisor is None:
-            # The share of each window that is data; both means count the padding.
+            # The fraction of each window that is data; both means count the padding.
             out = mean(window.padded(x)) / mean(window.padded(torch.ones_like(x)))
         else:
             out = mean(window.padded(x))
@@ -230,21 +230,21 @@ def adaptive_avg_pool3d(
 def adaptive_max_pool1d(
     x: Variable, output_size: Any, return_mask: bool = False, name: str | None = None
 ) -> Any:
-    """The greatest of each of `output_size` windows; with `return_mask` also where it was."""
+    """The greatest of each of `output_size` windows; with `return_mask` also its index."""
     return _adaptive(1, _ADAPTIVE_MAX, "adaptive_max_pool1d", x, output_size, "NCL", name, return_mask)
 
 
 def adaptive_max_pool2d(
     x: Variable, output_size: Any, return_mask: bool = False, name: str | None = None
 ) -> Any:
-    """The greatest of each window of the plane; with `return_mask` also where it was."""
+    """The greatest of each window of the plane; with `return_mask` also its index."""
     return _adaptive(2, _ADAPTIVE_MAX, "adaptive_max_pool2d", x, output_size, "NCHW", name, return_mask)
 
 
 def adaptive_max_pool3d(
     x: Variable, output_size: Any, return_mask: bool = False, name: str | None = None
 ) -> Any:
-    """The greatest of each window of the block; with `return_mask` also where it was."""
+    """The greatest of each window of the block; with `return_mask` also its index."""
     return _adaptive(3, _ADAPTIVE_MAX, "adaptive_max_pool3d", x, output_size, "NCDHW", name, return_mask)
 
 

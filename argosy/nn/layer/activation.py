@@ -157,7 +157,7 @@ class Hardshrink(FunctionLayer):
 
 
 class Softshrink(FunctionLayer):
-    """x moved towards 0 by the threshold, and 0 between."""
+    """x shrunk towards 0 by the threshold; 0 where |x| is below it."""
 
     def __init__(self, threshold: float = 0.5, name: str | None = None) -> None:
         super().__init__(functional.softshrink, threshold=threshold, name=name)

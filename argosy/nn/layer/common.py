@@ -9,7 +9,7 @@ from argosy.tensor.manipulation import flatten
 
 
 class Linear(Layer):
-    """x · weight + bias, the weight of shape [in_features, out_features] (torch's is the other way round)."""
+    """x · weight + bias, the weight of shape [in_features, out_features] (transposed in torch)."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Linear(Layer):
 
 
 class Embedding(Layer):
-    """The rows of a table [num_embeddings, embedding_dim] that ids name; the id padding_idx gives zeros."""
+    """The rows of a table [num_embeddings, embedding_dim] by id; the id padding_idx gives zeros."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Dropout2D(Layer):
 
 
 class Flatten(Layer):
-    """The dimensions from start_axis to stop_axis (included) put into one."""
+    """The dimensions from start_axis to stop_axis (included) flattened into one."""
 
     def __init__(self, start_axis: int = 1, stop_axis: int = -1) -> None:
         super().__init__()

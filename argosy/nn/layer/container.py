@@ -45,8 +45,8 @@ class LayerList(Layer):
         self.extend(sublayers or ())
 
     def __getitem__(self, index: int | slice) -> Any:
-        found = list(self._sub_layers.values())[index]
-        return LayerList(found) if isinstance(found, list) else found
+        selected = list(self._sub_layers.values())[index]
+        return LayerList(selected) if isinstance(selected, list) else selected
 
     def __setitem__(self, index: int, layer: Layer) -> None:
         self.add_sublayer(str(_index("LayerList", index, len(self))), layer)

@@ -13,7 +13,7 @@ from argosy.nn.layer.layers import Layer
 
 
 class _Conv(Layer):
-    """Weights [out, in / groups, …], Gaussian with sqrt(2 / (kernel · in)) unless told otherwise."""
+    """Weights [out, in / groups, …], Gaussian with sqrt(2 / (kernel · in)) by default."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Conv3D(_Conv):
 
 
 class _ConvTranspose(Layer):
-    """Weights [in, out / groups, …], Xavier unless told otherwise."""
+    """Weights [in, out / groups, …], Xavier by default."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class _ConvTranspose(Layer):
 
 
 class Conv1DTranspose(_ConvTranspose):
-    """The gradient of Conv1D as a layer."""
+    """Transposed convolution over one axis."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Conv1DTranspose(_ConvTranspose):
 
 
 class Conv2DTranspose(_ConvTranspose):
-    """The gradient of Conv2D as a layer."""
+    """Transposed convolution over two axes."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class Conv2DTranspose(_ConvTranspose):
 
 
 class Conv3DTranspose(_ConvTranspose):
-    """The gradient of Conv3D as a layer."""
+    """Transposed convolution over three axes."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ def _options(
 def _checked_groups(layer: Layer, in_channels: int, out_channels: int, groups: int) -> int:
     if groups < 1 or in_channels % groups or out_channels % groups:
         raise ConfigError(
-            f"{type(layer).__name__}: {in_channels} channels and {out_channels} filters do not make {groups} "
-            "groups; use a number that divides both"
+            f"{type(layer).__name__}: {in_channels} channels and {out_channels} filters are not divisible into "
+            f"{groups} groups; use a number that divides both"
         )
     return groups

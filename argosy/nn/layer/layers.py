@@ -1,4 +1,4 @@
-"""Layer: parameters, buffers and sublayers, found by being attributes; `forward` adds to a program.
+"""Layer: parameters, buffers and sublayers are its attributes; `forward` adds ops to a program.
 
     class Net(nn.Layer):
         def __init__(self):
@@ -8,7 +8,7 @@
         def forward(self, x):
             return F.relu(self.fc(x))
 
-Programs are static here: parameters are made when the layer is, their values when the startup program runs.
+Programs are static: the layer's constructor creates the parameters, the startup program their values.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -21,21 +21,21 @@ import torch
 
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.engine.ir import names
-from argosy.engine.ir.nearest import nearest
+from argosy.engine.ir.suggest import nearest
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.runtime.scope import global_scope
 from argosy.framework.layer import LayerBuilder
 
 
 class Layer:
-    """The base of all layers and models."""
+    """The base class of all layers and models."""
 
     training = True
-    """False after `eval()`: dropout and batch_norm that are built from then on are those of inference."""
+    """False after `eval()`: dropout and batch_norm are then built in inference mode."""
 
     def __init__(self, name_scope: str | None = None, dtype: Any = "float32") -> None:
-        for kept in ("_parameters", "_buffers", "_sub_layers"):
-            self.__dict__[kept] = {}
+        for registry in ("_parameters", "_buffers", "_sub_layers"):
+            self.__dict__[registry] = {}
         self._dtype = dtype
         self._full_name = names.generate(name_scope or _snake_case(type(self).__name__))
         self._not_saved: set[str] = set()
@@ -43,7 +43,7 @@ class Layer:
         self._post_hooks: dict[int, Callable[..., Any]] = {}
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """What the layer computes; to be written by subclasses."""
+        """Compute the layer; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} has no forward(); define what it computes")
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -56,10 +56,10 @@ class Layer:
         return out
 
     def full_name(self) -> str:
-        """The name that the layer's parameters begin with: linear_0."""
+        """The prefix of the names of the layer's parameters: linear_0."""
         return self._full_name
 
-    # --- adding ---------------------------------------------------------------------------------------
+    # --- registering ----------------------------------------------------------------------------------
 
     def create_parameter(
         self,
@@ -78,94 +78,94 @@ class Layer:
         return LayerBuilder("layer", self._full_name).statistic(name, list(shape), self._dtype, value)
 
     def add_parameter(self, name: str, parameter: Any) -> Any:
-        """Enter a parameter under a name; None enters a name without a parameter."""
+        """Register a parameter by name; None registers the name without a parameter."""
         if parameter is not None and not isinstance(parameter, Parameter):
             raise ConfigError(
-                f"add_parameter({name!r}): a {type(parameter).__name__} is no Parameter; create one"
+                f"add_parameter({name!r}): a {type(parameter).__name__} is not a Parameter; use create_parameter"
             )
-        return self._enter(self._parameters, name, parameter)
+        return self._register(self._parameters, name, parameter)
 
     def add_sublayer(self, name: str, sublayer: "Layer") -> Any:
-        """Enter a layer under a name."""
+        """Register a sublayer by name."""
         if not isinstance(sublayer, Layer):
             raise ConfigError(
-                f"add_sublayer({name!r}): a {type(sublayer).__name__} is no nn.Layer; give a Layer"
+                f"add_sublayer({name!r}): a {type(sublayer).__name__} is not an nn.Layer; give a Layer"
             )
-        return self._enter(self._sub_layers, name, sublayer)
+        return self._register(self._sub_layers, name, sublayer)
 
     def register_buffer(self, name: str, tensor: Any, persistable: bool = True) -> None:
-        """Enter a variable that is not trained; it is part of `state_dict` unless persistable=False."""
+        """Register a variable that is not trained; it is part of `state_dict` unless persistable=False."""
         if tensor is not None and not isinstance(tensor, Variable):
             raise ConfigError(
-                f"register_buffer({name!r}): a {type(tensor).__name__} is no Variable of a program"
+                f"register_buffer({name!r}): a {type(tensor).__name__} is not a Variable of a program"
             )
-        self._enter(self._buffers, name, tensor)
+        self._register(self._buffers, name, tensor)
         if not persistable:
             self._not_saved.add(name)
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> "HookRemoveHelper":
-        """Call hook(layer, inputs) before `forward`; if it returns something, those are the inputs."""
+        """Call hook(layer, inputs) before `forward`; a result other than None replaces the inputs."""
         return HookRemoveHelper(self._pre_hooks, hook)
 
     def register_forward_post_hook(self, hook: Callable[..., Any]) -> "HookRemoveHelper":
-        """Call hook(layer, inputs, output) after `forward`; if it returns something, that is the output."""
+        """Call hook(layer, inputs, output) after `forward`; a result other than None replaces the output."""
         return HookRemoveHelper(self._post_hooks, hook)
 
-    def _enter(self, kept: dict[str, Any], name: str, value: Any) -> Any:
+    def _register(self, registry: dict[str, Any], name: str, value: Any) -> Any:
         if not isinstance(name, str) or not name or "." in name:
             raise ConfigError(f"{name!r} cannot name a part of a layer; use a non-empty string without dots")
         if name in self.__dict__ or hasattr(type(self), name):
             raise ConfigError(f"{type(self).__name__} has an attribute {name!r} already; choose another name")
         for other in (self._parameters, self._buffers, self._sub_layers):
-            if other is not kept:  # what is replaced keeps its place
+            if other is not registry:  # a replaced entry keeps its position
                 other.pop(name, None)
-        kept[name] = value
+        registry[name] = value
         return value
 
     # --- attributes -----------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
         kind = {Parameter: "_parameters", Layer: "_sub_layers"}
-        for type_, kept in kind.items():
+        for type_, registry in kind.items():
             if isinstance(value, type_):
-                if kept not in self.__dict__:
+                if registry not in self.__dict__:
                     raise ConfigError(
                         f"{type(self).__name__}.{name} is set before super().__init__(); call that first"
                     )
                 self.__dict__.pop(name, None)
-                self._enter(self.__dict__[kept], name, value)
+                self._register(self.__dict__[registry], name, value)
                 return
-        for kept in ("_parameters", "_buffers", "_sub_layers"):
-            held = self.__dict__.get(kept, {})
-            if name in held:
-                if value is None or (kept == "_buffers" and isinstance(value, Variable)):
-                    held[name] = value
+        for registry in ("_parameters", "_buffers", "_sub_layers"):
+            entries = self.__dict__.get(registry, {})
+            if name in entries:
+                if value is None or (registry == "_buffers" and isinstance(value, Variable)):
+                    entries[name] = value
                     return
-                del held[name]
+                del entries[name]
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
         known: dict[str, Any] = {}
-        for kept in ("_parameters", "_buffers", "_sub_layers"):
-            known.update(self.__dict__.get(kept, {}))
+        for registry in ("_parameters", "_buffers", "_sub_layers"):
+            known.update(self.__dict__.get(registry, {}))
         if name in known:
             return known[name]
         if name.startswith("__"):
-            raise AttributeError(name)  # Python's own questions
+            raise AttributeError(name)  # copy and pickle look up optional dunder names
         known.update(self.__dict__)
         raise UnknownNameError(f"{type(self).__name__} has no attribute {name!r}{nearest(name, known)}")
 
     def __delattr__(self, name: str) -> None:
-        for kept in (self._parameters, self._buffers, self._sub_layers):
-            if name in kept:
-                del kept[name]
+        for registry in (self._parameters, self._buffers, self._sub_layers):
+            if name in registry:
+                del registry[name]
                 return
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._parameters, *self._buffers, *self._sub_layers]
 
-    # --- asking ---------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------
 
     def children(self) -> Iterator["Layer"]:
         """The layers that are attributes of this one."""
@@ -173,20 +173,20 @@ class Layer:
 
     def named_children(self) -> Iterator[tuple[str, "Layer"]]:
         """(name, layer) of the layers that are attributes of this one, each layer once."""
-        found: list[Layer] = []
+        seen: list[Layer] = []
         for name, layer in self._sub_layers.items():
-            if layer is not None and not any(layer is other for other in found):
-                found.append(layer)
+            if layer is not None and not any(layer is other for other in seen):
+                seen.append(layer)
                 yield name, layer
 
     def sublayers(self, include_self: bool = False) -> list["Layer"]:
-        """All layers inside, however deep."""
+        """All sublayers, recursively."""
         return [layer for _, layer in self.named_sublayers(include_self=include_self)]
 
     def named_sublayers(
         self, prefix: str = "", include_self: bool = False, layers_set: set[int] | None = None
     ) -> Iterator[tuple[str, "Layer"]]:
-        """(dotted name, layer) of all layers inside, each once; `layers_set` holds the ids of those seen."""
+        """(dotted name, layer) of all sublayers, each once; `layers_set` contains the ids of visited layers."""
         seen = set() if layers_set is None else layers_set
         if id(self) in seen:
             return
@@ -197,7 +197,7 @@ class Layer:
             yield from layer.named_sublayers(f"{prefix}.{name}" if prefix else name, True, seen)
 
     def parameters(self, include_sublayers: bool = True) -> list[Any]:
-        """The parameters of this layer and of those inside, each once."""
+        """The parameters of this layer and its sublayers, each once."""
         return [p for _, p in self.named_parameters(include_sublayers=include_sublayers)]
 
     def named_parameters(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Any]]:
@@ -205,18 +205,18 @@ class Layer:
         return self._named("_parameters", prefix, include_sublayers)
 
     def buffers(self, include_sublayers: bool = True) -> list[Any]:
-        """The buffers of this layer and of those inside, such as the statistics of batch norms."""
+        """The buffers of this layer and its sublayers, such as the statistics of batch norms."""
         return [b for _, b in self.named_buffers(include_sublayers=include_sublayers)]
 
     def named_buffers(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Any]]:
         """(dotted name, buffer), each buffer once."""
         return self._named("_buffers", prefix, include_sublayers)
 
-    def _named(self, kept: str, prefix: str, include_sublayers: bool) -> Iterator[tuple[str, Any]]:
+    def _named(self, registry: str, prefix: str, include_sublayers: bool) -> Iterator[tuple[str, Any]]:
         layers = self.named_sublayers(prefix, True) if include_sublayers else iter([(prefix, self)])
         seen: set[int] = set()
         for path, layer in layers:
-            for name, value in layer.__dict__[kept].items():
+            for name, value in layer.__dict__[registry].items():
                 if value is not None and id(value) not in seen:
                     seen.add(id(value))
                     yield f"{path}.{name}" if path else name, value
@@ -225,18 +225,18 @@ class Layer:
 
     def state_dict(self, include_sublayers: bool = True) -> dict[str, Any]:
         """The Variables of parameters and persistable buffers by dotted name; the scope has their values."""
-        made = dict(self.named_parameters(include_sublayers=include_sublayers))
+        state = dict(self.named_parameters(include_sublayers=include_sublayers))
         layers = dict(self.named_sublayers(include_self=True)) if include_sublayers else {"": self}
         for path, layer in layers.items():
             for name, value in layer._buffers.items():
                 if value is not None and name not in layer._not_saved:
-                    made[f"{path}.{name}" if path else name] = value
-        return made
+                    state[f"{path}.{name}" if path else name] = value
+        return state
 
     def set_state_dict(self, state_dict: Mapping[str, Any], use_structured_name: bool = True) -> None:
-        """Put arrays into the scope by dotted name, or by variable's name if not use_structured_name."""
-        own = self.state_dict()
-        targets = own if use_structured_name else {v.name: v for v in own.values()}
+        """Copy arrays into the scope by dotted name, or by variable name if not use_structured_name."""
+        state = self.state_dict()
+        targets = state if use_structured_name else {v.name: v for v in state.values()}
         for name, value in state_dict.items():
             if name not in targets:
                 raise ConfigError(f"{type(self).__name__} has no {name!r} to set{nearest(name, targets)}")
@@ -250,18 +250,18 @@ class Layer:
     load_dict = set_dict = set_state_dict
 
     def clear_gradients(self) -> NoReturn:
-        """Raises: a static program has no gradients between its runs."""
+        """Raises a ConfigError: a static program has no gradients between its runs."""
         raise ConfigError(
             "clear_gradients() is eager style; a static program computes new gradients in every Executor.run: "
             "leave the call out, and build the step with optimizer.minimize(loss)"
         )
 
     def train(self) -> None:
-        """Build what trains, from now on."""
+        """Set training mode for layers built from now on."""
         self._set_training(True)
 
     def eval(self) -> None:
-        """Build what infers, from now on: dropout lets all through, batch_norm uses its moving statistics."""
+        """Set inference mode for layers built from now on: no dropout, batch_norm uses its moving statistics."""
         self._set_training(False)
 
     def _set_training(self, training: bool) -> None:
@@ -269,14 +269,14 @@ class Layer:
             layer.training = training
 
     def apply(self, fn: Callable[["Layer"], Any]) -> "Layer":
-        """Call fn with every layer inside, and then with this one."""
+        """Call fn with every sublayer, and then with this layer."""
         for layer in self.children():
             layer.apply(fn)
         fn(self)
         return self
 
     def extra_repr(self) -> str:
-        """What stands between the parentheses when the layer is printed."""
+        """The text between the parentheses of the layer's repr."""
         return ""
 
     def __repr__(self) -> str:
@@ -287,25 +287,25 @@ class Layer:
 
 
 class HookRemoveHelper:
-    """A hook that can be taken off again."""
+    """The handle of a registered hook."""
 
     def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
         self._hooks = hooks
         self._hooks[id(self)] = hook
 
     def remove(self) -> None:
-        """The hook is not called any more."""
+        """Unregister the hook."""
         self._hooks.pop(id(self), None)
 
 
 def _snake_case(name: str) -> str:
-    """BatchNorm2D becomes batch_norm2d, as in Paddle."""
+    """BatchNorm2D to batch_norm2d, as in Paddle."""
     parts = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub("([a-z])([A-Z])", r"\1_\2", parts).lower()
 
 
 def _value_of(value: Any) -> Any:
-    """An array or a tensor as it is; of a Variable its value in the scope."""
+    """An array or tensor unchanged; for a Variable, its value in the scope."""
     if isinstance(value, Variable):
         return global_scope().get(value.name).clone()
     return value if isinstance(value, torch.Tensor) else np.asarray(value)

@@ -39,7 +39,7 @@ class _BatchNorm(Layer):
         self._data_format, self._use_global_stats, self._name = data_format, use_global_stats, name
 
     def _of_batch(self) -> bool:
-        """True: normalise by the batch."""
+        """True: normalize by the statistics of the batch."""
         return self.training
 
     def forward(self, input: Any) -> Any:
@@ -238,7 +238,7 @@ class _InstanceNorm(Layer):
 
 
 class InstanceNorm1D(_InstanceNorm):
-    """Normalise each channel of each sample of [N, C, L]; momentum has no statistics to move."""
+    """Normalise each channel of each sample of [N, C, L]; momentum has no effect."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class InstanceNorm1D(_InstanceNorm):
 
 
 class InstanceNorm2D(_InstanceNorm):
-    """Normalise each channel of each sample of [N, C, H, W]; momentum has no statistics to move."""
+    """Normalise each channel of each sample of [N, C, H, W]; momentum has no effect."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class InstanceNorm2D(_InstanceNorm):
 
 
 class InstanceNorm3D(_InstanceNorm):
-    """Normalise each channel of each sample of [N, C, D, H, W]; momentum has no statistics to move."""
+    """Normalise each channel of each sample of [N, C, D, H, W]; momentum has no effect."""
 
     def __init__(
         self,

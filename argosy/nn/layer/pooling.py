@@ -81,7 +81,7 @@ class MaxPool3D(FunctionLayer):
 
 
 class AvgPool1D(FunctionLayer):
-    """The mean of each window of [N, C, L]; `exclusive` leaves the padding out of the count."""
+    """The mean of each window of [N, C, L]; `exclusive` excludes the padding from the count."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class AvgPool1D(FunctionLayer):
 
 
 class AvgPool2D(FunctionLayer):
-    """The mean of each window of [N, C, H, W]; `exclusive` leaves the padding out of the count."""
+    """The mean of each window of [N, C, H, W]; `exclusive` excludes the padding from the count."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class AvgPool2D(FunctionLayer):
 
 
 class AvgPool3D(FunctionLayer):
-    """The mean of each window of [N, C, D, H, W]; `exclusive` leaves the padding out of the count."""
+    """The mean of each window of [N, C, D, H, W]; `exclusive` excludes the padding from the count."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ class MultiHeadAttention(Layer):
     """softmax(q · kᵀ / sqrt(width of a head) + mask) · v in num_heads heads, between linear layers.
 
     forward(query, key=None, value=None, attn_mask=None): [N, length, embed_dim]; key and value default to the
-    query. The mask is added to [N, heads, length, length]; a bool or integer mask lets pass what is not 0.
+    query. The mask is added to [N, heads, length, length]; a bool or integer mask keeps the entries that are not 0.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class MultiHeadAttention(Layer):
         super().__init__()
         if num_heads < 1 or embed_dim % num_heads:
             raise ConfigError(
-                f"MultiHeadAttention: embed_dim={embed_dim} does not make {num_heads} heads; use a divisor"
+                f"MultiHeadAttention: embed_dim={embed_dim} is not divisible by {num_heads} heads; use a divisor"
             )
         self.num_heads, self.head_dim, self.need_weights = num_heads, embed_dim // num_heads, need_weights
         self.dropout = dropout
@@ -106,9 +106,9 @@ class TransformerEncoderLayer(Layer):
         if activation not in ("relu", "gelu"):
             raise ConfigError(f"TransformerEncoderLayer: activation={activation!r}; use 'relu' or 'gelu'")
         (for_attention, for_linear), (b_attention, b_linear) = _pair(weight_attr), _pair(bias_attr)
-        kept = dropout if attn_dropout is None else attn_dropout
+        attention_dropout = dropout if attn_dropout is None else attn_dropout
         self.self_attn = MultiHeadAttention(
-            d_model, nhead, kept, weight_attr=for_attention, bias_attr=b_attention
+            d_model, nhead, attention_dropout, weight_attr=for_attention, bias_attr=b_attention
         )
         self.linear1 = Linear(d_model, dim_feedforward, for_linear, b_linear)
         self.dropout = Dropout(dropout if act_dropout is None else act_dropout)

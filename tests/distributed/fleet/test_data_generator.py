@@ -30,43 +30,43 @@ def generator(base: type, make: Callable[[Any], Any]) -> Any:
     return Made()
 
 
-def written(made: Any, text: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def written(initializer: Any, text: str, monkeypatch: pytest.MonkeyPatch) -> str:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
     monkeypatch.setattr(sys, "stdout", out)
-    made.run_from_stdin()
+    initializer.run_from_stdin()
     return out.getvalue()
 
 
 def test_a_sample_is_a_line_of_counts_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = generator(
+    reader = generator(
         fleet.MultiSlotDataGenerator,
         lambda line: [("words", [int(w) for w in line.split()]), ("label", [0.5])],
     )
-    assert written(made, "1926 8 17\n5\n", monkeypatch) == "3 1926 8 17 1 0.5\n1 5 1 0.5\n"
-    assert made._proto_info == [("words", "uint64"), ("label", "float")]
+    assert written(reader, "1926 8 17\n5\n", monkeypatch) == "3 1926 8 17 1 0.5\n1 5 1 0.5\n"
+    assert reader._proto_info == [("words", "uint64"), ("label", "float")]
 
 
 def test_a_slot_is_of_floats_once_a_float_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = generator(fleet.MultiSlotDataGenerator, lambda line: [("x", [eval(line)])])
-    written(made, "1\n1.5\n2\n", monkeypatch)
-    assert made._proto_info == [("x", "float")]
+    reader = generator(fleet.MultiSlotDataGenerator, lambda line: [("x", [eval(line)])])
+    written(reader, "1\n1.5\n2\n", monkeypatch)
+    assert reader._proto_info == [("x", "float")]
 
 
 @pytest.mark.parametrize("kind", ["MultiSlotDataGenerator", "MultiSlotStringDataGenerator"])
 def test_a_zip_is_a_sample_too(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     value: list[Any] = ["7"] if "String" in kind else [7]
-    made = generator(getattr(fleet, kind), lambda line: zip(["a", "b"], [value, value], strict=True))
-    assert written(made, "x\n", monkeypatch) == "1 7 1 7\n"
+    reader = generator(getattr(fleet, kind), lambda line: zip(["a", "b"], [value, value], strict=True))
+    assert written(reader, "x\n", monkeypatch) == "1 7 1 7\n"
 
 
 def test_texts_are_written_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = generator(fleet.MultiSlotStringDataGenerator, lambda line: [("a", line.split())])
-    assert written(made, "07 1e3\n", monkeypatch) == "2 07 1e3\n"
+    reader = generator(fleet.MultiSlotStringDataGenerator, lambda line: [("a", line.split())])
+    assert written(reader, "07 1e3\n", monkeypatch) == "2 07 1e3\n"
 
 
 def test_none_is_left_out_and_batches_go_through_generate_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = generator(
+    reader = generator(
         fleet.MultiSlotDataGenerator, lambda line: [("x", [int(line)])] if line != "0\n" else None
     )
     seen = []
@@ -75,17 +75,17 @@ def test_none_is_left_out_and_batches_go_through_generate_batch(monkeypatch: pyt
         seen.append(len(samples))
         return lambda: reversed(samples)
 
-    made.generate_batch = backwards
-    made.set_batch(2)
-    assert written(made, "1\n0\n2\n3\n", monkeypatch) == "1 2\n1 1\n1 3\n"
+    reader.generate_batch = backwards
+    reader.set_batch(2)
+    assert written(reader, "1\n0\n2\n3\n", monkeypatch) == "1 2\n1 1\n1 3\n"
     assert seen == [2, 1]
 
 
 def test_samples_may_come_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = generator(fleet.MultiSlotDataGenerator, lambda line: [("x", [int(line is None)])])
+    reader = generator(fleet.MultiSlotDataGenerator, lambda line: [("x", [int(line is None)])])
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
-    made.run_from_memory()
+    reader.run_from_memory()
     assert out.getvalue() == "1 1\n"
 
 
@@ -95,7 +95,7 @@ def test_samples_may_come_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         ("x", "a sample is a str"),
         ([(5, [1])], "the name of a slot is 5"),
         ([("x", 1)], "slot 'x' has 1; give a list"),
-        ([("x", [])], "slot 'x' has \\[\\]; give a list of one number or more"),
+        ([("x", [])], "slot 'x' has \\[\\]; give a list of at least one number"),
         ([("x", ["1"])], "slot 'x' has '1'; give numbers"),
         ([("x", [True])], "slot 'x' has True; give numbers"),
     ],
@@ -106,9 +106,9 @@ def test_a_wrong_sample_is_refused(sample: Any, message: str, monkeypatch: pytes
 
 
 def test_all_samples_have_the_same_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = generator(fleet.MultiSlotDataGenerator, lambda line: [(line.strip(), [1])])
-    with pytest.raises(DataError, match=r"has the slots \['b'\], those before it had \['a'\]"):
-        written(made, "a\nb\n", monkeypatch)
+    reader = generator(fleet.MultiSlotDataGenerator, lambda line: [(line.strip(), [1])])
+    with pytest.raises(DataError, match=r"has the slots \['b'\], earlier ones \['a'\]"):
+        written(reader, "a\nb\n", monkeypatch)
 
 
 def test_what_is_missing_is_said() -> None:
@@ -148,7 +148,7 @@ def test_a_reader_starts_without_torch(name: str, tmp_path: Path) -> None:
     times = []
     for _ in range(3):
         began = time.monotonic()
-        made = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, str(script)],
             input="5\n",
             env=environ,
@@ -157,7 +157,7 @@ def test_a_reader_starts_without_torch(name: str, tmp_path: Path) -> None:
             check=False,
         )
         times.append(time.monotonic() - began)
-        assert (made.returncode, made.stdout, made.stderr) == (0, "1 5\n", "")
+        assert (completed.returncode, completed.stdout, completed.stderr) == (0, "1 5\n", "")
     assert min(times) < 1.0  # 0.15 s on a machine that has nothing else to do
 
 

@@ -24,13 +24,13 @@ Make = Callable[..., Any]
 
 def write(folder: Path, files: int = 3, lines: int = 10, begin: int = 0) -> list[str]:
     """Records of x = [i, i + 0.5] and y = i."""
-    made = []
+    values = []
     for f in range(files):
         path = folder / f"part-{f}"
         first = begin + f * lines
         path.write_text("".join(f"2 {i} {i + 0.5} 1 {i}\n" for i in range(first, first + lines)))
-        made.append(str(path))
-    return made
+        values.append(str(path))
+    return values
 
 
 def variables() -> list[Any]:
@@ -49,12 +49,12 @@ def make(tmp_path: Path) -> Make:
 
 
 def labels(dataset: Any) -> list[int]:
-    found = []
+    actual = []
     for batch in dataset.batches():
         assert batch["x"][:, 0].tolist() == batch["y"][:, 0].tolist()
         assert (batch["x"].dtype, batch["y"].dtype) == (np.float32, np.int64)
-        found += batch["y"][:, 0].tolist()
-    return found
+        actual += batch["y"][:, 0].tolist()
+    return actual
 
 
 # --- both -----------------------------------------------------------------------------------------------
@@ -89,9 +89,9 @@ def test_there_are_no_more_readers_than_files(make: Make) -> None:
         ({"use_var": []}, "give the list of variables"),
         ({"pipe_command": ""}, "give a command"),
         ({"input_type": 1}, "input_type is 1; use 0"),
-        ({"fs_name": "hdfs://x"}, "Argosy reads no HDFS"),
-        ({"fs_ugi": "me,secret"}, "Argosy reads no HDFS"),
-        ({"download_cmd": "hadoop fs -cat"}, "put what unpacks the files in front of the pipe_command"),
+        ({"fs_name": "hdfs://x"}, "HDFS is not supported"),
+        ({"fs_ugi": "me,secret"}, "HDFS is not supported"),
+        ({"download_cmd": "hadoop fs -cat"}, "put the decompression in front of the pipe_command"),
         ({"data_feed_type": "PaddleBoxDataFeed"}, "use MultiSlotDataFeed or MultiSlotInMemoryDataFeed"),
         ({"queue_num": 0}, "queue_num is 0"),
     ],
@@ -111,7 +111,7 @@ def test_a_worker_may_have_no_files(kind: str, caplog: pytest.LogCaptureFixture)
     dataset = getattr(distributed, kind)()
     dataset.init(use_var=variables(), batch_size=4, thread_num=2)
     dataset.set_filelist([])
-    assert caplog.text.count("this worker's share of the files is empty") == 1
+    assert caplog.text.count("this worker's file list is empty") == 1
     if kind == "InMemoryDataset":
         dataset.load_into_memory()
         dataset.global_shuffle()
@@ -128,7 +128,7 @@ def test_what_comes_too_early_is_said() -> None:
     with pytest.raises(ConfigError, match="update_settings before init"):
         dataset.update_settings(batch_size=2)
     dataset.init(use_var=variables())
-    with pytest.raises(ConfigError, match="no list of file names"):
+    with pytest.raises(ConfigError, match="not a list of file names"):
         dataset.set_filelist("part-0")
     with pytest.raises(ConfigError, match="no files; call set_filelist"):
         dataset.load_into_memory()
@@ -152,7 +152,7 @@ def test_preloading_is_loading_in_the_background(make: Make) -> None:
     dataset = make("InMemoryDataset", pipe_command="sleep 0.3; cat")
     dataset.preload_into_memory(3)
     assert dataset.get_memory_data_size() == 0
-    with pytest.raises(ConfigError, match="a second time"):
+    with pytest.raises(ConfigError, match="already running"):
         dataset.preload_into_memory()
     dataset.wait_preload_done()
     assert sorted(labels(dataset)) == list(range(30))
@@ -197,7 +197,7 @@ def test_slots_are_shuffled_by_themselves(make: Make) -> None:
     assert batch["x"].tolist() == [[i, i + 0.5] for i in range(30)]
     assert batch["y"].ravel().tolist() != list(range(30))
     assert sorted(batch["y"].ravel().tolist()) == list(range(30))
-    with pytest.raises(ConfigError, match="there are x, y"):
+    with pytest.raises(ConfigError, match="the slots are x, y"):
         dataset.slots_shuffle(["z"])
 
 
@@ -216,8 +216,8 @@ def shuffle_among_workers() -> None:
     own = sum(label // 1000 == rank for label in mine)
     assert 200 < own < 470, own  # a third of 1000
     assert mine != sorted(mine)
-    found = fleet.util.all_gather(mine)
-    assert sorted(label for part in found for label in part) == list(range(3000))
+    gathered = fleet.util.all_gather(mine)
+    assert sorted(label for part in gathered for label in part) == list(range(3000))
     assert dataset.get_memory_data_size() == len(mine) != 3000
     assert dataset.get_memory_data_size(fleet) == dataset.get_shuffle_data_size(fleet.fleet) == 3000
 
@@ -261,7 +261,7 @@ def test_a_script_that_says_paddle_has_readers_that_say_paddle(tmp_path: Path) -
     (tmp_path / "train.py").write_text(SCRIPT)
     for name in ("part-0", "part-1"):
         (tmp_path / name).write_text("1\n2\n")
-    made = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "argosy.paddle", "train.py"],
         cwd=tmp_path,
         env=clean_environ(),
@@ -269,8 +269,8 @@ def test_a_script_that_says_paddle_has_readers_that_say_paddle(tmp_path: Path) -
         text=True,
         check=False,
     )
-    assert (made.returncode, made.stderr) == (0, "")
-    values = [line.partition("sum: ")[2] for line in made.stdout.splitlines()]
+    assert (completed.returncode, completed.stderr) == (0, "")
+    values = [line.partition("sum: ")[2] for line in completed.stdout.splitlines()]
     assert len(values) == 2
     assert values[0] == values[1]  # the same hash in both processes
 
@@ -289,7 +289,7 @@ def test_the_factory_makes_datasets_with_setters(tmp_path: Path) -> None:
     assert sorted(labels(dataset)) == [0, 1, 10, 11, 20, 21]
     assert isinstance(dataset, distributed.InMemoryDataset)
     assert isinstance(fluid.DatasetFactory().create_dataset(), distributed.QueueDataset)
-    with pytest.raises(ConfigError, match="there are InMemoryDataset and QueueDataset"):
+    with pytest.raises(ConfigError, match="use InMemoryDataset or QueueDataset"):
         fluid.DatasetFactory().create_dataset("BoxPSDataset")
-    with pytest.raises(ConfigError, match="reads no HDFS"):
+    with pytest.raises(ConfigError, match="HDFS is not supported"):
         dataset.set_hdfs_config("hdfs://x", "me")

@@ -24,10 +24,10 @@ class BuildAllThere(BuildStrategy):
 
 
 def test_has_the_switches_and_defaults_of_paddle_2_0() -> None:
-    found = {n: v for n, v in DistributedStrategy().as_dict().items() if not isinstance(v, dict)}
-    assert not any(found.pop(name) for name in [n for n, v in found.items() if v is False])
-    build, execution = found.pop("build_strategy"), found.pop("execution_strategy")
-    assert found == {
+    strategy = {n: v for n, v in DistributedStrategy().as_dict().items() if not isinstance(v, dict)}
+    assert not any(strategy.pop(name) for name in [n for n, v in strategy.items() if v is False])
+    build, execution = strategy.pop("build_strategy"), strategy.pop("execution_strategy")
+    assert strategy == {
         "mode": Mode.COLLECTIVE,
         "a_sync": True,
         "sync_nccl_allreduce": True,
@@ -47,8 +47,8 @@ def test_has_the_switches_and_defaults_of_paddle_2_0() -> None:
 
 
 def test_has_the_configs_of_paddle_2_0_and_2_1() -> None:
-    made = DistributedStrategy()
-    assert made.amp_configs == {
+    strategy = DistributedStrategy()
+    assert strategy.amp_configs == {
         "init_loss_scaling": 32768.0,
         "incr_every_n_steps": 1000,
         "decr_every_n_nan_or_inf": 2,
@@ -61,19 +61,19 @@ def test_has_the_configs_of_paddle_2_0_and_2_1() -> None:
         "use_pure_fp16": False,
         "use_fp16_guard": True,
     }
-    assert made.recompute_configs == {"checkpoints": [], "enable_offload": False, "checkpoint_shape": []}
-    assert made.a_sync_configs["k_steps"] == -1
-    assert made.gradient_merge_configs == {"k_steps": 1, "avg": True}
-    assert made.sharding_configs.keys() >= {"sharding_group_size", "sharding_degree", "hybrid_dp"}
+    assert strategy.recompute_configs == {"checkpoints": [], "enable_offload": False, "checkpoint_shape": []}
+    assert strategy.a_sync_configs["k_steps"] == -1
+    assert strategy.gradient_merge_configs == {"k_steps": 1, "avg": True}
+    assert strategy.sharding_configs.keys() >= {"sharding_group_size", "sharding_degree", "hybrid_dp"}
 
 
 def test_every_field_takes_its_default_and_says_what_it_is() -> None:
-    made = DistributedStrategy()
-    for name, field in made.fields.items():
+    strategy = DistributedStrategy()
+    for name, field in strategy.fields.items():
         if name != "a_sync":  # assigning it sets k_steps
-            setattr(made, name, getattr(made, name))
+            setattr(strategy, name, getattr(strategy, name))
         assert field.help, name
-    assert made == DistributedStrategy()
+    assert strategy == DistributedStrategy()
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_every_field_takes_its_default_and_says_what_it_is() -> None:
     ],
 )
 def test_takes_the_configs_of_fleetx_examples(name: str, value: dict[str, Any]) -> None:
-    made = DistributedStrategy()
-    setattr(made, name, value)
-    assert getattr(made, name).items() >= value.items()
+    strategy = DistributedStrategy()
+    setattr(strategy, name, value)
+    assert getattr(strategy, name).items() >= value.items()
 
 
 @pytest.mark.parametrize(
@@ -117,71 +117,69 @@ def test_takes_the_configs_of_fleetx_examples(name: str, value: dict[str, Any]) 
 )
 def test_a_switch_that_is_not_there_yet_raises_with_its_name(name: str) -> None:
     if DistributedStrategy.fields[name].status == "works":
-        pytest.skip(f"{name} is there now")
-    made = DistributedStrategy()
-    with pytest.raises(
-        ConfigError, match=f"DistributedStrategy.{name} is True, which Argosy does not have yet"
-    ):
-        setattr(made, name, True)
+        pytest.skip(f"{name} is supported now")
+    strategy = DistributedStrategy()
+    with pytest.raises(ConfigError, match=f"DistributedStrategy.{name} is True, which is not supported"):
+        setattr(strategy, name, True)
 
 
 def test_eager_settings_raise_when_changed() -> None:
-    made = DistributedStrategy()
+    strategy = DistributedStrategy()
     with pytest.raises(ConfigError, match="last_comm_group_size_MB is 2.0.*eager mode only"):
-        made.last_comm_group_size_MB = 2
+        strategy.last_comm_group_size_MB = 2
     with pytest.raises(ConfigError, match=r"hybrid_configs\['mp_degree'\] is 2"):
-        made.hybrid_configs = {"mp_degree": 2}
+        strategy.hybrid_configs = {"mp_degree": 2}
 
 
 def test_the_seeds_integer_is_a_number_of_gradients() -> None:
-    made = DistributedStrategy()
-    made._fuse_grad_size_in_TFLOPS = 20
-    assert made._fuse_grad_size_in_TFLOPS == 20.0
+    strategy = DistributedStrategy()
+    strategy._fuse_grad_size_in_TFLOPS = 20
+    assert strategy._fuse_grad_size_in_TFLOPS == 20.0
 
 
 def test_names_of_old_documents_lead_to_the_right_ones() -> None:
-    made = DistributedStrategy()
+    strategy = DistributedStrategy()
     with pytest.raises(UnknownNameError, match="did you mean '_fuse_grad_size_in_TFLOPS'"):
-        made.fuse_grad_size_in_TFLOPS = 50
+        strategy.fuse_grad_size_in_TFLOPS = 50
     with pytest.raises(UnknownNameError, match=r"use .build_strategy.fuse_bn_act_ops"):
-        made.fuse_bn_act_ops = True
+        strategy.fuse_bn_act_ops = True
 
 
 def test_assigning_a_sync_sets_k_steps() -> None:
-    made = DistributedStrategy()
-    made.a_sync = True
-    assert made.a_sync_configs["k_steps"] == 0
-    made.a_sync_configs = {"k_steps": 400}
-    made.a_sync = False
-    assert made.a_sync_configs["k_steps"] == 0
+    strategy = DistributedStrategy()
+    strategy.a_sync = True
+    assert strategy.a_sync_configs["k_steps"] == 0
+    strategy.a_sync_configs = {"k_steps": 400}
+    strategy.a_sync = False
+    assert strategy.a_sync_configs["k_steps"] == 0
     with pytest.raises(ConfigError, match="a_sync is 1"):
-        made.a_sync = 1
+        strategy.a_sync = 1
 
 
 def test_build_and_execution_strategy_are_live_and_keep_every_field() -> None:
-    made = DistributedStrategy()
-    made.build_strategy.sync_batch_norm = True
-    assert made.build_strategy.sync_batch_norm
+    strategy = DistributedStrategy()
+    strategy.build_strategy.sync_batch_norm = True
+    assert strategy.build_strategy.sync_batch_norm
     mine = BuildStrategy()
     mine.debug_graphviz_path = "step.dot"
     mine.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.One
-    made.build_strategy = mine
-    assert made.build_strategy == mine
-    made.execution_strategy = ExecutionStrategy()
-    assert made.execution_strategy.num_threads == 0
+    strategy.build_strategy = mine
+    assert strategy.build_strategy == mine
+    strategy.execution_strategy = ExecutionStrategy()
+    assert strategy.execution_strategy.num_threads == 0
     with pytest.raises(ConfigError, match="use an object of BuildStrategy"):
-        made.build_strategy = ExecutionStrategy()
+        strategy.build_strategy = ExecutionStrategy()
 
 
 def test_a_copy_is_independent_below_too() -> None:
-    made = DistributedStrategy()
-    other = copy.deepcopy(made)
+    strategy = DistributedStrategy()
+    other = copy.deepcopy(strategy)
     other.build_strategy.enable_inplace = False
     other.amp_configs = {"decr_ratio": 0.5}
-    assert made == DistributedStrategy()
-    made.freeze()
+    assert strategy == DistributedStrategy()
+    strategy.freeze()
     with pytest.raises(ConfigError, match="BuildStrategy.enable_inplace is set after a program was built"):
-        made.build_strategy.enable_inplace = False
+        strategy.build_strategy.enable_inplace = False
 
 
 def test_the_default_contradicts_nothing() -> None:
@@ -194,21 +192,21 @@ def test_the_default_contradicts_nothing() -> None:
     [("amp", "dgc"), ("fp16_allreduce", "dgc"), ("localsgd", "adaptive_localsgd"), ("lars", "lamb")],
 )
 def test_two_switches_that_exclude_each_other_are_both_named(one: str, other: str) -> None:
-    made = AllThere()
-    setattr(made, one, True)
-    made.check(2, 1)
-    setattr(made, other, True)
+    options = AllThere()
+    setattr(options, one, True)
+    options.check(2, 1)
+    setattr(options, other, True)
     with pytest.raises(ConfigError, match=f"strategy.{one} and strategy.{other} are both on"):
-        made.check(2, 1)
+        options.check(2, 1)
 
 
 def test_recompute_wants_checkpoints() -> None:
-    made = AllThere()
-    made.recompute = True
+    options = AllThere()
+    options.recompute = True
     with pytest.raises(ConfigError, match=r"strategy.recompute is on.*checkpoints.*is empty"):
-        made.check(2, 1)
-    made.recompute_configs = {"checkpoints": ["a"]}
-    made.check(2, 1)
+        options.check(2, 1)
+    options.recompute_configs = {"checkpoints": ["a"]}
+    options.check(2, 1)
 
 
 def test_gradient_merge_wants_at_least_one_step() -> None:
@@ -217,46 +215,46 @@ def test_gradient_merge_wants_at_least_one_step() -> None:
 
 
 def test_hierarchical_groups_must_come_out_even() -> None:
-    made = AllThere()
-    made.use_hierarchical_allreduce = True
-    made.hierarchical_allreduce_inter_nranks = 8
+    strategy = AllThere()
+    strategy.use_hierarchical_allreduce = True
+    strategy.hierarchical_allreduce_inter_nranks = 8
     for ranks in (1, 8, 16):
-        made.check(ranks, 1)
+        strategy.check(ranks, 1)
     with pytest.raises(ConfigError, match="inter_nranks=8 does not divide 12 ranks"):
-        made.check(12, 2)
-    made.hierarchical_allreduce_inter_nranks = 1
+        strategy.check(12, 2)
+    strategy.hierarchical_allreduce_inter_nranks = 1
     with pytest.raises(ConfigError, match="7 ranks do not divide over 2 hosts"):
-        made.check(7, 2)
+        strategy.check(7, 2)
 
 
 def test_a_switch_set_in_both_places_must_agree() -> None:
-    made = AllThere()
-    made.build_strategy = BuildAllThere()
-    made.build_strategy.nccl_comm_num = 3
-    assert made.effective("nccl_comm_num") == 3
-    made.check(2, 1)
-    made.nccl_comm_num = 2
+    options = AllThere()
+    options.build_strategy = BuildAllThere()
+    options.build_strategy.nccl_comm_num = 3
+    assert options.effective("nccl_comm_num") == 3
+    options.check(2, 1)
+    options.nccl_comm_num = 2
     with pytest.raises(
         ConfigError, match="strategy.nccl_comm_num is 2, but strategy.build_strategy.nccl_comm_num"
     ):
-        made.check(2, 1)
-    made.build_strategy.nccl_comm_num = 2
-    made.check(2, 1)
-    assert made.effective("nccl_comm_num") == 2
+        options.check(2, 1)
+    options.build_strategy.nccl_comm_num = 2
+    options.check(2, 1)
+    assert options.effective("nccl_comm_num") == 2
 
 
 def test_sync_batch_norm_may_be_set_in_either_place() -> None:
-    made = DistributedStrategy()
-    assert not made.effective("sync_batch_norm")
-    made.sync_batch_norm = False
-    made.build_strategy.sync_batch_norm = True
-    made.check(2, 1)
-    assert made.effective("sync_batch_norm")
+    strategy = DistributedStrategy()
+    assert not strategy.effective("sync_batch_norm")
+    strategy.sync_batch_norm = False
+    strategy.build_strategy.sync_batch_norm = True
+    strategy.check(2, 1)
+    assert strategy.effective("sync_batch_norm")
 
 
 def test_num_trainers_must_be_the_ranks_if_it_is_set() -> None:
-    made = DistributedStrategy()
-    made.build_strategy.num_trainers = 2
-    made.check(2, 1)
+    strategy = DistributedStrategy()
+    strategy.build_strategy.num_trainers = 2
+    strategy.check(2, 1)
     with pytest.raises(ConfigError, match="num_trainers is 2, but the job has 4 ranks"):
-        made.check(4, 1)
+        strategy.check(4, 1)

@@ -19,14 +19,14 @@ FILES = 4
 
 def write(folder: Path) -> list[str]:
     """Files of records of x, a, b, y; x begins with the number of the record."""
-    made = []
+    values = []
     for number in range(FILES):
-        found = jobs.batch(number)
-        columns = [found[name].tolist() for name in ("x", "a", "b", "y")]
+        feed = jobs.batch(number)
+        columns = [feed[name].tolist() for name in ("x", "a", "b", "y")]
         path = folder / f"part-{number}"
         path.write_text("".join(line(*record) for record in zip(*columns, strict=True)))
-        made.append(str(path))
-    return made
+        values.append(str(path))
+    return values
 
 
 def line(*slots: list[Any]) -> str:
@@ -39,10 +39,10 @@ def records(dataset: Any) -> np.ndarray[Any, Any]:
 
 
 def dataset_of(kind: Any, net: jobs.Net, files: list[str], threads: int = 1) -> Any:
-    made = kind()
-    made.init(batch_size=4, thread_num=threads, use_var=net.inputs, pipe_command="cat")
-    made.set_filelist(fleet.util.get_file_shard(files))
-    return made
+    dataset = kind()
+    dataset.init(batch_size=4, thread_num=threads, use_var=net.inputs, pipe_command="cat")
+    dataset.set_filelist(fleet.util.get_file_shard(files))
+    return dataset
 
 
 def trains_from_files() -> None:
@@ -70,13 +70,13 @@ def trains_from_files() -> None:
             exe.train_from_dataset(main, queue, thread=2)
     for _ in range(given["passes"]):
         if given["feeds"]:
-            for found in queue.batches():
-                exe.run(main, feed=found)
+            for values in queue.batches():
+                exe.run(main, feed=values)
         else:
             exe.train_from_dataset(main, queue, thread=threads)
     fleet.barrier_worker()
-    found = jobs.parameters(main) | {"table": jobs.table_rows()}
-    found |= {"before": before, "after": jobs.loss_of(exe, net, FILES)}
+    values = jobs.parameters(main) | {"table": jobs.table_rows()}
+    values |= {"before": before, "after": jobs.loss_of(exe, net, FILES)}
 
     memory = dataset_of(InMemoryDataset, net, given["files"])
     memory.load_into_memory()
@@ -84,19 +84,19 @@ def trains_from_files() -> None:
     paddle.seed(rank)
     memory.global_shuffle(fleet)
     shuffled = records(memory)
-    found |= {"own": own, "shuffled": shuffled, "count": np.array(memory.get_memory_data_size(fleet))}
+    values |= {"own": own, "shuffled": shuffled, "count": np.array(memory.get_memory_data_size(fleet))}
     fleet.stop_worker()
-    np.savez(f"{given['folder']}/{rank}.npz", **found)
+    np.savez(f"{given['folder']}/{rank}.npz", **values)
 
 
-def assert_shuffled(found: list[jobs.Arrays]) -> None:
+def assert_shuffled(actual: list[jobs.Arrays]) -> None:
     """Every record is with one worker, and both have records of both."""
-    own = np.concatenate([one["own"] for one in found])
-    shuffled = np.concatenate([one["shuffled"] for one in found])
+    own = np.concatenate([one["own"] for one in actual])
+    shuffled = np.concatenate([one["shuffled"] for one in actual])
     assert sorted(map(tuple, own)) == sorted(map(tuple, shuffled))
     assert own.tolist() != shuffled.tolist()
-    before = [set(map(tuple, one["own"])) for one in found]
-    for one in found:
+    before = [set(map(tuple, one["own"])) for one in actual]
+    for one in actual:
         assert int(one["count"]) == FILES * jobs.BATCH
         assert all(part & set(map(tuple, one["shuffled"])) for part in before)
 
@@ -113,6 +113,6 @@ def test_rows_that_come_ahead_of_time_change_nothing_under_sync(ranks: Nursery, 
 
 def test_two_threads_of_two_workers_learn_from_one_table(ranks: Nursery, tmp_path: Path) -> None:
     given = {"a_sync": True, "files": write(tmp_path), "passes": 6, "feeds": False, "threads": 2}
-    found, _ = jobs.run(ranks, trains_from_files, tmp_path, given, 2, 1)
-    for one in found:
+    fetched, _ = jobs.run(ranks, trains_from_files, tmp_path, given, 2, 1, FULL_EXIT="1")
+    for one in fetched:
         assert one["after"] < 0.7 * one["before"]

@@ -47,19 +47,19 @@ def trains() -> None:
     fleet.barrier_worker()
     for step in range(steps):
         exe.run(feed=jobs.fed(net, jobs.batch(step, rank, workers)), fetch_list=[net.loss])
-    found = jobs.parameters(default_main_program())
+    actual = jobs.parameters(default_main_program())
     fleet.barrier_worker()
     after = jobs.loss_of(exe, net, steps)
     if given.get("table"):
-        found["table"] = jobs.table_rows()
+        actual["table"] = jobs.table_rows()
     fleet.stop_worker()
-    np.savez(f"{given['folder']}/{rank}.npz", before=before, after=after, **found)
+    np.savez(f"{given['folder']}/{rank}.npz", before=before, after=after, **actual)
 
 
-def assert_equal(found: jobs.Arrays, wanted: jobs.Arrays) -> None:
-    assert wanted.keys() <= found.keys()
+def assert_equal(actual: jobs.Arrays, wanted: jobs.Arrays) -> None:
+    assert wanted.keys() <= actual.keys()
     for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize(("workers", "servers"), [(2, 2), (3, 1)])
@@ -67,9 +67,9 @@ def test_sync_workers_begin_with_worker_0_and_end_where_one_process_ends(
     ranks: Nursery, tmp_path: Path, workers: int, servers: int
 ) -> None:
     given = {"a_sync": False, "optimizer": "momentum"}
-    found, _ = jobs.run(ranks, trains, tmp_path, given, workers, servers)
+    fetched, _ = jobs.run(ranks, trains, tmp_path, given, workers, servers, FULL_EXIT="1")
     wanted = jobs.alone(False, "momentum", 6)
-    for one in found:
+    for one in fetched:
         assert_equal(one, wanted)
 
 
@@ -87,10 +87,10 @@ MODES: dict[str, dict[str, Any]] = {
 def test_a_single_worker_ends_where_one_process_ends_in_every_mode(
     ranks: Nursery, tmp_path: Path, mode: str
 ) -> None:
-    """Nothing is stale, nobody else changes anything; merged gradients are those of a batch twice as large."""
-    found, said = jobs.run(ranks, trains, tmp_path, MODES[mode] | {"table": True}, 1, 1)
+    """Nothing is stale, no other worker changes anything; merged gradients are those of a batch twice as large."""
+    fetched, said = jobs.run(ranks, trains, tmp_path, MODES[mode] | {"table": True}, 1, 1)
     wanted = jobs.alone(True, "sgd_twice", 6, joined=2) if mode == "merged" else jobs.alone(True, "sgd", 6)
-    assert_equal(found[0], wanted)
+    assert_equal(fetched[0], wanted)
     assert ("a_sync was not set: training is asynchronous" in said[0]) == (mode == "unset")
     known = {"unset": "async", "merged": "async", "dc_asgd": "async"}
     assert f": {known.get(mode, mode)}, 1 trainers, 4 blocks, 1 tables" in said[1]
@@ -99,10 +99,10 @@ def test_a_single_worker_ends_where_one_process_ends_in_every_mode(
 @pytest.mark.parametrize("mode", ["async", "half_async", "geo", "dc_asgd"])
 def test_two_workers_learn_together(ranks: Nursery, tmp_path: Path, mode: str) -> None:
     given = MODES[mode] | {"table": True, "steps": 24}
-    found, _ = jobs.run(ranks, trains, tmp_path, given, 2, 2)
-    for one in found:
+    fetched, _ = jobs.run(ranks, trains, tmp_path, given, 2, 2)
+    for one in fetched:
         assert one["after"] < 0.6 * one["before"]
-    np.testing.assert_array_equal(found[0]["table"], found[1]["table"])
+    np.testing.assert_array_equal(fetched[0]["table"], fetched[1]["table"])
 
 
 def goes_wrong() -> None:
@@ -125,9 +125,9 @@ def goes_wrong() -> None:
     assert (fleet.is_server(), fleet.is_worker()) == (is_server, not is_server)
     net = jobs.build(False)
     wrong = {
-        "'k_steps' belongs to a_sync=True": {"a_sync": False, "configs": {"k_steps": 10}},
-        "'half_async' belongs to a_sync=True": {"a_sync": False, "configs": {"half_async": True}},
-        "'dc_asgd' belongs to asynchronous training": {"a_sync": False, "configs": {"dc_asgd": True}},
+        "'k_steps' needs a_sync=True": {"a_sync": False, "configs": {"k_steps": 10}},
+        "'half_async' needs a_sync=True": {"a_sync": False, "configs": {"half_async": True}},
+        "'dc_asgd' needs asynchronous training": {"a_sync": False, "configs": {"dc_asgd": True}},
     }
     for message, chosen in wrong.items():
         with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
@@ -141,7 +141,7 @@ def goes_wrong() -> None:
         refused(fleet.run_server, "before fleet.init_server")
         refused(fleet.init_worker, "on a server")
         refused(lambda: fleet.init_server("/nowhere"), "no directory '/nowhere'")
-        refused(lambda: fleet.init_server(".", ["nothing"]), "'nothing' is no table on the servers")
+        refused(lambda: fleet.init_server(".", ["nothing"]), "'nothing' is not a table on the servers")
         fleet.init_server()
         fleet.run_server()
         return
@@ -152,7 +152,7 @@ def goes_wrong() -> None:
     exe.run(default_startup_program())
     refused(lambda: fleet.save_persistables(exe, given["folder"]), "before fleet.init_worker")
     fleet.init_worker()
-    refused(lambda: fleet.util.barrier("server"), "servers serve")
+    refused(lambda: fleet.util.barrier("server"), "servers take no part in collectives")
     exe.run(feed=jobs.fed(net, jobs.batch(0, rank, 2)))
     fleet.stop_worker()
     fleet.stop_worker()
@@ -161,10 +161,10 @@ def goes_wrong() -> None:
 
 
 def test_calls_at_the_wrong_time_or_place_are_refused(ranks: Nursery, tmp_path: Path) -> None:
-    found, said = jobs.run(ranks, goes_wrong, tmp_path, {}, 2, 1)
-    assert_equal(found[0], jobs.alone(False, "sgd", 1))
+    fetched, said = jobs.run(ranks, goes_wrong, tmp_path, {}, 2, 1)
+    assert_equal(fetched[0], jobs.alone(False, "sgd", 1))
     for one in said:
-        assert "a_sync_configs: send_queue_size: not used here" in one
+        assert "a_sync_configs: send_queue_size: no effect in Argosy" in one
     assert "fleet.stop_worker: this worker is not connected" in said[0]
 
 
@@ -188,7 +188,7 @@ def test_a_worker_does_not_serve() -> None:
 @pytest.mark.parametrize(
     ("configs", "said"),
     [
-        ({"k_steps": 4}, "training is geo, with changes exchanged every 4 steps;"),
+        ({"k_steps": 4}, "training is geo, synchronizing changes every 4 steps;"),
         ({"half_async": True}, "training is half_async;"),
         ({}, "training is asynchronous;"),
     ],
@@ -203,19 +203,20 @@ def test_the_mode_of_a_strategy_without_a_sync_is_told(
 def test_settings_of_async_are_told_under_other_modes(caplog: pytest.LogCaptureFixture) -> None:
     minimized(a_sync=False, configs={"max_merge_var_num": 2, "min_send_grad_num_before_recv": 1})
     assert (
-        caplog.text.count("a_sync_configs: max_merge_var_num: used under async only, and this is sync") == 1
+        caplog.text.count("a_sync_configs: max_merge_var_num: no effect in sync mode, only in async mode")
+        == 1
     )
 
 
 def test_half_async_and_geo_exclude_each_other() -> None:
     refused(
         lambda: minimized(a_sync=True, configs={"k_steps": 2, "half_async": True}),
-        "'half_async' with k_steps=2: these are two modes; choose one",
+        "'half_async' with k_steps=2: these are different modes; set only one of them",
     )
 
 
-def meets() -> None:
-    """What workers exchange, over the servers."""
+def collectives_over_servers() -> None:
+    """Collectives of the workers, through the servers."""
     given = jobs.case()
     workers = given["workers"]
     rank = jobs.take_role(workers)
@@ -257,9 +258,9 @@ def area(scores: Any, labels: Any) -> float:
 
 
 def test_workers_meet_on_the_servers(ranks: Nursery, tmp_path: Path) -> None:
-    found, _ = jobs.run(ranks, meets, tmp_path, {}, 3, 2)
-    scores, labels = (np.concatenate([one[name] for one in found]) for name in ("scores", "labels"))
-    for one in found:
+    fetched, _ = jobs.run(ranks, collectives_over_servers, tmp_path, {}, 3, 2)
+    scores, labels = (np.concatenate([one[name] for one in fetched]) for name in ("scores", "labels"))
+    for one in fetched:
         assert float(one["whole"]) == pytest.approx(area(scores, labels), abs=2e-3)
 
 
@@ -278,9 +279,9 @@ def test_without_servers_the_same_script_trains_alone(caplog: pytest.LogCaptureF
         exe.run(feed=jobs.fed(net, jobs.batch(step)))
     alone.stop_worker()
     assert caplog.text.count("this process was started without servers and trains alone") == 4
-    found = jobs.parameters(default_main_program())
+    values = jobs.parameters(default_main_program())
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()), names.guard():
-        assert_equal(found, jobs.alone(True, "sgd", 2))
+        assert_equal(values, jobs.alone(True, "sgd", 2))
 
 
 def test_a_collective_job_has_no_servers() -> None:

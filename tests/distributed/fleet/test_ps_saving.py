@@ -1,4 +1,4 @@
-"""Jobs with parameter servers that save, go on with other servers, and infer."""
+"""Jobs with parameter servers that save, resume with other servers, and infer."""
 
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path
@@ -11,9 +11,9 @@ import argosy as paddle
 from argosy import fluid
 from argosy.distributed import fleet
 from argosy.distributed.fleet.utils.ps_util import DistributedInfer
-from argosy.engine.errors import ScopeError
+from argosy.engine.errors import CorruptFileError, DataError, ScopeError
 from argosy.engine.ir.program import default_main_program, default_startup_program
-from argosy.engine.runtime import store
+from argosy.engine.runtime import atomic_files, server_files
 from argosy.static.io import VARS_FILE
 from tests import fleet_jobs as jobs
 from tests.ranks import Nursery
@@ -21,7 +21,7 @@ from tests.ranks import Nursery
 STEPS = 4
 SAVED, MODEL = "saved", "model"
 UNSEEN = 99
-"""A batch that nobody trains on."""
+"""A batch that is not trained on."""
 
 
 def minimized() -> tuple[jobs.Net, Any]:
@@ -62,7 +62,7 @@ def trains() -> None:
     exe.run(default_startup_program())
     fleet.init_worker()
     if saved is None:
-        train(exe, net, range(STEPS))
+        train(exe, net, range(given.get("steps", STEPS)))
     fleet.barrier_worker()
     predicted = predictions(exe, plain, net)
     if saved is None and fleet.is_first_worker():
@@ -71,13 +71,13 @@ def trains() -> None:
     fleet.barrier_worker()
     train(exe, net, range(STEPS, 2 * STEPS))
     fleet.barrier_worker()
-    found = jobs.parameters(default_main_program())
-    np.savez(f"{folder}/{rank}.npz", predicted=predicted, table=jobs.table_rows(), **found)
+    values = jobs.parameters(default_main_program())
+    np.savez(f"{folder}/{rank}.npz", predicted=predicted, table=jobs.table_rows(), **values)
     fleet.stop_worker()
 
 
 def trains_by_itself() -> None:
-    """geo, without an exchange while it trains; each worker sends half of what it has learnt, as there are two."""
+    """geo, without a synchronization while it trains; each of the two workers sends half of its changes."""
     given = jobs.case()
     rank, folder = jobs.take_role(given["workers"]), given["folder"]
     fleet.init()
@@ -97,9 +97,9 @@ def trains_by_itself() -> None:
     fleet.barrier_worker()
     if fleet.is_first_worker():
         fleet.save_persistables(exe, f"{folder}/{SAVED}")
-        found, _ = store.read_tensors(Path(folder, SAVED, VARS_FILE))
+        actual, _ = atomic_files.read_tensors(Path(folder, SAVED, VARS_FILE))
         for name, value in jobs.parameters(default_main_program()).items():
-            learnt, saved = value - first[name], found[name].numpy() - first[name]
+            learnt, saved = value - first[name], actual[name].numpy() - first[name]
             assert np.abs(saved).max() > 0.3 * np.abs(learnt).max(), f"{name} is as it was at first"
     fleet.barrier_worker()
     fleet.stop_worker()
@@ -138,7 +138,7 @@ def test_a_job_is_saved_goes_on_with_other_servers_and_infers(ranks: Nursery, tm
 
     for workers, servers in ((2, 3), (1, 1)):
         second, said = jobs.run(ranks, trains, tmp_path, {"saved": saved}, workers, servers)
-        assert "table table begins with" in said[-1]
+        assert "table table starts with" in said[-1]
         for one in second:
             for name, value in first[0].items():
                 np.testing.assert_allclose(one[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
@@ -147,7 +147,33 @@ def test_a_job_is_saved_goes_on_with_other_servers_and_infers(ranks: Nursery, tm
     np.testing.assert_array_equal(third[0]["predicted"], first[0]["predicted"])
 
 
+def test_a_save_by_fewer_servers_replaces_that_of_more(ranks: Nursery, tmp_path: Path) -> None:
+    saved, folder = str(tmp_path / SAVED), tmp_path / SAVED / "table_txt"
+    jobs.run(ranks, trains, tmp_path, {}, 2, 2)
+    stale = {path.name: path.read_bytes() for path in folder.iterdir()}
+    newer, _ = jobs.run(ranks, trains, tmp_path, {"steps": 1}, 1, 1)
+    assert len(list(folder.iterdir())) == 2, "one file of rows, and what is in them"
+    for name, content in stale.items():
+        (folder / name).write_bytes(content)  # somebody brings old files back
+    later, _ = jobs.run(ranks, trains, tmp_path, {"saved": saved}, 1, 2)
+    np.testing.assert_array_equal(later[0]["predicted"], newer[0]["predicted"])
+
+    def files() -> list[Path]:
+        named = atomic_files.read_more(tmp_path / SAVED / VARS_FILE)
+        return server_files.files_of(tmp_path / SAVED, "table", named, server=0, servers=1)
+
+    (path,) = files()
+    assert path.name not in stale
+    path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
+    with pytest.raises(CorruptFileError, match=f"{path} does not match its checksum"):
+        files()
+    path.unlink()
+    with pytest.raises(DataError, match=f"{path}, which belongs to the save, does not exist"):
+        files()
+
+
 def test_under_geo_what_is_saved_has_what_all_workers_have_learnt(ranks: Nursery, tmp_path: Path) -> None:
     jobs.run(ranks, trains_by_itself, tmp_path, {}, 2, 1)
-    rows = (tmp_path / SAVED / "table_txt" / "table.block0.txt").read_text().splitlines()
+    (path,) = (tmp_path / SAVED / "table_txt").glob("table.block0-*.txt")
+    rows = path.read_text().splitlines()
     assert len(rows) > 10

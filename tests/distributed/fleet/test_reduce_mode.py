@@ -15,7 +15,7 @@ import torch
 
 import argosy as paddle
 from argosy.distributed import fleet
-from argosy.distributed.fleet.unused_switches import is_reduce_mode, note_ignored
+from argosy.distributed.fleet.unused_switches import is_reduce_mode, warn_ignored
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError, FetchError
 from argosy.engine.ir import names
@@ -40,25 +40,25 @@ OVERLAPPED = {"sync_nccl_allreduce": False, "nccl_comm_num": 2}
 
 
 def strategy(reduces: bool, fuses: bool = False, **switches: Any) -> fleet.DistributedStrategy:
-    made = fleet.DistributedStrategy()
+    options = fleet.DistributedStrategy()
     for name, value in switches.items():
-        setattr(made, name, value)
+        setattr(options, name, value)
     if reduces:
-        made.build_strategy.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
-        made.build_strategy.fuse_broadcast_ops = fuses
-    return made
+        options.build_strategy.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
+        options.build_strategy.fuse_broadcast_ops = fuses
+    return options
 
 
 class Run:
     """A training with programs and a scope of its own."""
 
-    def __init__(self, made: fleet.DistributedStrategy, optimizer: str = "momentum") -> None:
+    def __init__(self, strategy: fleet.DistributedStrategy, optimizer: str = "momentum") -> None:
         self.main, self.startup = paddle.static.Program(), paddle.static.Program()
         self.scope = paddle.static.Scope()
         self.startup.random_seed = 7
         with paddle.static.program_guard(self.main, self.startup), names.guard():
             self.loss = build()
-            self.optimizer = fleet.fleet.distributed_optimizer(OPTIMIZERS[optimizer](), made)
+            self.optimizer = fleet.fleet.distributed_optimizer(OPTIMIZERS[optimizer](), strategy)
             self.updates, _ = self.optimizer.minimize(self.loss)
         self.exe = paddle.static.Executor()
         self.exe.run(self.startup, scope=self.scope)
@@ -100,10 +100,10 @@ def batch(step: int) -> dict[str, np.ndarray[Any, Any]]:
     }
 
 
-def assert_equal(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], atol: float = 0.0) -> None:
-    assert found.keys() == wanted.keys()
+def assert_equal(actual: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], atol: float = 0.0) -> None:
+    assert actual.keys() == wanted.keys()
     for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=0, atol=atol, err_msg=name)
 
 
 def trains_as_with_all_reduce() -> None:
@@ -171,7 +171,7 @@ def refuses_to_save_alone() -> None:
             paddle.fluid.io.save_persistables(run.exe, where, run.main)
         with pytest.raises(ConfigError, match=f"save_vars: '{foreign}' is optimizer state"):
             paddle.static.save_vars(run.exe, where, run.main, vars=[foreign])
-        with pytest.raises(ConfigError, match=r"state_dict: .* has an old value of it"):
+        with pytest.raises(ConfigError, match=r"state_dict: .* has a stale value"):
             run.optimizer.state_dict()
         assert not Path(where).exists(), "nothing was written"
         paddle.static.save_vars(run.exe, where, run.main, vars=[mine])
@@ -194,19 +194,19 @@ def trains_special_programs() -> None:
         fleet.init(is_collective=True, strategy=strategy(False))
         wanted = equality_small.train(case, equality_small.with_fleet, *place)
         fleet.init(is_collective=True, strategy=strategy(True))
-        found = equality_small.train(case, equality_small.with_fleet, *place, with_gradients=False)
+        trained = equality_small.train(case, equality_small.with_fleet, *place, with_gradients=False)
         for name in wanted:
             if name == "losses" or (name.startswith("after ") and "velocity" not in name):
-                np.testing.assert_array_equal(found[name], wanted[name], f"{case}: {name}")
+                np.testing.assert_array_equal(trained[name], wanted[name], f"{case}: {name}")
     plain, reduced = (Run(strategy(reduces, fp16_allreduce=True)).train() for reduces in (False, True))
     assert_equal(reduced.parameters(), plain.parameters())
 
 
 def two_losses_with_two_strategies() -> None:
-    """Each minimize has its own strategy; the later one leaves the exchanges of the earlier one alone."""
+    """Each minimize has its own strategy; the later one does not change the collectives of the earlier one."""
     fleet.init(is_collective=True)
     plain = strategy(False, fuse_all_reduce_ops=False)
-    found = []
+    actual = []
     for first, second in (
         (plain, plain),
         (plain, strategy(True)),
@@ -230,9 +230,9 @@ def two_losses_with_two_strategies() -> None:
         values = torch.cat([scope.get(p.name).flatten() for p in main.all_parameters()])
         for other in collective.world().group("util").all_gather(values):
             assert torch.equal(other, values), "the ranks differ"
-        found.append(values)
-    for values in found[1:]:
-        assert torch.equal(values, found[0])
+        actual.append(values)
+    for values in actual[1:]:
+        assert torch.equal(values, actual[0])
 
 
 def gradients_are_refused() -> None:
@@ -273,7 +273,7 @@ def test_two_ranks_end_bit_for_bit_where_all_reduce_ends(ranks: Nursery) -> None
 
 def test_two_ranks_over_sockets_too(ranks: Nursery) -> None:
     some = cases(("momentum", FUSED | OVERLAPPED))
-    check(ranks, 2, trains_as_with_all_reduce, ARGOSY_HOST_PLANE="0", REDUCE_CASES=some)
+    check(ranks, 2, trains_as_with_all_reduce, ARGOSY_SHM="0", REDUCE_CASES=some)
 
 
 def test_four_ranks_end_where_all_reduce_ends_but_for_rounding(ranks: Nursery) -> None:
@@ -295,40 +295,40 @@ def test_special_gradients_end_where_all_reduce_ends(ranks: Nursery) -> None:
     check(ranks, 2, trains_special_programs)
 
 
-def said(made: fleet.DistributedStrategy, ranks: int, caplog: pytest.LogCaptureFixture) -> list[str]:
+def said(strategy: fleet.DistributedStrategy, ranks: int, caplog: pytest.LogCaptureFixture) -> list[str]:
     caplog.clear()
     with caplog.at_level(logging.INFO, "argosy"):
-        note_ignored(made, ranks)
+        warn_ignored(strategy, ranks)
     return caplog.messages
 
 
 def test_under_all_reduce_fuse_broadcast_ops_warns_in_the_words_of_paddle(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    made = strategy(False)
-    assert said(made, 2, caplog) == []
-    made.build_strategy = BuildStrategy()
-    assert said(made, 2, caplog) == [], "True by default: nobody has asked for it"
-    made.build_strategy.fuse_broadcast_ops = True
-    assert said(made, 2, caplog) == ["Currently, fuse_broadcast_ops only works under Reduce mode."]
-    made.build_strategy.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
-    assert said(made, 2, caplog) == []
+    options = strategy(False)
+    assert said(options, 2, caplog) == []
+    options.build_strategy = BuildStrategy()
+    assert said(options, 2, caplog) == [], "True by default: not assigned by the user"
+    options.build_strategy.fuse_broadcast_ops = True
+    assert said(options, 2, caplog) == ["Currently, fuse_broadcast_ops only works under Reduce mode."]
+    options.build_strategy.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
+    assert said(options, 2, caplog) == []
 
 
 def test_reduce_with_one_rank_is_all_reduce(caplog: pytest.LogCaptureFixture) -> None:
-    made = strategy(True)
-    assert said(made, 1, caplog) == [
+    options = strategy(True)
+    assert said(options, 1, caplog) == [
         "ReduceStrategy.Reduce with one rank is AllReduce: it owns all parameters"
     ]
-    assert not is_reduce_mode(made, 1)
-    assert is_reduce_mode(made, 2)
+    assert not is_reduce_mode(options, 1)
+    assert is_reduce_mode(options, 2)
 
 
 def test_in_reduce_mode_what_has_no_effect_warns_if_it_was_set(caplog: pytest.LogCaptureFixture) -> None:
-    made = strategy(True, fuse_all_reduce_ops=False)
-    assert said(made, 2, caplog) == []
-    made.fuse_all_reduce_ops = made.use_hierarchical_allreduce = True
-    first, second = said(made, 2, caplog)
+    options = strategy(True, fuse_all_reduce_ops=False)
+    assert said(options, 2, caplog) == []
+    options.fuse_all_reduce_ops = options.use_hierarchical_allreduce = True
+    first, second = said(options, 2, caplog)
     assert first.startswith("fuse_all_reduce_ops is off under ReduceStrategy.Reduce")
     assert second == "use_hierarchical_allreduce is not used under ReduceStrategy.Reduce"
 

@@ -18,38 +18,38 @@ def marked(strategy: DistributedStrategy) -> list[list[str]]:
 
 
 def test_every_line_of_the_box_is_as_wide_as_paddles() -> None:
-    made = DistributedStrategy()
-    made.build_strategy.trainers_endpoints = [
+    strategy = DistributedStrategy()
+    strategy.build_strategy.trainers_endpoints = [
         f"host-{i}.a-long-domain.example.com:{6170 + i}" for i in range(3)
     ]
-    made.build_strategy.debug_graphviz_path = "/a/long/path" * 10
-    *box, legend = str(made).splitlines()
+    strategy.build_strategy.debug_graphviz_path = "/a/long/path" * 10
+    *box, legend = str(strategy).splitlines()
     assert {len(line) for line in box} == {4 + 1 + 38 + 2 + 38 + 1}
     assert all(line[4] in "+|" and line[-1] in "+|" for line in box)
     assert "differs" in legend
 
 
 def test_the_sections_stand_in_paddles_order() -> None:
-    found = [line.strip(" |") for line in str(DistributedStrategy()).splitlines()]
+    strategy = [line.strip(" |") for line in str(DistributedStrategy()).splitlines()]
     titles = ["DistributedStrategy Overview", "a_sync=True <-> a_sync_configs", *TITLES]
-    assert [line for line in found if line in titles] == titles
+    assert [line for line in strategy if line in titles] == titles
 
 
 def test_a_switch_that_is_on_has_a_section_with_its_configs() -> None:
-    made = AllThere()
-    made.amp = True
-    made.amp_configs = {"decr_ratio": 0.5, "custom_white_list": ["conv2d", "matmul"]}
-    text = str(made)
+    strategy = AllThere()
+    strategy.amp = True
+    strategy.amp_configs = {"decr_ratio": 0.5, "custom_white_list": ["conv2d", "matmul"]}
+    text = str(strategy)
     assert "amp=True <-> amp_configs" in text
     assert "recompute" not in text
-    assert marked(made) == [["decr_ratio", "0.5", "*"], ["custom_white_list", "conv2d", "*"]]
+    assert marked(strategy) == [["decr_ratio", "0.5", "*"], ["custom_white_list", "conv2d", "*"]]
 
 
 def test_marks_what_differs_from_the_default_and_nothing_else() -> None:
-    made = DistributedStrategy()
-    assert marked(made) == []
-    made.sync_nccl_allreduce = True
-    made.sync_batch_norm = True
-    made.build_strategy.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.One
-    assert marked(made) == [["sync_batch_norm", "True", "*"], ["gradient_scale_strategy", "One", "*"]]
-    assert repr(made).startswith("DistributedStrategy(sync_batch_norm=True, build_strategy=")
+    strategy = DistributedStrategy()
+    assert marked(strategy) == []
+    strategy.sync_nccl_allreduce = True
+    strategy.sync_batch_norm = True
+    strategy.build_strategy.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.One
+    assert marked(strategy) == [["sync_batch_norm", "True", "*"], ["gradient_scale_strategy", "One", "*"]]
+    assert repr(strategy).startswith("DistributedStrategy(sync_batch_norm=True, build_strategy=")

@@ -1,4 +1,4 @@
-"""fleet.util: exchanges between two real processes, and what one process does alone."""
+"""fleet.util: collectives between two real processes, and in a single process."""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
@@ -21,7 +21,9 @@ def worker(index: int, num: int) -> UtilBase:
 
 def test_workers_that_the_user_defined_meet_after_init_worker() -> None:
     roles = UserDefinedRoleMaker(current_id=0, worker_num=2, server_endpoints=["127.0.0.1:6174"])
-    with pytest.raises(ConfigError, match="the workers meet on the servers; call fleet.init_worker"):
+    with pytest.raises(
+        ConfigError, match="the workers' collectives run through the servers; call fleet.init_worker"
+    ):
         UtilBase(roles).barrier()
 
 
@@ -30,9 +32,9 @@ def reduces_and_gathers() -> None:
     for dtype in ("float16", "float32", "float64", "int8", "int32", "int64", "uint8"):
         mine = np.array([[1, 2], [3, 4]], dtype) * (rank + 1)
         for mode, wanted in (("sum", 3), ("max", 2), ("min", 1)):
-            made = util.all_reduce(mine, mode)
-            assert (made.dtype, made.shape) == (dtype, (2, 2))
-            assert (made == np.array([[1, 2], [3, 4]]) * wanted).all(), (dtype, mode, made)
+            reduced = util.all_reduce(mine, mode)
+            assert (reduced.dtype, reduced.shape) == (dtype, (2, 2))
+            assert (reduced == np.array([[1, 2], [3, 4]]) * wanted).all(), (dtype, mode, reduced)
     assert util.all_reduce(rank + 1) == 3
     assert util.all_reduce([1.5, rank]).tolist() == [3.0, 1.0]
     assert util.all_reduce(np.array(rank == 1), "max")
@@ -130,8 +132,14 @@ def test_a_heter_shard_is_for_heter_workers() -> None:
             lambda u: u.all_reduce(1, "sum", "nobody"),
             "comm_world is 'nobody'; use one of worker, server, all",
         ),
-        (lambda u: u.barrier("server"), "comm_world='server': servers serve, .*; use 'worker'"),
-        (lambda u: u.all_gather(1, "all"), "comm_world='all': servers serve, .*; use 'worker'"),
+        (
+            lambda u: u.barrier("server"),
+            "comm_world='server': servers take no part in collectives; use 'worker'",
+        ),
+        (
+            lambda u: u.all_gather(1, "all"),
+            "comm_world='all': servers take no part in collectives; use 'worker'",
+        ),
         (lambda u: u.all_reduce("abc"), "give an array of numbers"),
         (lambda u: u.all_reduce(np.array([True])), "cannot take the sum of bool"),
         (lambda u: u.all_reduce(np.array([2**63], np.uint64)), "does not fit int64"),

@@ -17,15 +17,15 @@ import argosy as paddle
 from argosy import fluid
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
-from argosy.engine.ps.plan import Plan
-from argosy.engine.ps.rpc.settings import Settings
+from argosy.engine.ps.job_plan import JobPlan
+from argosy.engine.ps.rpc.settings import RpcSettings
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.scope import Scope, scope_guard
-from argosy.engine.runtime.serve import ProgramUpdater
+from argosy.engine.runtime.server_loop import ProgramUpdater
 from tests.engine.ps.rpc.proxy import Mistreater
 
-SETTINGS = Settings(deadline_s=60.0, heartbeat_s=0.1, retry_s=0.05, retry_times=10)
+SETTINGS = RpcSettings(deadline_s=60.0, heartbeat_s=0.1, retry_s=0.05, retry_times=10)
 FEATURES, SCALE = 4, 4.0
 
 
@@ -36,9 +36,9 @@ def free_endpoint() -> str:
 
 def server_of(optimizer: Any, trainers: int, sync: bool, **config: Any) -> tuple[Program, Program]:
     """The programs of the one server of a job that trains w, [FEATURES, 1], and a table with rows of one number."""
-    made = fluid.DistributeTranspilerConfig()
+    options = fluid.DistributeTranspilerConfig()
     for name, value in config.items():
-        setattr(made, name, value)
+        setattr(options, name, value)
     main, startup, endpoint = Program("main"), Program("startup"), free_endpoint()
     with program_guard(main, startup), names.guard():
         x, y = fluid.data("x", [None, FEATURES]), fluid.data("y", [None, 1])
@@ -48,18 +48,18 @@ def server_of(optimizer: Any, trainers: int, sync: bool, **config: Any) -> tuple
         out = fluid.layers.fc(x, 1, param_attr=attrs[0], bias_attr=False)
         out = out + paddle.static.nn.sparse_embedding(ids, [100, 1], param_attr=attrs[1])
         optimizer.minimize(fluid.layers.mean(fluid.layers.square_error_cost(out, y)))
-        t = fluid.DistributeTranspiler(made)
+        t = fluid.DistributeTranspiler(options)
         t.transpile(0, main, endpoint, trainers, sync, startup)
     return t.get_pserver_programs(endpoint)
 
 
 @contextmanager
-def serving(main: Program, startup: Program) -> Iterator[Plan]:
+def serving(main: Program, startup: Program) -> Iterator[JobPlan]:
     """The server, in a thread; gives the plan for its trainers."""
     scope = Scope()
     with scope_guard(scope):
         paddle.static.Executor().run(startup)
-    plan: Plan = main.serving.plan
+    plan: JobPlan = main.server_spec.plan
     service = Service(plan, 0, ProgramUpdater(main, scope), SETTINGS, stays=True)
     thread = threading.Thread(target=service.serve)
     thread.start()
@@ -74,7 +74,7 @@ def serving(main: Program, startup: Program) -> Iterator[Plan]:
 class Worker:
     """A trainer with its copy of w, as it has fetched it last."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
+    def __init__(self, plan: JobPlan, number: int) -> None:
         self.trainer, self.w = Trainer(plan, number, SETTINGS), torch.zeros(FEATURES, 1)
         self.trainer.blocks.pull({"w": self.w})
 
@@ -86,13 +86,13 @@ class Worker:
 
 
 @contextmanager
-def workers_of(plan: Plan) -> Iterator[list[Worker]]:
+def workers_of(plan: JobPlan) -> Iterator[list[Worker]]:
     with ExitStack() as stack:
-        made = []
+        values = []
         for number in range(plan.trainers):
-            made.append(Worker(plan, number))
-            stack.callback(made[-1].trainer.close)
-        yield made
+            values.append(Worker(plan, number))
+            stack.callback(values[-1].trainer.close)
+        yield values
 
 
 # --- staleness ------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def learnt(share: float, seed: int = 0) -> tuple[Tensor, Tensor, int]:
         for thread in threads:
             thread.join()
         assert all(torch.equal(worker.w, team[0].w) for worker in team)
-        table = team[0].trainer.rows.ask("table", torch.arange(100), create=False).wait()
+        table = team[0].trainer.rows.start_pull("table", torch.arange(100), create=False).wait()
         return team[0].w, table, 0 if proxy is None else min(proxy.dropped, proxy.repeated)
 
 

@@ -1,4 +1,4 @@
-"""Transpiled jobs save, and go on with another number of servers."""
+"""Transpiled jobs save, and resume with another number of servers."""
 
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path

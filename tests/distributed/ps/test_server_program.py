@@ -13,7 +13,7 @@ from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
-from argosy.engine.runtime.serve import ProgramUpdater
+from argosy.engine.runtime.server_loop import ProgramUpdater
 from argosy.fluid.transpiler import HashName, RoundRobin
 
 SERVERS = "127.0.0.1:6174,127.0.0.1:6175"
@@ -41,11 +41,11 @@ def built(optimizer: Any = None, table: bool = False) -> tuple[Program, Program]
 def transpiled(
     config: dict[str, Any] | None = None, optimizer: Any = None, table: bool = False, **arguments: Any
 ) -> tuple[fluid.DistributeTranspiler, Program, Program]:
-    made = fluid.DistributeTranspilerConfig()
+    options = fluid.DistributeTranspilerConfig()
     for name, value in (config or {}).items():
-        setattr(made, name, value)
+        setattr(options, name, value)
     main, startup = built(optimizer, table)
-    t = fluid.DistributeTranspiler(made)
+    t = fluid.DistributeTranspiler(options)
     given: dict[str, Any] = {"pservers": SERVERS, "trainers": 2} | arguments
     t.transpile(0, main, startup_program=startup, **given)
     return t, main, startup
@@ -143,7 +143,7 @@ def test_wrong_settings_are_told() -> None:
     with pytest.raises(UnknownNameError, match="slice_var_up"):
         config.slice_var = True
     for size in (100, 8192.5):
-        with pytest.raises(ConfigError, match=f"{size}; use a whole number of at least 8192"):
+        with pytest.raises(ConfigError, match=f"{size}; use an integer of at least 8192"):
             config.min_block_size = size
     with pytest.raises(ConfigError, match="RoundRobin or HashName"):
         config.split_method = "Random"
@@ -160,11 +160,11 @@ def test_wrong_settings_are_told() -> None:
         transpiled({"runtime_split_send_recv": True})
     with pytest.raises(ConfigError, match="half_async=True with sync_mode=True; set sync_mode=False"):
         transpiled({"half_async": True})
-    with pytest.raises(ConfigError, match="half_async=True with geo_sgd_mode=True.*; choose one"):
+    with pytest.raises(ConfigError, match="half_async=True with geo_sgd_mode=True.*; set only one"):
         transpiled({"half_async": True, "geo_sgd_mode": True}, sync_mode=False)
-    with pytest.raises(ConfigError, match="how many there are, an int"):
+    with pytest.raises(ConfigError, match="the number of trainers, an int"):
         transpiled(trainers="127.0.0.1:1,127.0.0.1:2")
-    with pytest.raises(ConfigError, match="is the text '0', as the environment has it; use an int: int"):
+    with pytest.raises(ConfigError, match="is the string '0'; use an int: int"):
         fluid.DistributeTranspiler().transpile("0", built()[0])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="is no endpoint"):
         transpiled(pservers="127.0.0.1")
@@ -172,7 +172,7 @@ def test_wrong_settings_are_told() -> None:
         with pytest.raises(ConfigError, match="list each server's host:port once"):
             transpiled(pservers=servers)
     t, _, _ = transpiled()
-    with pytest.raises(ConfigError, match="is no server of this job"):
+    with pytest.raises(ConfigError, match="is not a server of this job"):
         t.get_pserver_program("127.0.0.1:1")
     with pytest.raises(ConfigError, match="before transpile"):
         fluid.DistributeTranspiler().get_trainer_program()
@@ -186,7 +186,9 @@ def test_servers_may_be_a_list() -> None:
 
 def test_settings_of_modes_without_servers_are_told(caplog: pytest.LogCaptureFixture) -> None:
     transpiled({"use_hierarchical_allreduce": True, "nccl_comm_num": 2, "collective_mode": None})
-    said = "DistributeTranspilerConfig: nccl_comm_num, use_hierarchical_allreduce: not used in mode 'pserver'"
+    said = (
+        "DistributeTranspilerConfig: nccl_comm_num, use_hierarchical_allreduce: no effect in mode 'pserver'"
+    )
     assert caplog.text.count(said) == 1
 
 

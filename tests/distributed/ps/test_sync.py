@@ -12,8 +12,8 @@ from tests.servers import OPTIMIZERS, alone, learnt
 SIZES = [(2, 2), (4, 1), (3, 3), (1, 2)]
 
 
-def assert_equal(found: list[dict[str, Any]], wanted: dict[str, Any]) -> None:
-    for one in found:
+def assert_equal(actual: list[dict[str, Any]], wanted: dict[str, Any]) -> None:
+    for one in actual:
         assert one.keys() == wanted.keys()
         for name, value in wanted.items():
             np.testing.assert_allclose(one[name], value, rtol=1e-6, atol=1e-6, err_msg=name)

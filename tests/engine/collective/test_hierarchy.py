@@ -1,4 +1,4 @@
-"""Sums in two stages, and of flat buffers: right, equal everywhere, in any phase without a rank that hangs."""
+"""Hierarchical all-reduce, and all-reduce of flat buffers: correct, equal on all ranks; a lost rank hangs no other."""
 
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from argosy.engine import collective
+from argosy.engine.collective import FlatBuffer
 from argosy.engine.collective import world as the_world
-from argosy.engine.collective.flat_buffer import FlatBuffer
 from tests.ranks import Nursery
 
 SIZES = (64, 128, 1000, 3_000_000)
@@ -23,11 +23,11 @@ SPARE = 64
 
 def filled(buffer: FlatBuffer, rank: int, size: int) -> None:
     torch.manual_seed(100 * rank + size)
-    buffer.own.copy_(torch.randn(buffer.own.numel()))
+    buffer.local.copy_(torch.randn(buffer.local.numel()))
 
 
 def wanted_sum(size: int, numel: int) -> torch.Tensor:
-    """What NumPy's order does not matter for: the sum in double precision."""
+    """The sum in double precision, for which the order does not matter."""
     total = torch.zeros(numel, dtype=torch.float64)
     for rank in range(the_world().size):
         torch.manual_seed(100 * rank + size)
@@ -35,32 +35,32 @@ def wanted_sum(size: int, numel: int) -> torch.Tensor:
     return total.float()
 
 
-def check_everywhere(found: torch.Tensor) -> None:
-    for other in the_world().group("util").all_gather(found):
-        assert torch.equal(other, found), "the ranks differ"
+def check_everywhere(reduced: torch.Tensor) -> None:
+    for other in the_world().group("util").all_gather(reduced):
+        assert torch.equal(other, reduced), "the ranks differ"
 
 
-def sums_in_two_stages() -> None:
+def hierarchical_sums() -> None:
     world = collective.connect()
-    on_plane = os.environ.get("ARGOSY_HOST_PLANE") != "0"
+    in_shm = os.environ.get("ARGOSY_SHM") != "0"
     for size in SIZES:
         for by_leaders in (False, True):
             for name in ("dp", "dp.1"):
-                stages = world.hierarchy(name, 2, by_leaders)
-                assert (stages.inner.plane is not None) == on_plane
-                buffer = world.flat_buffer("test", size + SPARE, torch.float32, "dp/inner2")
-                assert (buffer.shared is not None) == on_plane
+                hierarchy = world.hierarchy(name, 2, by_leaders)
+                assert (hierarchy.intra.shm is not None) == in_shm
+                buffer = world.flat_buffer("test", size + SPARE, torch.float32, "dp/intra2")
+                assert (buffer.segment is not None) == in_shm
                 filled(buffer, world.rank, size)
-                before = buffer.own[:SPARE].clone()
-                pending = stages.start(buffer, SPARE, size, "a span")
-                pending.wait()
-                pending.wait()  # a second time does nothing
-                found = buffer.result[SPARE:].clone()
+                before = buffer.local[:SPARE].clone()
+                work = hierarchy.start(buffer, SPARE, size, "a span")
+                work.wait()
+                work.wait()  # a second time does nothing
+                reduced = buffer.result[SPARE:].clone()
                 torch.testing.assert_close(
-                    found, wanted_sum(size, size + SPARE)[SPARE:], rtol=1e-5, atol=1e-5
+                    reduced, wanted_sum(size, size + SPARE)[SPARE:], rtol=1e-5, atol=1e-5
                 )
-                assert torch.equal(buffer.own[:SPARE], before), "what is outside of the span stays"
-                check_everywhere(found)
+                assert torch.equal(buffer.local[:SPARE], before), "what is outside of the span stays"
+                check_everywhere(reduced)
 
 
 def sums_of_spans() -> None:
@@ -69,30 +69,30 @@ def sums_of_spans() -> None:
     buffer = world.flat_buffer("test", 5000, torch.float32, "dp")
     assert world.flat_buffer("test", 5000, torch.float32, "dp") is buffer
     assert world.flat_buffer("test", 5001, torch.float32, "dp") is not buffer
-    assert (buffer.shared is not None) == (group.plane is not None)
+    assert (buffer.segment is not None) == (group.shm is not None)
     for step in range(20):  # the next step writes into the buffer while another rank may still read the sum
         filled(buffer, world.rank, step)
         started = [group.start_all_reduce_span(buffer, at, 1000, f"span {at}") for at in range(0, 5000, 1000)]
-        for one in started:
-            one.wait()
+        for work in started:
+            work.wait()
         torch.testing.assert_close(buffer.result, wanted_sum(step, 5000), rtol=1e-5, atol=1e-5)
         check_everywhere(buffer.result.clone())
     for dtype in (torch.float64, torch.float16, torch.bfloat16):
         other = world.flat_buffer("test", 640, dtype, "dp")
-        other.own.fill_(1.5)
+        other.local.fill_(1.5)
         group.start_all_reduce_span(other, 0, 640).wait()
         assert bool((other.result == 1.5 * world.size).all())
 
 
-def two_communicators_beside_each_other() -> None:
-    """On sockets the second arrives although the first, on another communicator, is held up by nobody's wait."""
+def two_concurrent_communicators() -> None:
+    """On sockets the second completes although the first, on another communicator, is not waited for."""
     world = collective.connect()
     tensors = [torch.ones(200_000) for _ in range(4)]
     groups = [world.group(collective.communicator("dp", number % 2)) for number in range(4)]
     assert groups[0] is groups[2] is not groups[1]
-    pending = [g.start_all_reduce(t) for g, t in zip(groups, tensors, strict=True)]
-    for one in reversed(pending):
-        one.wait()
+    works = [g.start_all_reduce(t) for g, t in zip(groups, tensors, strict=True)]
+    for work in reversed(works):
+        work.wait()
     assert all(bool((t == world.size).all()) for t in tensors)
 
 
@@ -105,67 +105,67 @@ def reduces_and_broadcasts() -> None:
         if world.rank == 1:
             assert bool((tensor == sum(range(1, world.size + 1))).all())
         parts = [torch.full((size,), 10.0 * world.rank), torch.tensor([world.rank == 1]), torch.zeros(0)]
-        group.start_broadcast_of(parts, [1, 1, 0], "fused").wait()
+        group.start_broadcast_coalesced(parts, [1, 1, 0], "fused").wait()
         assert bool((parts[0] == 10.0).all())
         assert bool(parts[1])
 
 
 def lose_a_rank_in_a_phase() -> None:
-    """Rank 1 ends in the middle of the collective that PHASE names; the others must say so and end."""
+    """Rank 1 exits in the phase of the collective that PHASE names; the others must report it and exit."""
     world = collective.connect()
     phase = os.environ["PHASE"]
-    buffer = world.flat_buffer("test", 4096, torch.float32, "dp/inner2")
-    stages = world.hierarchy("dp", 2, by_leaders=phase == "leaders")
+    buffer = world.flat_buffer("test", 4096, torch.float32, "dp/intra2")
+    hierarchy = world.hierarchy("dp", 2, by_leaders=phase == "leaders")
     for _ in range(3):
-        stages.start(buffer, 0, 4096, "warm").wait()
+        hierarchy.start(buffer, 0, 4096, "warm").wait()
     dies = world.rank == 1
     if dies and phase in ("before", "leaders"):
         os.kill(os.getpid(), signal.SIGKILL)
-    pending = stages.start(buffer, 0, 4096, "a span")
-    if dies and phase == "under way":
+    work = hierarchy.start(buffer, 0, 4096, "a span")
+    if dies and phase == "in flight":
         os.kill(os.getpid(), signal.SIGKILL)
-    pending.wait()
+    work.wait()
     if dies and phase == "after":
         os.kill(os.getpid(), signal.SIGKILL)
     for _ in range(1000):
-        stages.start(buffer, 0, 4096, "later").wait()
+        hierarchy.start(buffer, 0, 4096, "later").wait()
         time.sleep(0.01)
 
 
-def test_sums_in_two_stages_are_right_through_shared_memory(ranks: Nursery) -> None:
-    ranks.check(4, sums_in_two_stages)
+def test_hierarchical_sums_through_shared_memory_are_correct(ranks: Nursery) -> None:
+    ranks.check(4, hierarchical_sums)
 
 
-def test_sums_in_two_stages_are_right_through_sockets(ranks: Nursery) -> None:
-    ranks.check(4, sums_in_two_stages, ARGOSY_HOST_PLANE="0")
+def test_hierarchical_sums_through_sockets_are_correct(ranks: Nursery) -> None:
+    ranks.check(4, hierarchical_sums, ARGOSY_SHM="0")
 
 
-@pytest.mark.parametrize("plane", ["1", "0"])
-def test_spans_of_flat_buffers_are_summed_in_every_step(ranks: Nursery, plane: str) -> None:
-    ranks.check(3, sums_of_spans, ARGOSY_HOST_PLANE=plane)
+@pytest.mark.parametrize("shm", ["1", "0"])
+def test_spans_of_flat_buffers_are_summed_in_every_step(ranks: Nursery, shm: str) -> None:
+    ranks.check(3, sums_of_spans, ARGOSY_SHM=shm)
 
 
-@pytest.mark.parametrize("plane", ["1", "0"])
-def test_reduce_and_fused_broadcast_have_their_roots(ranks: Nursery, plane: str) -> None:
-    ranks.check(3, reduces_and_broadcasts, ARGOSY_HOST_PLANE=plane)
+@pytest.mark.parametrize("shm", ["1", "0"])
+def test_reduce_and_fused_broadcast_have_their_roots(ranks: Nursery, shm: str) -> None:
+    ranks.check(3, reduces_and_broadcasts, ARGOSY_SHM=shm)
 
 
 def test_communicators_are_waited_for_in_any_order(ranks: Nursery) -> None:
-    ranks.check(2, two_communicators_beside_each_other, ARGOSY_HOST_PLANE="0")
+    ranks.check(2, two_concurrent_communicators, ARGOSY_SHM="0")
 
 
-@pytest.mark.parametrize("plane", ["1", "0"])
-@pytest.mark.parametrize("phase", ["before", "under way", "after", "leaders"])
-def test_a_rank_that_dies_in_any_phase_ends_the_others_by_name(
-    ranks: Nursery, phase: str, plane: str
+@pytest.mark.parametrize("shm", ["1", "0"])
+@pytest.mark.parametrize("phase", ["before", "in flight", "after", "leaders"])
+def test_a_rank_that_dies_in_any_phase_is_reported_by_the_others(
+    ranks: Nursery, phase: str, shm: str
 ) -> None:
-    ends = ranks.run(4, lose_a_rank_in_a_phase, PHASE=phase, ARGOSY_HOST_PLANE=plane)
+    ends = ranks.run(4, lose_a_rank_in_a_phase, PHASE=phase, ARGOSY_SHM=shm)
     assert ends[1].code == -signal.SIGKILL
     others = [ends[rank] for rank in (0, 2, 3)]
     assert all(end.code == 1 for end in others), "\n".join(end.said for end in others)
     assert "rank 1" in ends[0].said
-    # Rank 0 may have ended before the others could ask the store that it holds: its log has the reason.
-    named = re.compile("rank 1|rank 0, which holds the job's store, is gone; see its log")
+    # Rank 0 may have exited before the others could query the store that it hosts: its log has the reason.
+    named = re.compile("rank 1|rank 0, which hosts the job's store, has exited; see its log")
     assert all(named.search(end.said) for end in others), "\n".join(end.said for end in others)
     assert max(end.at for end in others) - ends[1].at < 20  # some 3 s on a quiet machine
     assert not list(Path("/dev/shm").glob("*argosy*"))

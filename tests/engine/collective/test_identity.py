@@ -1,8 +1,6 @@
-"""identity: what each launcher's environment says, which one counts, and what is refused."""
+"""identity: what each launcher's environment says, which one counts, and what is rejected."""
 
 # SPDX-License-Identifier: Apache-2.0
-import subprocess
-import sys
 
 import pytest
 
@@ -10,6 +8,7 @@ from argosy.engine import env
 from argosy.engine.collective import identity
 from argosy.engine.collective.identity import Identity, first_host, read
 from argosy.engine.errors import ConfigError
+from tests.ranks import Nursery
 
 FLEETRUN = {
     "PADDLE_TRAINER_ID": "1",
@@ -161,7 +160,7 @@ def test_the_first_host_of_a_slurm_list(nodelist: str, host: str) -> None:
 
 
 @pytest.mark.parametrize("nodelist", ["", "node[1-3", ",b"])
-def test_a_list_of_hosts_that_is_none_is_refused(nodelist: str) -> None:
+def test_a_list_of_hosts_that_is_none_is_rejected(nodelist: str) -> None:
     with pytest.raises(ConfigError, match="set MASTER_ADDR"):
         first_host(nodelist)
 
@@ -177,7 +176,7 @@ def test_an_ipv6_master_is_written_with_brackets() -> None:
         (FLEETRUN | {"PADDLE_TRAINERS_NUM": "2"}, "has 3 endpoints and PADDLE_TRAINERS_NUM is 2"),
         (FLEETRUN | {"PADDLE_CURRENT_ENDPOINT": "10.0.0.2:6170"}, "PADDLE_TRAINER_ID=1 is 10.0.0.1:6171"),
         (FLEETRUN | {"PADDLE_TRAINER_ENDPOINTS": "a:1,a:1,b:1"}, "a:1 twice"),
-        (FLEETRUN | {"PADDLE_TRAINER_ENDPOINTS": "a:1,b,c:1"}, "'b', which is no host:port"),
+        (FLEETRUN | {"PADDLE_TRAINER_ENDPOINTS": "a:1,b,c:1"}, "'b', which is not host:port"),
         (TORCHRUN | {"LOCAL_RANK": "3"}, "local rank 3 of 2"),
         (TORCHRUN | {"LOCAL_RANK": "-1"}, "LOCAL_RANK='-1'"),
         (TORCHRUN | {"MASTER_PORT": "http"}, "MASTER_PORT='http'"),
@@ -189,15 +188,12 @@ def test_an_ipv6_master_is_written_with_brackets() -> None:
         (SRUN | {"TORCHELASTIC_RESTART_COUNT": "x"}, "TORCHELASTIC_RESTART_COUNT='x'"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_variables(environ: dict[str, str], message: str) -> None:
+def test_what_is_invalid_is_rejected_with_its_variables(environ: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(environ)
     assert message in str(caught.value)
 
 
-def test_a_process_reads_its_own_environment() -> None:
+def test_a_process_reads_its_own_environment(ranks: Nursery) -> None:
     code = "from argosy.engine.collective import identity; print(identity.read().rank)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=OPENMPI, capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout == "3\n"
+    assert ranks.python("-c", code, **OPENMPI).stdout == "3\n"

@@ -1,4 +1,4 @@
-"""How ranks meet at rank 0's endpoint, and what is said when they do not."""
+"""Rendezvous at rank 0's endpoint, and the errors when it fails."""
 
 # SPDX-License-Identifier: Apache-2.0
 import os
@@ -32,49 +32,49 @@ def test_both_ranks_see_one_store() -> None:
     assert second.get("key") == b"value"
 
 
-def test_a_rank_that_comes_first_waits_for_rank_0() -> None:
+def test_a_rank_that_starts_first_waits_for_rank_0() -> None:
     master = free_endpoint()
-    found: list[Store] = []
-    waiting = threading.Thread(target=lambda: found.append(open_store(rank(1, master), 20)))
+    stores: list[Store] = []
+    waiting = threading.Thread(target=lambda: stores.append(open_store(rank(1, master), 20)))
     waiting.start()
     time.sleep(0.3)
     first = open_store(rank(0, master), 10)
     first.set("key", "value")
     waiting.join(timeout=20)
-    assert found[0].get("key") == b"value"
+    assert stores[0].get("key") == b"value"
 
 
-def test_an_endpoint_that_never_answers_is_named_with_what_was_tried() -> None:
+def test_an_unreachable_endpoint_is_reported_with_the_attempts() -> None:
     master = free_endpoint()
     began = time.monotonic()
     with pytest.raises(CollectiveError) as e:
         open_store(rank(1, master), 1.0)
     assert time.monotonic() - began < 5
     message = str(e.value)
-    assert f"rank 0 at {master} never answered: " in message
-    assert "tries in 1 s, the last one: Connection refused; check that its process runs" in message
+    assert f"rank 0 at {master} is unreachable: " in message
+    assert "attempts in 1 s, the last one: Connection refused; check that its process runs" in message
 
 
-def test_a_port_in_use_is_named() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         master = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(
-            ConfigError, match=f"rank 0 cannot listen at {master}: Address already in use; end what"
+            ConfigError, match=f"rank 0 cannot listen on {master}: Address already in use; stop the"
         ):
             open_store(rank(0, master), 5)
 
 
-def test_a_socket_that_takes_connections_is_no_store_yet() -> None:
+def test_a_socket_that_accepts_connections_is_no_store_yet() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:  # as the launcher's, before rank 0 has come up
         master = f"127.0.0.1:{listener.getsockname()[1]}"
         began = time.monotonic()
         with pytest.raises(CollectiveError) as e:
             open_store(rank(1, master), 1.0)
         assert time.monotonic() - began < 5
-    assert f"rank 0 at {master} takes connections, but has not opened the job's store within 1 s" in str(
+    assert f"rank 0 at {master} accepts connections, but has not opened the job's store within 1 s" in str(
         e.value
     )
-    assert "it has not come to fleet.init, or something else listens there" in str(e.value)
+    assert "it has not reached fleet.init, or another program listens there" in str(e.value)
 
 
 def test_the_socket_of_the_launcher_is_used_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_the_socket_of_the_launcher_is_used_and_no_other(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("other", [{"restart": 1}, {"token": "of another job"}])
-def test_a_rank_of_another_life_or_job_meets_nobody(other: dict[str, object]) -> None:
+def test_a_rank_of_another_incarnation_or_job_sees_no_keys(other: dict[str, object]) -> None:
     master = free_endpoint()
     first = open_store(rank(0, master), 5)
     stranger = open_store(rank(1, master, **other), 5)

@@ -1,4 +1,4 @@
-"""Ranks with different programs find out before the first step, and say which and where."""
+"""Ranks with different programs raise before the first step, with the rank and the first difference."""
 
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 import argosy as paddle
 from argosy.distributed import fleet
 from argosy.engine import collective
-from argosy.engine.collective.schedule import _difference
+from argosy.engine.collective.world import _first_difference
 from argosy.engine.errors import ScheduleError
 from tests.ranks import Nursery
 
@@ -43,7 +43,7 @@ def one_more_collective() -> None:
         "the ranks have different programs: collective 2 of rank 2 is 'nothing more', and that of rank 0 is "
         "'all_reduce dp b@GRAD'; build the same model with the same arguments and strategy on every rank"
     )
-    collective.compare_schedules(world, ["c"])  # and they can go on, if they like
+    collective.compare_schedules(world, ["c"])  # and they can continue
 
 
 def test_different_programs_end_on_every_rank_with_the_first_difference(ranks: Nursery) -> None:
@@ -61,10 +61,10 @@ def test_batches_may_differ(ranks: Nursery) -> None:
     assert all("a step was done" in said for said in ranks.check(2, another_batch))
 
 
-def test_a_collective_too_few_is_named(ranks: Nursery) -> None:
+def test_a_missing_collective_is_reported(ranks: Nursery) -> None:
     ranks.check(3, one_more_collective)
 
 
 def test_the_minority_is_the_one_that_differs() -> None:
-    message = _difference([["a", "x"], ["a", "b"], ["a", "x"], ["a", "b"], ["a", "b"]])
+    message = _first_difference([["a", "x"], ["a", "b"], ["a", "x"], ["a", "b"], ["a", "b"]])
     assert "collective 2 of rank 0 (and 1 more ranks) is 'x', and that of rank 1 is 'b'" in message

@@ -1,17 +1,24 @@
-"""The world of a process: connected once, alone without others, left with a word."""
+"""The world of a process: connected once, a single rank without a launcher, disconnected with an outcome."""
 
 # SPDX-License-Identifier: Apache-2.0
+import gc
 import os
 import sys
 import threading
 import time
+import weakref
+from pathlib import Path
 
 import pytest
 import torch
 
+from argosy import static
+from argosy.distributed import fleet
 from argosy.engine import collective
 from argosy.engine.collective import Identity
 from argosy.engine.errors import CollectiveError, ConfigError
+from argosy.engine.ir import names
+from argosy.optimizer import SGD
 from tests.ranks import Nursery
 
 
@@ -28,23 +35,23 @@ def one_world() -> None:
     assert world.step == 1
 
 
-def a_meeting() -> None:
+def an_all_gather() -> None:
     world = collective.connect()
     time.sleep(0.1 * world.rank)
-    assert world.meet("values#1 of a test", f"of rank {world.rank}") == [
+    assert world.all_gather_object("values#1 of a test", f"of rank {world.rank}") == [
         "of rank 0",
         "of rank 1",
         "of rank 2",
     ]
-    assert world.meet("values#2 of a test") == [""] * 3
-    assert world.watch.own.waiting == ""
+    assert world.all_gather_object("values#2 of a test") == [""] * 3
+    assert world.monitor.local.waiting == ""
 
 
-def a_long_meeting() -> None:
+def a_long_all_gather() -> None:
     world = collective.connect()
     if world.rank == 2:
         time.sleep(4)  # longer than the others need to be sure of anything
-    world.meet("values#1")
+    world.all_gather_object("values#1")
     world.group("dp").all_reduce(torch.ones(1))
 
 
@@ -57,9 +64,9 @@ def leaving() -> None:
         assert collective.world().size == 1
         return
     until = time.monotonic() + 10
-    while not world.watch.look()[1].end:
+    while not world.monitor.poll()[1].outcome:
         assert time.monotonic() < until
-    assert world.watch.records[1].end == "done"
+    assert world.monitor.statuses[1].outcome == "done"
 
 
 def no_threads_in_the_way() -> None:
@@ -72,15 +79,15 @@ def test_a_process_has_one_world_and_one_rank(ranks: Nursery) -> None:
     ranks.check(3, one_world)
 
 
-def test_a_meeting_gives_every_rank_what_all_have_brought(ranks: Nursery) -> None:
-    ranks.check(3, a_meeting)
+def test_an_all_gather_returns_the_values_of_all_ranks(ranks: Nursery) -> None:
+    ranks.check(3, an_all_gather)
 
 
 def test_ranks_that_wait_for_a_late_one_do_not_give_up_on_each_other(ranks: Nursery) -> None:
-    ranks.check(3, a_long_meeting)
+    ranks.check(3, a_long_all_gather)
 
 
-def test_a_rank_that_leaves_says_so(ranks: Nursery) -> None:
+def test_a_rank_that_disconnects_publishes_it(ranks: Nursery) -> None:
     ranks.check(2, leaving)
 
 
@@ -92,7 +99,7 @@ def test_without_others_the_world_is_of_one_rank() -> None:
     world = collective.world()
     assert not collective.is_connected()
     assert (world.rank, world.size, world.store) == (0, 1, None)
-    assert world.who(0) == "rank 0"
+    assert world.name_of(0) == "rank 0"
     collective.compare_schedules(world, ["all_reduce dp w@GRAD"])
 
 
@@ -108,13 +115,13 @@ def test_a_job_of_one_rank_opens_no_store() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "soon", "inf"])
-def test_times_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_invalid_timeouts_are_rejected(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("ARGOSY_CONNECT_TIMEOUT_S", value)
-    with pytest.raises(ConfigError, match=f"ARGOSY_CONNECT_TIMEOUT_S='{value}' is no time in seconds"):
+    with pytest.raises(ConfigError, match=f"ARGOSY_CONNECT_TIMEOUT_S='{value}' is not a time in seconds"):
         collective.connect(Identity(rank=1, size=2))
 
 
-def goes_on_after_a_step_that_failed_halfway() -> None:
+def continues_after_a_step_that_failed_halfway() -> None:
     world = collective.connect()
     group = world.group("dp")
     before = world.num_started()
@@ -138,12 +145,12 @@ def forks_a_child_that_ends() -> None:
 def connects_again() -> None:
     collective.connect().group("util").barrier()
     collective.disconnect()
-    with pytest.raises(ConfigError, match="has left its job and cannot come back"):
+    with pytest.raises(ConfigError, match="has disconnected from its job and cannot rejoin"):
         collective.connect()
 
 
-def test_after_a_step_that_failed_halfway_nothing_is_exchanged(ranks: Nursery) -> None:
-    ranks.check(2, goes_on_after_a_step_that_failed_halfway)
+def test_after_a_step_that_failed_halfway_no_collective_starts(ranks: Nursery) -> None:
+    ranks.check(2, continues_after_a_step_that_failed_halfway)
 
 
 def test_the_end_of_a_forked_child_is_not_that_of_its_rank(ranks: Nursery) -> None:
@@ -152,3 +159,54 @@ def test_the_end_of_a_forked_child_is_not_that_of_its_rank(ranks: Nursery) -> No
 
 def test_a_process_connects_once(ranks: Nursery) -> None:
     ranks.check(2, connects_again)
+
+
+# --- flat buffers -------------------------------------------------------------------------------------
+
+
+def train_a_step(outputs: int) -> None:
+    main, startup, scope = static.Program(), static.Program(), static.Scope()
+    with static.program_guard(main, startup), names.guard(), static.scope_guard(scope):
+        loss = static.nn.fc(static.data("x", [None, 64]), outputs).mean()
+        fleet.distributed_optimizer(SGD(0.1)).minimize(loss)
+        exe = static.Executor()
+        exe.run(startup)
+        exe.run(main, feed={"x": torch.ones(2, 64)})
+
+
+def shared_segments() -> int:
+    """How many segments of shared memory this process has mapped."""
+    return Path("/proc/self/maps").read_text().count("argosy-shm")
+
+
+def many_programs() -> None:
+    """Of all but the last program, which fleet knows, nothing stays; also if the next one looks the same."""
+    fleet.init(is_collective=True)
+    counts = []
+    for outputs in (4096, 2048, 1024, 1024, 512):
+        train_a_step(outputs)
+        gc.collect()
+        counts.append(shared_segments())
+    assert counts == [counts[0]] * len(counts), counts
+
+
+def test_the_buffers_of_a_program_are_freed_with_it(ranks: Nursery) -> None:
+    ranks.check(2, many_programs)
+
+
+def test_a_buffer_belongs_to_the_program_that_asked_for_it() -> None:
+    class Owner:
+        pass
+
+    world = collective.world()
+    first, second = Owner(), Owner()
+    with world.buffers.owned_by(first):
+        buffer = world.flat_buffer("test", 8, torch.float32, "dp")
+        assert world.flat_buffer("test", 8, torch.float32, "dp") is buffer
+        with world.buffers.owned_by(second):
+            assert world.flat_buffer("test", 8, torch.float32, "dp") is not buffer
+        assert world.flat_buffer("test", 8, torch.float32, "dp") is buffer
+    freed = weakref.ref(buffer)
+    del first, buffer
+    gc.collect()
+    assert freed() is None

@@ -1,4 +1,4 @@
-"""Checked files: what is trusted, what is refused, and that processes do not disturb each other."""
+"""Checked files: checksums, atomic creation, and concurrent processes."""
 
 import hashlib
 import multiprocessing
@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from argosy.engine.data.checked_files import MANIFEST, check, derive, locked, make_once, present, write_whole
+from argosy.engine.data.checked_files import (
+    MANIFEST,
+    check,
+    create_once,
+    derive,
+    locked,
+    present,
+    write_atomically,
+)
 from argosy.engine.errors import CorruptFileError, DataError
 
 
 def make(folder: Path) -> None:
-    with (folder / "made.txt").open("a") as log:
+    with (folder / "created.txt").open("a") as log:
         log.write("once\n")
     (folder / "data.bin").write_bytes(b"abc" * 1000)
 
@@ -27,7 +35,7 @@ def md5(data: bytes) -> str:
     return hashlib.md5(data).hexdigest()
 
 
-def test_right_checksums_pass_and_a_wrong_one_names_the_file(tmp_path: Path) -> None:
+def test_valid_checksums_pass_and_an_invalid_one_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a")
     (tmp_path / "b").write_bytes(b"b")
     check(tmp_path, {"a": md5(b"a"), "b": hashlib.sha256(b"b").hexdigest()}, "do this")
@@ -35,7 +43,7 @@ def test_right_checksums_pass_and_a_wrong_one_names_the_file(tmp_path: Path) -> 
         check(tmp_path, {"a": md5(b"a"), "b": md5(b"x")}, "do this")
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match="/a is missing; do this"):
         check(tmp_path, {"a": md5(b"a")}, "do this")
 
@@ -53,62 +61,62 @@ def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
         check(tmp_path, {"a": md5(b"a")}, "")
 
 
-def test_damaged_notes_only_cost_another_check(tmp_path: Path) -> None:
+def test_a_corrupt_checksum_cache_only_costs_another_check(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a")
     (tmp_path / ".checked.json").write_text("{")
     check(tmp_path, {"a": md5(b"a")}, "")
 
 
-def test_a_folder_is_made_once(tmp_path: Path) -> None:
+def test_a_folder_is_created_once(tmp_path: Path) -> None:
     folder = tmp_path / "sub" / "set"
-    make_once(folder, 1, make)
-    make_once(folder, 1, make)
-    assert (folder / "made.txt").read_text() == "once\n"
+    create_once(folder, 1, make)
+    create_once(folder, 1, make)
+    assert (folder / "created.txt").read_text() == "once\n"
 
 
-def test_another_version_is_made_again(tmp_path: Path) -> None:
+def test_another_version_is_created_again(tmp_path: Path) -> None:
     folder = tmp_path / "set"
-    make_once(folder, 1, make)
-    make_once(folder, 2, lambda new: (new / "other").touch())
+    create_once(folder, 1, make)
+    create_once(folder, 2, lambda new: (new / "other").touch())
     assert {p.name for p in folder.iterdir() if not p.name.startswith(".")} == {"other", MANIFEST}
 
 
-def test_processes_that_ask_at_the_same_moment_make_it_once(tmp_path: Path) -> None:
+def test_concurrent_processes_create_it_once(tmp_path: Path) -> None:
     folder = tmp_path / "set"
     fork = multiprocessing.get_context("fork")
-    ranks = [fork.Process(target=make_once, args=(folder, 1, slowly)) for _ in range(4)]
+    ranks = [fork.Process(target=create_once, args=(folder, 1, slowly)) for _ in range(4)]
     for rank in ranks:
         rank.start()
     for rank in ranks:
         rank.join()
     assert [rank.exitcode for rank in ranks] == [0, 0, 0, 0]
-    assert (folder / "made.txt").read_text() == "once\n"
+    assert (folder / "created.txt").read_text() == "once\n"
     assert [p.name for p in tmp_path.iterdir() if "making" in p.name] == []
 
 
-def test_a_maker_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_creation_leaves_nothing(tmp_path: Path) -> None:
     def fails(folder: Path) -> None:
         make(folder)
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        make_once(tmp_path / "set", 1, fails)
+        create_once(tmp_path / "set", 1, fails)
     assert [p.name for p in tmp_path.iterdir()] == [".set.lock"]
-    make_once(tmp_path / "set", 1, make)
+    create_once(tmp_path / "set", 1, make)
 
 
-def test_what_a_killed_maker_left_is_swept(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     left = tmp_path / ".set.making-123"
     left.mkdir()
     (left / "half").write_bytes(b"x")
-    make_once(tmp_path / "set", 1, make)
+    create_once(tmp_path / "set", 1, make)
     assert not left.exists()
 
 
 @pytest.mark.parametrize("damage", ["truncate", "alter", "remove", "manifest"])
-def test_a_damaged_folder_is_refused_with_what_to_do(tmp_path: Path, damage: str) -> None:
+def test_a_corrupt_folder_is_rejected_with_advice(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "set"
-    make_once(folder, 1, make)
+    create_once(folder, 1, make)
     data = folder / "data.bin"
     if damage == "truncate":
         data.write_bytes(data.read_bytes()[:-1])
@@ -119,29 +127,31 @@ def test_a_damaged_folder_is_refused_with_what_to_do(tmp_path: Path, damage: str
     else:
         (folder / MANIFEST).write_text("[]")
     named = MANIFEST if damage == "manifest" else "data.bin"
-    with pytest.raises(CorruptFileError, match=rf"{named}.*delete the folder .*/set to have it made again"):
-        make_once(folder, 1, make)
+    with pytest.raises(
+        CorruptFileError, match=rf"{named}.*delete the folder .*/set to have it created again"
+    ):
+        create_once(folder, 1, make)
 
 
 def test_a_derived_file_follows_its_source(tmp_path: Path) -> None:
     source, target = tmp_path / "a", tmp_path / "upper"
-    made: list[int] = []
+    created: list[int] = []
 
     def upper(path: Path) -> None:
-        made.append(1)
+        created.append(1)
         path.write_bytes(source.read_bytes().upper())
 
     source.write_bytes(b"a")
     assert derive(source, target, upper).read_bytes() == b"A"
     derive(source, target, upper)
-    assert len(made) == 1
+    assert len(created) == 1
     target.write_bytes(b"?!")
     assert derive(source, target, upper).read_bytes() == b"A"
     source.write_bytes(b"bb")
     assert derive(source, target, upper).read_bytes() == b"BB"
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_written_atomically(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"old")
 
@@ -150,11 +160,11 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        write_whole(path, fails)
+        write_atomically(path, fails)
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
 
 
-def test_all_or_none_of_the_files_must_be_there(tmp_path: Path) -> None:
+def test_all_or_none_of_the_files_must_exist(tmp_path: Path) -> None:
     assert not present(tmp_path, ["a", "b"])
     (tmp_path / "a").touch()
     with pytest.raises(DataError, match="without b;"):
@@ -163,7 +173,7 @@ def test_all_or_none_of_the_files_must_be_there(tmp_path: Path) -> None:
     assert present(tmp_path, ["a", "b"])
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_writable_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(DataError, match=r"cannot write in .*/file/sub .*ARGOSY_CACHE"),

@@ -126,7 +126,7 @@ def test_a_mismatch_names_the_variable() -> None:
         next(iter(DatasetLoader(Rows(), [FeedSpec("x", (-1, 7), torch.float32), FEEDS[1]])))
 
 
-def test_contradicting_arguments_are_refused() -> None:
+def test_contradicting_arguments_are_rejected() -> None:
     with pytest.raises(ConfigError, match="batch_sampler sets the batches"):
         DatasetLoader(Rows(), batch_sampler=BatchSampler(Rows()), batch_size=4)
     with pytest.raises(ConfigError, match="sets its own order"):

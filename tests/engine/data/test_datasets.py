@@ -40,7 +40,7 @@ def test_a_tensor_dataset_gives_rows_of_every_tensor() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[3, 4], []])
-def test_tensors_of_different_lengths_are_refused(lengths: list[int]) -> None:
+def test_tensors_of_different_lengths_are_rejected(lengths: list[int]) -> None:
     with pytest.raises(ConfigError, match="all of one length"):
         TensorDataset([torch.zeros(n) for n in lengths])
 
@@ -53,9 +53,9 @@ def test_a_composed_dataset_joins_fields() -> None:
         ComposeDataset([Squares(3), Squares(4)])
 
 
-def test_a_chained_dataset_goes_on_with_the_next() -> None:
+def test_a_chained_dataset_continues_with_the_next() -> None:
     assert list(ChainDataset([Count(0, 2), Count(5, 7)])) == [0, 1, 5, 6]
-    with pytest.raises(ConfigError, match="Squares is no IterableDataset"):
+    with pytest.raises(ConfigError, match="Squares is not an IterableDataset"):
         ChainDataset([Squares(3)])  # type: ignore[list-item]  # the point of the test
 
 

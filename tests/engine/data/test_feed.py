@@ -54,7 +54,7 @@ def test_unknown_dimensions_take_any_size() -> None:
         folded.from_samples([np.zeros(7)])
 
 
-def test_samples_of_different_lengths_are_refused() -> None:
+def test_samples_of_different_lengths_are_rejected() -> None:
     spec = FeedSpec("words", (-1, -1), torch.int64)
     with pytest.raises(DataError, match=r"'words': sample 0 .* sample 1 .* pad"):
         spec.from_samples([[1, 2], [1, 2, 3]])
@@ -83,23 +83,43 @@ def test_a_batch_is_a_copy_because_readers_reuse_their_arrays() -> None:
 
 
 @pytest.mark.parametrize("lossy", [0.5, float("nan")])
-def test_an_integer_variable_refuses_values_that_are_no_integers(lossy: float) -> None:
-    with pytest.raises(DataError, match=r"'y'.*do not fit into torch\.int64"):
+def test_an_integer_variable_rejects_values_that_are_no_integers(lossy: float) -> None:
+    with pytest.raises(DataError, match=r"'y'.*do not fit into int64"):
         LABEL.from_samples([lossy])
 
 
-def test_an_integer_out_of_range_is_refused() -> None:
+def test_an_integer_out_of_range_is_rejected() -> None:
     with pytest.raises(DataError, match="out of range"):
         FeedSpec("b", (-1,), torch.uint8).from_samples([300])
 
 
 @pytest.mark.parametrize("value", ["rose", None, {"a": 1}, object()])
-def test_what_is_no_number_is_refused_by_name(value: object) -> None:
+def test_what_is_no_number_is_rejected_by_name(value: object) -> None:
     with pytest.raises(DataError, match="'y'"):
         LABEL.from_samples([value])
 
 
-def test_ragged_lists_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.ma.masked_equal([1, 2], 2), "'y': 1 of 2 values are masked; fill them"),
+        (np.ones(2, "longdouble"), "'y': torch cannot take an array of"),
+        (2**70, "'y': there are integers beyond int64"),
+        (2**63, "'y': there are integers beyond int64"),
+        (np.array([2**63], "uint64"), "'y': values of uint64 do not fit into int64"),
+        (1j, "'y': values of complex128 do not fit into int64"),
+    ],
+)
+def test_what_torch_cannot_hold_is_rejected_by_name(value: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        LABEL.from_samples([value])
+
+
+def test_big_endian_numbers_are_converted() -> None:
+    assert to_tensor(np.arange(3, dtype=">i4"), "y").tolist() == [0, 1, 2]
+
+
+def test_ragged_lists_are_rejected() -> None:
     with pytest.raises(DataError, match="different lengths"):
         to_tensor([[1], [1, 2]], "y")
 

@@ -3,6 +3,9 @@
 import itertools
 import logging
 import multiprocessing
+import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +24,11 @@ MakeFiles = Callable[[Path], dict[str, str]]
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache with the whole drawn set; the folder of the real files is empty."""
+    # Drawn once for all test runs of this user, in the cache of tests/examples.
+    shared = Path(tempfile.gettempdir()) / f"argosy-tests-{os.getuid()}" / "dataset" / "flowers"
+    flowers.open_split("valid", shared)
     folder = tmp_path_factory.mktemp("cache") / "dataset" / "flowers"
-    flowers.open_split("valid", folder)
+    shutil.copytree(shared.with_name("flowers-drawn"), folder.with_name("flowers-drawn"))
     return folder
 
 
@@ -55,7 +61,7 @@ def test_a_mapper_gets_the_jpeg_and_the_label(tmp_path: Path, make_flowers: Make
 
 
 @pytest.mark.parametrize("name", ["102flowers.tgz", "imagelabels.mat", "setid.mat"])
-def test_a_file_with_another_checksum_is_refused_by_name(
+def test_a_file_with_another_checksum_is_rejected_by_name(
     tmp_path: Path, make_flowers: MakeFiles, name: str
 ) -> None:
     sums = make_flowers(tmp_path)
@@ -71,20 +77,20 @@ def test_the_checksums_asked_for_are_those_of_paddle(tmp_path: Path, make_flower
         flowers.open_split("tstid", tmp_path)
 
 
-def test_a_part_of_the_files_is_refused(tmp_path: Path, make_flowers: MakeFiles) -> None:
+def test_a_part_of_the_files_is_rejected(tmp_path: Path, make_flowers: MakeFiles) -> None:
     sums = make_flowers(tmp_path)
     (tmp_path / "setid.mat").unlink()
     with pytest.raises(DataError, match=r"without setid\.mat"):
         flowers.open_split("tstid", tmp_path, sums)
 
 
-def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, make_flowers: MakeFiles) -> None:
+def test_files_that_do_not_belong_together_are_rejected(tmp_path: Path, make_flowers: MakeFiles) -> None:
     make_flowers(tmp_path)
     scipy.io.savemat(tmp_path / "setid.mat", {"tstid": np.array([[1, 99]], dtype=np.uint16)})
     sums = {p.name: checked_files._digest(p, "md5") for p in tmp_path.iterdir()}
     with pytest.raises(CorruptFileError, match=r"images 1 to 99, but imagelabels\.mat has 7 labels"):
         flowers.open_split("tstid", tmp_path, sums)
-    with pytest.raises(CorruptFileError, match=r"setid\.mat is no \.mat file with 'valid'"):
+    with pytest.raises(CorruptFileError, match=r"setid\.mat is not a \.mat file with 'valid'"):
         flowers.open_split("valid", tmp_path, sums)
 
 
@@ -161,8 +167,8 @@ def test_any_image_size_can_be_asked_for(tmp_path: Path, make_flowers: MakeFiles
         flowers.reader("tstid", True, image_size=0, folder=tmp_path, checksums=sums)
 
 
-def test_the_drawn_set_stands_in_and_says_so_once(drawn: Path, caplog: pytest.LogCaptureFixture) -> None:
-    flowers._say_drawn.cache_clear()
+def test_the_generated_set_is_used_with_one_warning(drawn: Path, caplog: pytest.LogCaptureFixture) -> None:
+    flowers._warn_drawn.cache_clear()
     with caplog.at_level(logging.WARNING, logger="argosy"):
         sizes = [len(flowers.open_split(split, drawn)) for split in flowers.SPLITS]
     assert sizes == [2448, 1020, 1020]
@@ -171,7 +177,7 @@ def test_the_drawn_set_stands_in_and_says_so_once(drawn: Path, caplog: pytest.Lo
     assert "\n" not in message
 
 
-def test_a_damaged_drawn_set_is_refused(drawn: Path) -> None:
+def test_a_damaged_drawn_set_is_rejected(drawn: Path) -> None:
     labels = drawn.with_name("flowers-drawn") / "imagelabels.mat"
     whole = labels.read_bytes()
     labels.write_bytes(whole[:-1])

@@ -88,7 +88,7 @@ def test_a_wrong_sample_stops_the_loop_with_the_name_of_the_variable() -> None:
         list(loader().set_sample_generator(lambda: [(np.zeros(5), 1)], 1))
 
 
-def test_an_empty_list_of_samples_is_refused() -> None:
+def test_an_empty_list_of_samples_is_rejected() -> None:
     with pytest.raises(DataError, match="empty list"):
         list(loader().set_sample_list_generator(lambda: [[]]))
 
@@ -164,7 +164,7 @@ def test_an_error_of_the_reader_reaches_next_feed() -> None:
     source.reset()
 
 
-def test_start_twice_is_refused() -> None:
+def test_start_twice_is_rejected() -> None:
     source = loader(iterable=False).set_sample_generator(samples, 4)
     source.start()
     with pytest.raises(ConfigError, match=r"reset\(\) first"):
@@ -198,17 +198,17 @@ def test_batches_without_names_must_be_lists() -> None:
 
 
 def test_no_more_than_capacity_batches_wait() -> None:
-    made: list[int] = []
+    produced: list[int] = []
 
     def batches() -> Iterator[Any]:
         for i in range(100):
-            made.append(i)
+            produced.append(i)
             yield np.zeros((1, 6)), np.zeros(1)
 
     stream = loader().set_batch_generator(batches)()
     deadline = time.monotonic() + 10
-    while len(made) < 4 and time.monotonic() < deadline:
+    while len(produced) < 4 and time.monotonic() < deadline:
         time.sleep(0.001)
     time.sleep(0.02)  # time to read too far
-    assert len(made) == 4
+    assert len(produced) == 4
     del stream

@@ -55,8 +55,8 @@ def test_a_large_photograph_may_be_decoded_smaller() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"no image", encoded(RED, "JPEG")[:200]])
-def test_damaged_data_is_refused(data: bytes) -> None:
-    with pytest.raises(DataError, match=f"{len(data)} bytes are no image"):
+def test_damaged_data_is_rejected(data: bytes) -> None:
+    with pytest.raises(DataError, match=f"{len(data)} bytes cannot be decoded as an image"):
         load_image_bytes(data)
 
 

@@ -3,6 +3,7 @@
 import gzip
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ def test_images_run_from_minus_one_to_one(tmp_path: Path, make_mnist: MakeFiles)
     assert len(list(mnist.reader("t10k", tmp_path, sums)())) == 2
 
 
-def test_an_unknown_set_is_refused() -> None:
+def test_an_unknown_set_is_rejected() -> None:
     with pytest.raises(UnknownNameError, match="use train or t10k"):
         mnist.reader("test")
 
@@ -47,18 +48,23 @@ def test_wrong_checksums_and_missing_files_are_named(tmp_path: Path, make_mnist:
     ],
     ids=["no gzip", "truncated gzip", "truncated header", "too few values"],
 )
-def test_what_is_no_idx_file_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_what_is_no_idx_file_is_rejected(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.gz").write_bytes(data)
     with pytest.raises(CorruptFileError, match=r"x\.gz"):
         mnist.read_idx(tmp_path / "x.gz", 1)
 
 
-def test_the_drawn_digits_stand_in_and_say_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_generated_digits_are_used_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert draw_digits.SIZES == {"train": 12000, "t10k": 2000}
+    fewer = partial(draw_digits.write_digits, sizes={"train": 3000, "t10k": 500})
+    monkeypatch.setattr(draw_digits, "write_digits", fewer)
     folder = tmp_path / "mnist"
     with caplog.at_level(logging.WARNING, logger="argosy"):
         train, test = list(mnist.reader("train", folder)()), list(mnist.reader("t10k", folder)())
     assert len([r for r in caplog.records if "drawn digits" in r.getMessage()]) == 1
-    assert (len(train), len(test)) == (12000, 2000)
+    assert (len(train), len(test)) == (3000, 500)
     # Linear regression to ten classes: the digits are not noise.
     x, y = (np.stack([image for image, _ in train]), np.array([label for _, label in train]))
     x = np.concatenate([x, np.ones((len(x), 1))], axis=1)

@@ -47,12 +47,12 @@ def test_drop_last_keeps_full_batches_only(values: list[int], size: int) -> None
 
 
 @pytest.mark.parametrize("size", [0, -3, 2.5, "8", None])
-def test_a_batch_size_that_is_no_positive_integer_is_refused(size: object) -> None:
+def test_a_batch_size_that_is_no_positive_integer_is_rejected(size: object) -> None:
     with pytest.raises(ConfigError, match=r"batch_size .* 1 or more"):
         batch(reader_of([1]), size)  # type: ignore[arg-type]  # the point of the test
 
 
-def test_a_called_reader_is_refused_with_the_advice_not_to_call_it() -> None:
+def test_a_called_reader_is_rejected_with_the_advice_not_to_call_it() -> None:
     with pytest.raises(ConfigError, match="without calling it"):
         batch(reader_of([1])(), 2)  # type: ignore[arg-type]  # the point of the test
 
@@ -111,7 +111,7 @@ def test_compose_joins_tuples_and_single_values() -> None:
     assert list(compose(pairs, reader_of([5, 6]))()) == [(1, 2, 5), (3, 4, 6)]
 
 
-def test_compose_refuses_readers_of_different_lengths() -> None:
+def test_compose_rejects_readers_of_different_lengths() -> None:
     with pytest.raises(ComposeNotAligned, match=r"readers \[1\] of 2 ended after 1 samples"):
         list(compose(reader_of([1, 2]), reader_of([3]))())
 
@@ -181,13 +181,15 @@ def test_xmap_stops_at_the_error_of_a_mapper_and_leaves_no_thread() -> None:
     assert not [t for t in threading.enumerate() if t.name == "argosy-reader"]
 
 
-def test_every_pass_starts_from_the_beginning() -> None:
+def test_every_epoch_starts_from_the_beginning() -> None:
     reader = batch(xmap_readers(abs, buffered(reader_of([1, 2, 3]), 2), 2, 2, order=True), 2)
     assert list(reader()) == list(reader()) == [[1, 2], [3]]
 
 
 @given(samples, st.integers(1, 5))
-def test_shards_have_equal_length_and_together_are_the_whole_rounds(values: list[int], shards: int) -> None:
+def test_shards_have_equal_length_and_together_are_the_complete_rounds(
+    values: list[int], shards: int
+) -> None:
     parts = [list(shard(reader_of(values), shards, index)()) for index in range(shards)]
     rounds = len(values) // shards
     assert [v for turn in zip(*parts, strict=True) for v in turn] == values[: rounds * shards]
@@ -202,7 +204,7 @@ def test_a_shard_is_of_the_ranks_of_the_job_by_default(monkeypatch: pytest.Monke
     assert list(mine()) == list(mine()) == [1, 4]
 
 
-def test_a_shard_that_there_is_not_is_refused() -> None:
+def test_a_shard_that_there_is_not_is_rejected() -> None:
     with pytest.raises(ConfigError, match="index 3 of 3 shards; use 0 to 2"):
         shard(reader_of([]), 3, 3)
     with pytest.raises(ConfigError, match="num_shards is 0"):

@@ -1,4 +1,4 @@
-"""Samplers: every sample once, batches of the right size, equal shares for all ranks."""
+"""Samplers: every sample once, batches of the right size, equal shards for all ranks."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_a_random_sampler_is_a_permutation_that_numpys_seed_repeats() -> None:
     assert sorted(first) == list(DATA)
 
 
-def test_the_order_is_drawn_when_the_pass_starts() -> None:
+def test_the_order_is_drawn_when_the_epoch_starts() -> None:
     np.random.seed(5)
     expected = list(RandomSampler(DATA))
     np.random.seed(5)
@@ -83,7 +83,7 @@ def test_a_batch_sampler_takes_a_sampler_of_the_users() -> None:
     ]
 
 
-def test_contradicting_arguments_are_refused() -> None:
+def test_contradicting_arguments_are_rejected() -> None:
     with pytest.raises(ConfigError, match="either a dataset or a sampler"):
         BatchSampler()
     with pytest.raises(ConfigError, match="either a dataset or a sampler"):
@@ -108,7 +108,7 @@ def test_ranks_get_equally_many_batches_and_lose_no_sample(
         assert {i for share in shares for b in share for i in b} == set(range(n))
 
 
-def test_the_shares_are_those_of_the_picture() -> None:
+def test_the_shards_are_those_of_the_docstring() -> None:
     shares = [list(DistributedBatchSampler(range(9), 3, 2, rank)) for rank in (0, 1)]
     assert shares == [[[0, 1, 2], [6, 7]], [[3, 4, 5], [8, 0]]]
 
@@ -142,7 +142,7 @@ def test_rank_and_size_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
     assert (sampler.local_rank, sampler.nranks, list(sampler)) == (1, 2, [[2, 3]])
 
 
-def test_a_rank_outside_of_the_job_is_refused() -> None:
+def test_a_rank_outside_of_the_job_is_rejected() -> None:
     with pytest.raises(ConfigError, match="rank 2 of 2; use 0 to 1"):
         DistributedBatchSampler(range(4), 2, 2, 2)
 
@@ -162,6 +162,6 @@ def test_paddles_variables_count_before_torchs(environ: dict[str, str], expected
 @pytest.mark.parametrize(
     "environ", [{"RANK": "x", "WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2"}, {"RANK": "1"}]
 )
-def test_an_environment_that_makes_no_sense_is_refused(environ: dict[str, str]) -> None:
+def test_an_environment_that_is_invalid_is_rejected(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="RANK="):
         env.rank_and_size(environ)

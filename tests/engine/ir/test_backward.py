@@ -125,6 +125,25 @@ def test_a_custom_backward_of_the_user_is_kept() -> None:
     np.testing.assert_array_equal(run(gx)[0], np.full((5, 4), 7.0))
 
 
+def test_a_formula_that_looks_at_values_for_the_second_derivative_gives_the_first() -> None:
+    program = default_main_program()
+    x, source = program.data("x", [5, 4]), program.data("source", [5, 4])
+    index = program.data("index", [5, 4], "int64")
+    x.stop_gradient = source.stop_gradient = False
+    found = gradients([torch.scatter_reduce(x, 0, index, source, "prod").square().sum()], [x, source])
+    feed = {"x": torch.randn(5, 4), "source": torch.randn(5, 4), "index": torch.randint(0, 5, (5, 4))}
+    feed["source"][2] = 0
+    leaves = [feed[name].clone().requires_grad_() for name in ("x", "source")]
+    loss = torch.scatter_reduce(leaves[0], 0, feed["index"], leaves[1], "prod").square().sum()
+    wanted = torch.autograd.grad(loss, leaves)
+    given = {name: value.numpy() for name, value in feed.items()}
+    for ours, theirs in zip(Executor().run(feed=given, fetch_list=found), wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    assert found[0] is not None
+    with pytest.raises(ProgramError, match="second derivative reads values; differentiate it only once"):
+        gradients([found[0].sum()], [x])
+
+
 def test_a_loss_must_be_one_number() -> None:
     _, _, h, _ = net()
     with pytest.raises(ConfigError, match=r"has shape \[-1, 3\]; minimize needs one number"):

@@ -104,4 +104,4 @@ def test_randomness_that_stays_is_said(caplog: pytest.LogCaptureFixture) -> None
     x = default_main_program().data("x", [None, 4])
     x + torch.rand_like(x)
     default_main_program().clone(for_test=True)
-    assert "still draws random numbers" in caplog.text
+    assert "is still random" in caplog.text

@@ -352,7 +352,7 @@ def test_functions_without_a_signature_that_stay_random_are_reported(
     function(default_main_program().data("x", [None, 3, 8]))
     default_main_program().clone(for_test=True)
     assert "test_evaluation.py" in caplog.text
-    assert "still draws random numbers in the program for testing" in caplog.text
+    assert "is still random in the program for testing" in caplog.text
 
 
 def test_functions_that_were_called_for_evaluation_stay_so() -> None:

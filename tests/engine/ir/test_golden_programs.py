@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import argosy as paddle
-from argosy.distributed.fleet.plan import startup_passes, training_passes
+from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.compile import compile_program
@@ -58,7 +58,7 @@ def for_two_ranks(loss: paddle.Tensor, optimizer: paddle.optimizer.Optimizer, **
         setattr(strategy, name, value)
     equal = set(startup.persistables())
     _, pairs = optimizer.minimize(loss)
-    rewrite(loss.program, training_passes(strategy, loss, pairs, ranks=2))
+    rewrite(loss.program, training_passes(strategy, loss.program, pairs, ranks=2))
     rewrite(startup, startup_passes(startup, equal))
 
 

@@ -4,7 +4,7 @@
 import torch
 from torch import fx
 
-from argosy.engine.ir.liveness import Block, blocks, profile
+from argosy.engine.ir.liveness import Allocation, allocations, profile
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.variable import Variable
 
@@ -15,9 +15,9 @@ def feed() -> Variable:
     return default_main_program().data("x", [None, 4])
 
 
-def found(*outputs: Variable) -> tuple[list[fx.Node], list[Block]]:
+def found(*outputs: Variable) -> tuple[list[fx.Node], list[Allocation]]:
     nodes = list(default_main_program().graph.nodes)
-    return nodes, blocks(nodes, [one.node for one in outputs])
+    return nodes, allocations(nodes, [one.node for one in outputs])
 
 
 def test_a_value_lives_from_its_node_to_its_last_reader() -> None:

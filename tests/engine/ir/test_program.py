@@ -204,7 +204,7 @@ def test_a_feed_is_declared_once() -> None:
     program = default_main_program()
     x = program.data("x", [None, 4])
     assert program.data("x", [None, 4]) is x
-    with pytest.raises(ProgramError, match="there is a variable 'x'"):
+    with pytest.raises(ProgramError, match="variable 'x' exists already"):
         program.data("x", [None, 5])
     with pytest.raises(ConfigError, match="'z': 0 is no size"):
         program.data("z", [None, 0])
@@ -214,7 +214,7 @@ def test_parameters_of_one_name_are_shared_if_they_agree() -> None:
     program = default_main_program()
     w = program.state("w", [4, 3], "float32", trainable=True)
     assert program.state("w", [4, 3], "float32", trainable=True) is w
-    with pytest.raises(ProgramError, match=r"'w' is there already as float32\[4, 3\]"):
+    with pytest.raises(ProgramError, match=r"'w' exists already as float32\[4, 3\]"):
         program.state("w", [4, 5], "float32", trainable=True)
 
 
@@ -248,5 +248,5 @@ def test_the_verifier_wants_roles_and_operators() -> None:
         verify(program.graph)
     node.meta["role"] = "forward"
     node.target = F.relu
-    with pytest.raises(ProgramError, match="which is no operator"):
+    with pytest.raises(ProgramError, match="which is not an operator"):
         verify(program.graph)

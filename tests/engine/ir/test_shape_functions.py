@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.ir.shape_functions import fake_result
+from argosy.engine.runtime.safe_kernels import SAFE
 
 aten = torch.ops.aten
-CASES: dict[Any, tuple[Any, ...]] = {
+GRADIENTS: dict[Any, tuple[Any, ...]] = {
     aten.elu_backward.default: (1.0, 1, 1, False),
     aten.native_dropout_backward.default: (2.0,),
     aten.hardswish_backward.default: (),
@@ -23,24 +25,84 @@ CASES: dict[Any, tuple[Any, ...]] = {
 
 def arguments(op: Any, dy: torch.Tensor, x: torch.Tensor) -> tuple[Any, ...]:
     if op is aten.elu_backward.default:
-        return (dy, *CASES[op], x)
-    return (dy, x > 0.5 if op is aten.native_dropout_backward.default else x, *CASES[op])
+        return (dy, *GRADIENTS[op], x)
+    return (dy, x > 0.5 if op is aten.native_dropout_backward.default else x, *GRADIENTS[op])
 
 
-@pytest.mark.parametrize("is_transposed", [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("op", CASES, ids=str)
-def test_a_gradient_has_the_strides_of_the_kernel(op: Any, is_transposed: tuple[bool, bool]) -> None:
-    dy, x = (torch.rand(7, 5, 4).transpose(1, 2) if t else torch.rand(7, 4, 5) for t in is_transposed)
-    args = arguments(op, dy, x)
-    wanted = op(*args)
+def described(tree: Any) -> list[Any]:
+    found = (t for t in tree_leaves(tree) if t is not None)
+    return [(t.shape, t.stride(), t.dtype) for t in found]
+
+
+def check(op: Any, args: Any, kernel: Any = None) -> None:
+    wanted = (kernel or op)(*args)
     with FakeTensorMode() as mode:
-        fakes = tuple(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args)
-        found = fake_result(op, fakes, {}, mode)
-    assert (found.shape, found.stride(), found.dtype) == (wanted.shape, wanted.stride(), wanted.dtype)
+        found = fake_result(op, tree_map_only(torch.Tensor, mode.from_tensor, args), {}, mode)
+    assert described(found) == described(wanted)
 
 
-def described(tensor: torch.Tensor | None) -> Any:
-    return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype)
+BOTH = pytest.mark.parametrize(
+    "is_transposed", [(False, False), (True, False), (False, True), (True, True)], ids=str
+)
+
+
+def two(is_transposed: tuple[bool, bool]) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b = (torch.rand(7, 5, 4).transpose(1, 2) if t else torch.rand(7, 4, 5) for t in is_transposed)
+    return a, b
+
+
+@BOTH
+@pytest.mark.parametrize("op", GRADIENTS, ids=str)
+def test_a_gradient_has_the_strides_of_the_kernel(op: Any, is_transposed: tuple[bool, bool]) -> None:
+    check(op, arguments(op, *two(is_transposed)))
+
+
+LOSSES: dict[Any, tuple[Any, ...]] = {
+    aten.mse_loss_backward.default: (),
+    aten.smooth_l1_loss_backward.default: (1.0,),
+    aten.huber_loss_backward.default: (1.0,),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("op", LOSSES, ids=str)
+def test_the_gradient_of_a_loss_has_the_strides_of_the_kernel(
+    op: Any, is_transposed: tuple[bool, bool]
+) -> None:
+    x, target = two(is_transposed)
+    check(op, (x, x, target, 0, *LOSSES[op]))
+    check(op, (torch.ones(()), x, target, 1, *LOSSES[op]))
+
+
+@BOTH
+def test_binary_cross_entropy_has_the_strides_of_the_kernel(is_transposed: tuple[bool, bool]) -> None:
+    x, target = two(is_transposed)
+    for reduction in (0, 1):
+        check(aten.binary_cross_entropy.default, (x, target, None, reduction))
+    for dy, reduction in ((torch.ones(()), 1), (target, 0)):
+        check(aten.binary_cross_entropy_backward.default, (dy, x, target, None, reduction))
+
+
+@BOTH
+def test_gradients_of_softmax_and_noise_have_the_strides_of_the_kernel(
+    is_transposed: tuple[bool, bool],
+) -> None:
+    dy, x = two(is_transposed)
+    check(aten._log_softmax_backward_data.default, (dy, x, 1, torch.float32))
+    for training in (False, True):
+        check(aten.rrelu_with_noise_backward.default, (dy, x, x, 0.1, 0.3, training, False))
+
+
+@BOTH
+def test_gradients_of_norms_have_the_strides_of_the_kernel(is_transposed: tuple[bool, bool]) -> None:
+    dy, x = two(is_transposed)
+    statistics = torch.rand(7, 4, 1), torch.rand(7, 4, 1)
+    check(
+        aten.native_layer_norm_backward.default, (dy, x, [5], *statistics, None, None, [True, False, False])
+    )
+    of_groups = torch.rand(7, 2), torch.rand(7, 2)
+    op = aten.native_group_norm_backward.default
+    check(op, (dy, x, *of_groups, None, 7, 4, 5, 2, [True, False, False]), kernel=SAFE[op])
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -56,8 +118,4 @@ def test_batch_norm_has_the_strides_of_the_kernel(order: str, training: bool) ->
         (aten.native_batch_norm.default, args),
         (aten.native_batch_norm_backward.default, backward),
     ):
-        wanted = op(*given)
-        with FakeTensorMode() as mode:
-            fakes = tuple(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in given)
-            found = fake_result(op, fakes, {}, mode)
-        assert [described(t) for t in found] == [described(t) for t in wanted]
+        check(op, given)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from argosy.engine.errors import FeedError
+from argosy.engine.errors import FeedError, ProgramError
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.runtime.executor import Executor
 
@@ -74,3 +74,15 @@ def test_a_number_that_is_computed_from_a_size_is_that_of_the_feed(batch: int) -
     given = np.ones((batch, 3), "float32")
     (found,) = Executor().run(feed={"x": given}, fetch_list=[y])
     np.testing.assert_allclose(found, given * (1 + 1 / batch), rtol=1e-6)
+
+
+@pytest.mark.parametrize("function", [torch.masked.mean, torch.masked.std, torch.masked.var])
+def test_torch_masked_without_a_mask_says_which_sizes_it_needs(function: Any) -> None:
+    x = default_main_program().data("x", [None, 3])
+    more = {} if function is torch.masked.mean else {"unbiased": True}
+    with pytest.raises(
+        ProgramError, match=r"at test_symbols.py:\d+.* needs the sizes of 'x' \(float32\[-1, 3\]\)"
+    ):
+        function(x, dim=1, **more)
+    y = function(x, dim=1, mask=x > -1, **more)
+    assert run(y, x=(5, 3)) == (5,)

@@ -1,8 +1,7 @@
 """The kernels: built once and kept, built by one of many at a time, and done without where there is no compiler."""
 
 # SPDX-License-Identifier: Apache-2.0
-import os
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -56,17 +55,20 @@ def test_a_compiler_that_fails_is_told_of_and_done_without(tmp_path: Path, ranks
     assert not list((tmp_path / "kernels").glob("*.so"))
 
 
+def build_kernels() -> None:
+    """On a rank: `python -m argosy.engine.kernels`."""
+    sys.argv = ["argosy.engine.kernels"]
+    runpy.run_module("argosy.engine.kernels", run_name="__main__")
+
+
 @pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
-def test_processes_that_come_at_once_build_one_library(tmp_path: Path) -> None:
+def test_processes_that_come_at_once_build_one_library(tmp_path: Path, ranks: Nursery) -> None:
     counting = tmp_path / "counting-g++"
     (real,) = kernels.compiler()
     counting.write_text(f'#!/bin/sh\necho built >> {tmp_path}/count\nexec {real} -O1 "$@" -O0\n')
     counting.chmod(0o755)
-    command = [sys.executable, "-m", "argosy.engine.kernels"]
-    environ = {**os.environ, "ARGOSY_CACHE": str(tmp_path), "CXX": str(counting)}
-    running = [subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = {process.communicate(timeout=240)[0] for process in running}
-    assert len(said) == 1
+    said = ranks.check(3, build_kernels, 240.0, ARGOSY_CACHE=str(tmp_path), CXX=str(counting))
+    assert len({text.splitlines()[-1] for text in said}) == 1
     assert (tmp_path / "count").read_text().split() == ["built"]
     left = sorted(p.name for p in (tmp_path / "kernels").iterdir())
     assert left == [left[0], "lock"]
@@ -74,10 +76,10 @@ def test_processes_that_come_at_once_build_one_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
-def test_the_kernels_use_the_threads_of_torch() -> None:
+def test_the_kernels_use_the_threads_of_torch(ranks: Nursery) -> None:
     code = (
         "import torch; from argosy.engine import kernels; kernels.library(); "
         "print({line.split()[-1] for line in open('/proc/self/maps') if 'libgomp' in line})"
     )
-    said = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=240)
+    said = ranks.python("-c", code).stdout
     assert said.count("libgomp") == 1, said

@@ -1,4 +1,4 @@
-"""fleetrun as a real command in a directory of its own; nothing that it started may outlive the test."""
+"""fleetrun as a real command in a temporary directory; no process that it started may outlive the test."""
 
 # SPDX-License-Identifier: Apache-2.0
 import os
@@ -28,7 +28,7 @@ FOREIGN = (
 
 
 class Fleetrun:
-    """Writes scripts, starts jobs in `directory`, and knows every process that came of them."""
+    """Writes scripts, starts jobs in `directory`, and finds all their processes."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -62,27 +62,29 @@ class Fleetrun:
         return (self.directory / "log" / f"{kind}log.{local_rank}{old}").read_text()
 
     def wait_for(self, name: str, timeout_s: float = 30.0) -> str:
-        """What a rank has written to this file, as soon as it is there."""
+        """What a rank has written to this file, as soon as it exists."""
         until = time.monotonic() + timeout_s
         path = self.directory / name
         while not (path.exists() and path.read_text().endswith("\n")):
-            assert time.monotonic() < until, f"{name} did not come"
+            assert time.monotonic() < until, f"{name} was not written"
             time.sleep(0.02)
         return path.read_text().strip()
 
     def alive(self) -> list[psutil.Process]:
-        """All processes that carry the mark of this test; a zombie is gone but for its name."""
-        found = []
+        """All processes that carry the mark of this test, without zombies."""
+        processes = []
         for process in psutil.process_iter():
             try:
-                if (
-                    process.environ().get("TEST_MARK") == self.mark
-                    and process.status() != psutil.STATUS_ZOMBIE
-                ):
-                    found.append(process)
+                # A process that was forked from the nursery has the environment of the nursery in /proc.
+                is_ours = process.environ().get("TEST_MARK") == self.mark or self._is_inside(process.cwd())
+                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+                    processes.append(process)
             except psutil.Error:
                 continue
-        return found
+        return processes
+
+    def _is_inside(self, folder: str) -> bool:
+        return Path(folder).is_relative_to(self.directory)
 
     def all_gone(self, within_s: float) -> bool:
         until = time.monotonic() + within_s
@@ -93,9 +95,9 @@ class Fleetrun:
 
 @pytest.fixture
 def fleetrun(tmp_path: Path) -> Iterator[Fleetrun]:
-    made = Fleetrun(tmp_path)
-    yield made
-    left = made.alive()
+    launcher = Fleetrun(tmp_path)
+    yield launcher
+    left = launcher.alive()
     for process in left:
         process.kill()
     assert not left, f"left behind: {left}"

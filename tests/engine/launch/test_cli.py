@@ -1,4 +1,4 @@
-"""The command line: words into a Configuration; what makes no sense is said before anything starts."""
+"""The command line: arguments into a Configuration; invalid ones are rejected before anything starts."""
 
 # SPDX-License-Identifier: Apache-2.0
 import subprocess
@@ -23,6 +23,8 @@ def test_the_list_of_options_is_a_decision() -> None:
             "--log_dir",
             "--log_level",
             "--tee",
+            "--quiet",
+            "--version",
             "--max_restarts",
         ),
         *(
@@ -36,7 +38,14 @@ def test_the_list_of_options_is_a_decision() -> None:
         ),
         *("--run_mode", "--ips", "--host", "--start_port", "--servers", "--server_num", "--workers"),
         *("--worker_num", "--heter_workers", "--heter_worker_num", "--http_port"),
-        *("--timeline", "--timeline_steps", "--server_state", "--dead_worker", "--encrypt"),
+        *(
+            "--timeline",
+            "--timeline_steps",
+            "--server_state",
+            "--server_durability",
+            "--dead_worker",
+            "--encrypt",
+        ),
     }
 
 
@@ -49,13 +58,13 @@ def test_dash_and_underscore_are_the_same(word: str) -> None:
     assert parse([word, "t.py"]).nproc_per_node == 2
 
 
-def test_a_value_may_stand_in_the_next_word() -> None:
+def test_a_value_may_be_the_next_argument() -> None:
     config = parse(["--max-restarts", "3", "--ips", "10.0.0.1, 10.0.0.2", "--timeout", "5", "t.py", "x"])
     assert (config.max_restarts, config.ips, config.timeout_s) == (3, ("10.0.0.1", "10.0.0.2"), 5.0)
     assert (config.script, config.script_args) == ("t.py", ("x",))
 
 
-def test_all_that_follows_the_script_is_the_scripts() -> None:
+def test_arguments_after_the_script_are_passed_to_it() -> None:
     rest = ("--gpus=7", "--worker_num", "3", "-m", "--log-dir", "x", "--", "-h")
     config = parse(["--gpus=0", "t.py", *rest])
     assert config.script_args == rest
@@ -77,78 +86,100 @@ def test_devices_have_three_names(name: str) -> None:
         (["--nproc_per_node=0", "t.py"], "--nproc_per_node=0: at least one process"),
         (["--xpus=0", "t.py"], "--xpus=0: XPUs are not supported"),
         (["--gpus=", "t.py"], "--gpus=: an entry is empty"),
-        (["--gpus=0,0", "t.py"], "--gpus=0,0: 0 stands there more than once"),
+        (["--gpus=0,0", "t.py"], "--gpus=0,0: 0 is listed more than once"),
         (["--ips=a,,b", "t.py"], "--ips=a,,b: an entry is empty"),
         (["--max_restarts=-1", "t.py"], "--max_restarts=-1: use 0"),
         (["--timeout=0", "t.py"], "--timeout=0: use a number of seconds greater than 0"),
         (["--timeout=nan", "t.py"], "--timeout=nan"),
-        (["--start_port=70000", "t.py"], "--start_port=70000 is no port"),
+        (["--start_port=70000", "t.py"], "--start_port=70000 is not a port"),
         (["--host=c", "--ips=a,b", "t.py"], "--host=c is not among --ips=a,b"),
-        (["--timeline=", "t.py"], "--timeline= names no directory"),
+        (["--timeline=", "t.py"], "--timeline= is empty"),
         (["--timeline_steps=3-12", "t.py"], "--timeline_steps=3-12 without a timeline; add --timeline=DIR"),
         *(
             (
                 [f"--timeline_steps={bad}", "--timeline=d", "t.py"],
-                f"--timeline_steps='{bad}' are no steps; use",
+                f"--timeline_steps='{bad}' are not steps; use",
             )
             for bad in ("", "0-3", "5-4", "3-", "a-b", "-3", "1-2-3")
         ),
         (["--run_mode=fast", "t.py"], "invalid choice: 'fast'"),
-        (["--worker_num=2", "--ips=a,b", "t.py"], "--ips=a,b asks .* --worker_num=2 for parameter servers"),
-        (["--run_mode=collective", "--server_num=1", "t.py"], "--run_mode=collective asks .* --server_num=1"),
-        (["--run_mode=ps", "--nproc_per_node=2", "t.py"], "--nproc_per_node=2 asks .* --run_mode=ps for"),
+        (["--nproc_per_node=25000", "t.py"], "--nproc_per_node=25000: this host has .* use fewer"),
+        (["--server_num=25000", "--worker_num=1", "t.py"], "--server_num=25000: this host has .* use fewer"),
+        (
+            ["--server_num=1", "--worker_num=1", "--ips=127.0.0.1", "t.py"],
+            "--ips=127.0.0.1 selects .* --server_num=1",
+        ),
+        (
+            ["--dead_worker=end", "--nproc_per_node=2", "t.py"],
+            "--nproc_per_node=2 selects .* --dead_worker=end selects",
+        ),
+        (
+            ["--worker_num=2", "--ips=a,b", "t.py"],
+            "--ips=a,b selects .* --worker_num=2 selects parameter servers",
+        ),
+        (
+            ["--run_mode=collective", "--server_num=1", "t.py"],
+            "--run_mode=collective selects .* --server_num=1",
+        ),
+        (
+            ["--run_mode=ps", "--nproc_per_node=2", "t.py"],
+            "--nproc_per_node=2 selects .* --run_mode=ps selects",
+        ),
         (
             ["--server_num=2", "--servers=a:1", "--worker_num=1", "t.py"],
             "--server_num=2, but --servers lists 1",
         ),
-        (["--servers=a", "t.py"], "'a' is no endpoint; write host:port"),
-        (["--servers=a:0", "t.py"], "'a:0' is no endpoint; write host:port"),
-        (["--servers=:1", "t.py"], "':1' is no endpoint; write host:port"),
-        (["--servers=a:1,a:1", "t.py"], "a:1 stands there more than once"),
-        (["--servers=a:1", "--workers=a:b", "t.py"], "'a:b' is no endpoint; write host:port"),
-        (["--server_num=1", "t.py"], "--server_num=1 asks .* no workers are given; add --worker_num=N or"),
+        (["--servers=a", "t.py"], "'a' is not an endpoint; write host:port"),
+        (["--servers=a:0", "t.py"], "'a:0' is not an endpoint; write host:port"),
+        (["--servers=:1", "t.py"], "':1' is not an endpoint; write host:port"),
+        (["--servers=a:1,a:1", "t.py"], "a:1 is listed more than once"),
+        (["--servers=a:1", "--workers=a:b", "t.py"], "'a:b' is not an endpoint; write host:port"),
+        (["--server_num=1", "t.py"], "--server_num=1 selects .* no workers are given; add --worker_num=N or"),
         (["--worker_num=1", "t.py"], "no servers are given; add --server_num=N or --servers=host:port"),
-        (["--run_mode=ps", "t.py"], "--run_mode=ps asks for .* no servers are given"),
-        (["--encrypt", "t.py"], "--encrypt asks for .* no servers are given"),
-        (["--encrypt", "--nproc_per_node=2", "t.py"], "--nproc_per_node=2 asks .* --encrypt for parameter"),
+        (["--run_mode=ps", "t.py"], "--run_mode=ps selects .* no servers are given"),
+        (["--encrypt", "t.py"], "--encrypt selects .* no servers are given"),
+        (
+            ["--encrypt", "--nproc_per_node=2", "t.py"],
+            "--nproc_per_node=2 selects .* --encrypt selects parameter",
+        ),
         (
             ["--server_num=1", "--worker_num=3", "--workers=a,b", "t.py"],
             "--worker_num=3, but --workers lists 2",
         ),
-        (["--servers=a:1,b:1", "--worker_num=2", "t.py"], "--worker_num counts .* names a, b; list them too"),
+        (["--servers=a:1,b:1", "--worker_num=2", "t.py"], "--worker_num counts .* has a, b; list them too"),
         (["--server_num=1", "--worker_num=1", "--gpus=0", "t.py"], "--gpus=0: workers .* leave it out"),
         (["--server_num=1", "--worker_num=1", "--host=c", "t.py"], "--host=c is not among --servers and"),
         (["--servers=a:1", "--workers=b:1", "--start_port=9", "t.py"], "have ports already; leave it out"),
-        (["--server_num=1", "--worker_num=1", "--server_state=", "t.py"], "names no directory; write"),
+        (["--server_num=1", "--worker_num=1", "--server_state=", "t.py"], "--server_state= is empty; write"),
         (["--dead_worker=stay", "t.py"], "invalid choice: 'stay'"),
         (["--run_mode=ps-heter", "t.py"], "--run_mode=ps-heter: heter workers are not supported; use"),
         (["--heter_worker_num=2", "t.py"], "--heter_worker_num=2: heter workers are not supported; use"),
         (["--heter_workers=a:1", "t.py"], "--heter_workers=a:1: heter workers are not supported; use"),
     ],
 )
-def test_what_makes_no_sense_is_refused(words: list[str], message: str) -> None:
+def test_invalid_arguments_are_rejected(words: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(words)
 
 
-def test_the_mode_is_not_guessed_from_words_of_the_script() -> None:
+def test_the_mode_does_not_depend_on_arguments_of_the_script() -> None:
     assert parse(["t.py", "--servers=x", "--worker_num=2"]).script_args == ("--servers=x", "--worker_num=2")
 
 
 def test_a_python_caller_gets_the_same_errors() -> None:
     with pytest.raises(ConfigError, match="at least one process"):
         Configuration("t.py", nproc_per_node=0)
-    with pytest.raises(ConfigError, match="is no mode"):
+    with pytest.raises(ConfigError, match="is not a mode"):
         Configuration("t.py", run_mode="fast")
     with pytest.raises(ConfigError, match="--dead_worker=stay; use end .* or drop"):
         Configuration("t.py", server_num=1, worker_num=1, dead_worker="stay")
-    with pytest.raises(ConfigError, match="is no level"):
+    with pytest.raises(ConfigError, match="is not a level"):
         Configuration("t.py", log_level="loud")
     with pytest.raises(ConfigError, match="ips='a,b' is a str; write a tuple"):
         Configuration("t.py", ips="a,b")
 
 
-def test_the_banner_has_the_shape_of_the_seed() -> None:
+def test_the_banner_has_the_format_of_the_seed() -> None:
     lines = shown(parse(["--gpus=0,1", "train.py", "--lr", "1"])).splitlines()
     assert lines[0] == "-----------  Configuration Arguments -----------"
     assert lines[-1] == "-" * 48

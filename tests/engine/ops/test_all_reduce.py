@@ -8,7 +8,7 @@ import torch
 from argosy.engine import collective
 from argosy.engine.ir.program import Program
 from argosy.engine.ops.all_reduce import FUSED_SPEC, SPEC, WAIT_SPEC, all_reduce, wait
-from argosy.engine.ops.spec import OpSpec
+from argosy.engine.ops.op_spec import OpSpec
 from tests.ranks import Nursery
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)
@@ -52,20 +52,19 @@ def test_in_a_program_both_values_lie_in_the_memory_of_the_input() -> None:
 
 
 def test_ranks_must_agree_on_the_sum_and_not_on_the_wait() -> None:
-    assert OpSpec.known[all_reduce].communicates
-    assert not OpSpec.known[wait].communicates
-    assert OpSpec.known[all_reduce].paddle_name == "c_allreduce_sum"
+    assert OpSpec.known[all_reduce].is_collective
+    assert not OpSpec.known[wait].is_collective
 
 
 def sum_without_a_plane_in_shared_memory() -> None:
     """The group could not share memory, and the buffer could."""
-    os.environ["ARGOSY_HOST_PLANE"] = "0"
+    os.environ["ARGOSY_SHM"] = "0"
     world = collective.connect()
-    assert world.group("dp").plane is None
-    os.environ["ARGOSY_HOST_PLANE"] = "1"
+    assert world.group("dp").shm is None
+    os.environ["ARGOSY_SHM"] = "1"
     buffer = world.flat_buffer("test", 128, torch.float32, "dp")
-    assert buffer.shared is not None
-    buffer.own.fill_(world.rank + 1.0)
+    assert buffer.segment is not None
+    buffer.local.fill_(world.rank + 1.0)
     found = WAIT_SPEC.kernel(FUSED_SPEC.kernel(buffer, 64, 64, "dp", "x@GRAD"))
     assert found.tolist() == [3.0] * 64
 

@@ -7,7 +7,7 @@ import torch
 from argosy.engine import collective
 from argosy.engine.ir.program import Program
 from argosy.engine.ops.broadcast import FUSED_SPEC, SPEC, broadcast, broadcast_fused
-from argosy.engine.ops.spec import OpSpec
+from argosy.engine.ops.op_spec import OpSpec
 from tests.ranks import Nursery
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32)
@@ -47,7 +47,7 @@ def spread_several() -> None:
 
 def test_several_are_spread_in_one_exchange(ranks: Nursery) -> None:
     ranks.check(2, spread_several)
-    ranks.check(2, spread_several, ARGOSY_HOST_PLANE="0")
+    ranks.check(2, spread_several, ARGOSY_SHM="0")
 
 
 def test_alone_the_value_is_the_tensor_itself() -> None:
@@ -65,6 +65,5 @@ def test_in_a_program_the_value_lies_in_the_memory_of_the_input() -> None:
 
 
 def test_ranks_must_agree_on_it() -> None:
-    assert OpSpec.known[broadcast].communicates
-    assert OpSpec.known[broadcast].paddle_name == "c_broadcast"
-    assert OpSpec.known[broadcast_fused].communicates
+    assert OpSpec.known[broadcast].is_collective
+    assert OpSpec.known[broadcast_fused].is_collective

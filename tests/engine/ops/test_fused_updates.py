@@ -13,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from argosy.engine.ops.adam import adam, adamw
 from argosy.engine.ops.fused_updates import FUSED
 from argosy.engine.ops.momentum import momentum
+from argosy.engine.ops.op_spec import OpSpec
 from argosy.engine.ops.sgd import sgd
-from argosy.engine.ops.spec import OpSpec
 
 SHAPES = [(64, 3, 7, 7), (5,), (0, 4), (40, 1000), (1,), (17, 3), (3, 2, 3, 3, 3)]
 FACTORS = [1.0, 2.0, 1.0, 0.5, 1.0, 1.0, 3.0]

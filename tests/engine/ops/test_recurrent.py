@@ -225,7 +225,7 @@ class Packs(nn.Module):
         return pad_packed_sequence(packed)[0]
 
 
-MASK = r"PackedSequence is cut into steps .*; call the layer on the padded batch, and mask its outputs"
+MASK = r"PackedSequence is split into steps .*; call the layer on the padded batch, and mask its outputs"
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])

@@ -1,4 +1,4 @@
-"""reduce and leave_to_owner: the sum on one rank, the memory, and that ranks must agree."""
+"""reduce and updated_by_owner: the sum on one rank, the memory, and that ranks must agree."""
 
 # SPDX-License-Identifier: Apache-2.0
 import torch
@@ -6,8 +6,8 @@ import torch
 from argosy.engine import collective
 from argosy.engine.ir.program import Program
 from argosy.engine.ops.all_reduce import WAIT_SPEC, wait
-from argosy.engine.ops.reduce import LEAVE_SPEC, SPEC, leave_to_owner, reduce
-from argosy.engine.ops.spec import OpSpec
+from argosy.engine.ops.op_spec import OpSpec
+from argosy.engine.ops.reduce import SPEC, UPDATED_BY_OWNER_SPEC, reduce, updated_by_owner
 from tests.ranks import Nursery
 
 
@@ -32,7 +32,7 @@ def sums() -> None:
 
 def test_one_rank_gets_the_sum_in_place(ranks: Nursery) -> None:
     ranks.check(2, sums)
-    ranks.check(2, sums, ARGOSY_HOST_PLANE="0")
+    ranks.check(2, sums, ARGOSY_SHM="0")
 
 
 def test_alone_the_sum_is_the_tensor_itself() -> None:
@@ -45,18 +45,17 @@ def test_in_a_program_the_value_lies_in_the_memory_of_the_input() -> None:
     x = program.data("x", [None, 3]).value
     with program.recording():
         y = wait(reduce(x, 1, "dp", "x"))
-        leave_to_owner([x], [y], 1)
+        updated_by_owner([x], [y], 1)
     assert (y.shape, y.dtype) == (x.shape, x.dtype)
     assert y.untyped_storage()._cdata == x.untyped_storage()._cdata
 
 
 def test_leaving_an_update_changes_nothing() -> None:
     x = torch.ones(3)
-    LEAVE_SPEC.kernel([x], [torch.zeros(3)], 1)
+    UPDATED_BY_OWNER_SPEC.kernel([x], [torch.zeros(3)], 1)
     assert x.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_ranks_must_agree_on_the_sum_and_not_on_what_they_leave() -> None:
-    assert OpSpec.known[reduce].communicates
-    assert OpSpec.known[reduce].paddle_name == "c_reduce_sum"
-    assert not OpSpec.known[leave_to_owner].communicates
+    assert OpSpec.known[reduce].is_collective
+    assert not OpSpec.known[updated_by_owner].is_collective

@@ -151,9 +151,9 @@ def test_two_runs_give_the_same_bits() -> None:
     [
         (torch.zeros(1, 4, 5, 5, dtype=torch.float64), torch.zeros(4, 1, 3, 3), [1, 1], "float32"),
         (torch.zeros(4, 5, 5), torch.zeros(4, 1, 3, 3), [1, 1], "images"),
-        (torch.zeros(1, 4, 5, 5), torch.zeros(8, 1, 3, 3), [1, 1], "one filter a channel"),
+        (torch.zeros(1, 4, 5, 5), torch.zeros(8, 1, 3, 3), [1, 1], "one filter per channel"),
         (torch.zeros(1, 4, 5, 5), torch.zeros(4, 1, 3, 3), [0, 1], "stride"),
-        (torch.zeros(1, 4, 5, 5), torch.zeros(4, 1, 7, 7), [1, 1], "larger than the image"),
+        (torch.zeros(1, 4, 5, 5), torch.zeros(4, 1, 7, 7), [1, 1], "larger than the padded image"),
     ],
 )
 def test_what_is_no_depthwise_convolution_is_refused(x: Any, w: Any, stride: list[int], message: str) -> None:

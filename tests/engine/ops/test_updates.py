@@ -21,9 +21,9 @@ from argosy.engine.ops.ftrl import ftrl
 from argosy.engine.ops.lamb import lamb
 from argosy.engine.ops.lars_momentum import lars_momentum
 from argosy.engine.ops.momentum import momentum
+from argosy.engine.ops.op_spec import OpSpec
 from argosy.engine.ops.rmsprop import rmsprop
 from argosy.engine.ops.sgd import sgd
-from argosy.engine.ops.spec import OpSpec
 
 Array = np.ndarray[Any, Any]
 Step = Callable[..., Any]
@@ -261,10 +261,3 @@ def test_centered_rmsprop_stays_finite_where_rounding_makes_the_variance_negativ
     for _ in range(200):
         call(case, param, grad, states)
     assert bool(torch.isfinite(param).all())
-
-
-def test_each_op_is_known_under_paddles_name() -> None:
-    assert {OpSpec.known[case.op].paddle_name for case in CASES.values()} == {
-        *("sgd", "momentum", "adam", "adamw", "adamax", "adagrad", "adadelta", "rmsprop", "lamb", "ftrl"),
-        "lars_momentum",
-    }

@@ -26,7 +26,7 @@ def values(startup: Program, *names: str) -> BroadcastStartup:
 def test_every_variable_is_broadcast_behind_all_initialisers() -> None:
     startup = net()
     (report,) = rewrite(startup, [values(startup)])
-    assert (report.changed, report.text) == (4, "4 variables begin with rank 0's values")
+    assert (report.changed, report.text) == (4, "4 variables are initialized with rank 0's values")
     nodes = list(startup.graph.nodes)
     assert [n.target for n in nodes[-4:]] == [broadcast] * 4
     assert all(n.target is not broadcast for n in nodes[:-4])

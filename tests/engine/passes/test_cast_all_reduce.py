@@ -12,7 +12,7 @@ from torch import fx
 
 import argosy as paddle
 from argosy.distributed import fleet
-from argosy.distributed.fleet.plan import training_passes
+from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError, NanInfError
 from argosy.engine.ir import names
@@ -42,7 +42,7 @@ def strategy(dtype: str = "float16", **switches: Any) -> fleet.DistributedStrate
 def reports(loss: Any, made: fleet.DistributedStrategy) -> dict[str, Report]:
     """Minimize, and rewrite the program for two ranks; what each pass reported."""
     _, pairs = paddle.optimizer.Momentum(0.1, 0.9).minimize(loss)
-    passes = training_passes(made, loss, pairs, ranks=2)
+    passes = training_passes(made, loss.program, pairs, ranks=2)
     found = rewrite(default_main_program(), passes)
     return {one.name: report for one, report in zip(passes, found, strict=True)}
 
@@ -60,7 +60,7 @@ def nodes(target: object) -> list[fx.Node]:
 def test_casts_before_and_after_the_sum(dtype: torch.dtype) -> None:
     name = str(dtype).removeprefix("torch.")
     report = reports(two_layers(), strategy(name, fuse_all_reduce_ops=False))["cast_all_reduce"]
-    assert report == Report(4, f"4 of 4 gradients travel as {name}")
+    assert report == Report(4, f"4 of 4 gradients are sent as {name}")
     for started in nodes(all_reduce):
         narrow, (arrived,) = started.args[0], started.users
         (wide,) = arrived.users
@@ -93,7 +93,7 @@ def test_with_overlap_wait_and_cast_stand_before_the_reader() -> None:
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_fused_gradients_lie_in_one_16_bit_buffer(overlaps: bool) -> None:
     found = reports(two_layers(), strategy(sync_nccl_allreduce=not overlaps))
-    assert found["fuse_all_reduce"].text == "4 all_reduce in 1 groups (4)"
+    assert found["fuse_all_reduce"].text == "4 all_reduce in 1 buckets (4)"
     (fused,) = nodes(all_reduce_fused)
     assert fused.args[0].meta["val"].dtype == torch.float16
     assert len(nodes(cast)) == 4, "to 32 bits; to 16 bits, writing into the buffer does"
@@ -106,14 +106,14 @@ def test_gradients_of_other_dtypes_are_left_alone_and_named() -> None:
     y = paddle.static.data("y", [None, 4], "float64")
     loss = paddle.static.nn.fc(x, 2).mean().astype("float64") + paddle.static.nn.fc(y, 2).mean()
     report = reports(loss, strategy(fuse_all_reduce_ops=False))["cast_all_reduce"]
-    assert report == Report(2, "2 of 4 gradients travel as float16; left alone: 2 float64")
+    assert report == Report(2, "2 of 4 gradients are sent as float16; left alone: 2 float64")
 
 
 def test_the_rows_of_a_sparse_table_keep_32_bits() -> None:
     ids = paddle.static.data("ids", [None], "int64")
     rows = paddle.static.nn.embedding(ids, [10, 4], is_sparse=True)
     found = reports(paddle.static.nn.fc(rows, 2).mean(), strategy())
-    assert found["cast_all_reduce"].text == "2 of 2 gradients travel as float16"
+    assert found["cast_all_reduce"].text == "2 of 2 gradients are sent as float16"
     (gathered,) = nodes(torch.ops.argosy.gather_rows.default)
     assert gathered.meta["val"][0].dtype == torch.float32
 
@@ -137,8 +137,8 @@ def test_a_second_run_changes_nothing() -> None:
     once = str(program)
     gradients = tuple((str(n.args[2]), program.var(str(n.args[2])).node) for n in nodes(all_reduce))
     assert rewrite(program, [CastAllReduce(), InsertAllReduce(gradients)]) == [
-        Report(0, "0 of 4 gradients travel as float16; left alone: 4 float16"),
-        Report(0, "0 gradients are added up over group 'dp'; 4 are added up already"),
+        Report(0, "0 of 4 gradients are sent as float16; left alone: 4 float16"),
+        Report(0, "0 gradients are all-reduced over group 'dp'; 4 are reduced already"),
     ]
     assert str(program) == once
 
@@ -159,8 +159,7 @@ def test_a_program_that_was_saved_and_loaded_is_the_same(fuses: bool) -> None:
     assert str(from_dict(to_dict(default_main_program()))) == str(default_main_program())
 
 
-def test_it_says_that_it_changes_numerics_and_the_strategy_knows_two_dtypes() -> None:
-    assert not CastAllReduce.keeps_numerics
+def test_the_strategy_accepts_two_dtypes() -> None:
     with pytest.raises(ConfigError, match="'int8'; use one of 'float16', 'bfloat16'"):
         strategy("int8")
 
@@ -243,17 +242,17 @@ def distance(found: Arrays, wanted: Arrays) -> float:
 
 def exchange() -> None:
     fleet.init(is_collective=True)
-    assert (world().group("dp").plane is None) == (os.environ["ARGOSY_HOST_PLANE"] == "0")
+    assert (world().group("dp").shm is None) == (os.environ["ARGOSY_SHM"] == "0")
     for dtype in UNIT:
         for switches in ({}, {"fuse_all_reduce_ops": False}, {"sync_nccl_allreduce": False}):
             found = with_strategy(strategy(dtype, **switches), gradient, PARTS[fleet.worker_index()])
             np.testing.assert_array_equal(found, rounded_sum(dtype), f"{dtype}, {switches}")
 
 
-@pytest.mark.parametrize("plane", ["1", "0"])
-def test_two_ranks_get_the_rounded_sum_of_rounded_gradients(ranks: Nursery, plane: str) -> None:
+@pytest.mark.parametrize("shm", ["1", "0"])
+def test_two_ranks_get_the_rounded_sum_of_rounded_gradients(ranks: Nursery, shm: str) -> None:
     """Fused or not, overlapped or not, through shared memory or gloo."""
-    ranks.check(2, exchange, ARGOSY_HOST_PLANE=plane)
+    ranks.check(2, exchange, ARGOSY_SHM=shm)
 
 
 def train_both_ways() -> None:
@@ -272,7 +271,7 @@ def test_after_five_steps_the_parameters_are_within_the_stated_bound(ranks: Nurs
 
 def overflow() -> None:
     paddle.set_flags({"FLAGS_check_nan_inf": True})
-    with pytest.raises(NanInfError, match=r"^put_gradient .* made 1 values of infinity"):
+    with pytest.raises(NanInfError, match=r"^copy_into_bucket .* made 1 values of infinity"):
         with_strategy(strategy(), gradient, np.float32([1.0, 2e5]))
 
 

@@ -33,7 +33,7 @@ def reported() -> Report:
 
 def test_convolutions_with_few_channels_are_left_alone() -> None:
     built()
-    assert reported() == Report(2, "2 of 4 convolutions choose their kernel")
+    assert reported() == Report(2, "2 of 4 convolutions select their kernel at run time")
 
 
 @pytest.mark.parametrize("options", [{"groups": 2, "channels": 512}, {"dilation": 2, "padding": 2}])

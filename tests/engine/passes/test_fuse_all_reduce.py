@@ -1,17 +1,17 @@
 """fuse_all_reduce: which gradients travel together, where the exchange begins, what stays alone."""
 
 # SPDX-License-Identifier: Apache-2.0
-import logging
 
 import pytest
 from torch import fx
 
 import argosy as paddle
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
-from argosy.distributed.fleet.plan import training_passes
+from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.ir.program import Program, default_main_program
+from argosy.engine.log import NOTICE
 from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, wait
-from argosy.engine.ops.flat_gradients import gradient_buffer, gradient_of, put_gradient, put_product
+from argosy.engine.ops.gradient_buckets import bucket_view, copy_into_bucket, gradient_buffer, mm_into_bucket
 from argosy.engine.passes.base import Report
 from argosy.engine.passes.fuse_all_reduce import FuseAllReduce
 from argosy.engine.passes.rewrite import rewrite
@@ -28,7 +28,7 @@ def built(dtype: str = "float32", **switches: object) -> tuple[Program, Report]:
     for name, value in switches.items():
         setattr(strategy, name, value)
     return default_main_program(), rewrite(
-        default_main_program(), training_passes(strategy, loss, pairs, ranks=2)
+        default_main_program(), training_passes(strategy, loss.program, pairs, ranks=2)
     )[-1]
 
 
@@ -37,15 +37,17 @@ def nodes(program: Program, target: object) -> list[fx.Node]:
 
 
 def test_all_gradients_of_a_small_model_travel_together(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(NOTICE):
         program, report = built()
     (fused,) = nodes(program, all_reduce_fused)
     assert not nodes(program, all_reduce)
     assert len(nodes(program, wait)) == 1
-    assert len(nodes(program, gradient_of)) == 6
-    assert len(nodes(program, put_gradient)) == len(nodes(program, put_product)) == 3, "biases; weights"
+    assert len(nodes(program, bucket_view)) == 6
+    assert len(nodes(program, copy_into_bucket)) == len(nodes(program, mm_into_bucket)) == 3, (
+        "biases; weights"
+    )
     assert fused.args[4] == "fc_2.w_0@GRAD … fc_0.b_0@GRAD"
-    assert report == Report(1, "6 all_reduce in 1 groups (6)")
+    assert report == Report(1, "6 all_reduce in 1 buckets (6)")
     assert (
         "Find all_reduce operators: 6. To make the speed faster, some all_reduce ops are fused during training, "
         "after fusion, the number of all_reduce ops is 1."
@@ -54,7 +56,7 @@ def test_all_gradients_of_a_small_model_travel_together(caplog: pytest.LogCaptur
 
 def test_a_layer_stays_together_whatever_the_size_says() -> None:
     program, report = built(fuse_grad_size_in_MB=0)
-    assert report.text == "6 all_reduce in 3 groups (2, 2, 2)"
+    assert report.text == "6 all_reduce in 3 buckets (2, 2, 2)"
     assert [n.args[4] for n in nodes(program, all_reduce_fused)] == [
         "fc_2.w_0@GRAD … fc_2.b_0@GRAD",
         "fc_1.w_0@GRAD … fc_1.b_0@GRAD",
@@ -64,7 +66,7 @@ def test_a_layer_stays_together_whatever_the_size_says() -> None:
 
 def test_a_group_is_full_with_more_gradients_than_allowed() -> None:
     _, report = built(_fuse_grad_size_in_TFLOPS=3)
-    assert report.text == "6 all_reduce in 2 groups (4, 2)"
+    assert report.text == "6 all_reduce in 2 buckets (4, 2)"
 
 
 def test_an_exchange_begins_when_its_last_gradient_is_there_and_is_waited_for_before_its_readers() -> None:
@@ -73,7 +75,7 @@ def test_an_exchange_begins_when_its_last_gradient_is_there_and_is_waited_for_be
             program, _ = built(fuse_grad_size_in_MB=0, sync_nccl_allreduce=not overlaps)
         place = {node: number for number, node in enumerate(program.graph.nodes)}
         for fused in nodes(program, all_reduce_fused):
-            assert fused.prev.target in (put_gradient, put_product), "right behind the last gradient"
+            assert fused.prev.target in (copy_into_bucket, mm_into_bucket), "right behind the last gradient"
             waits = list(fused.users)
             last_backward = max(place[n] for n in program.graph.nodes if n.meta["role"] == "backward")
             first = fused is nodes(program, all_reduce_fused)[0]
@@ -85,8 +87,8 @@ def test_an_exchange_begins_when_its_last_gradient_is_there_and_is_waited_for_be
 
 def test_the_variable_of_a_gradient_is_the_sum() -> None:
     program, _ = built()
-    assert program.var("fc_1.w_0@GRAD").node.target is gradient_of
-    assert "fc_1.w_0@GRAD = gradient_of(" in str(program)
+    assert program.var("fc_1.w_0@GRAD").node.target is bucket_view
+    assert "fc_1.w_0@GRAD = bucket_view(" in str(program)
 
 
 def test_gradients_of_two_dtypes_travel_apart() -> None:
@@ -97,8 +99,10 @@ def test_gradients_of_two_dtypes_travel_apart() -> None:
         + paddle.static.nn.fc(y, 2, name="b").mean()
     )
     _, pairs = paddle.optimizer.SGD(0.1).minimize(loss)
-    report = rewrite(default_main_program(), training_passes(DistributedStrategy(), loss, pairs, 2))[-1]
-    assert report.text == "4 all_reduce in 2 groups (2, 2)"
+    report = rewrite(default_main_program(), training_passes(DistributedStrategy(), loss.program, pairs, 2))[
+        -1
+    ]
+    assert report.text == "4 all_reduce in 2 buckets (2, 2)"
 
 
 def test_switched_off_every_gradient_travels_alone() -> None:
@@ -119,7 +123,7 @@ def test_the_gradients_of_two_minimizes_travel_apart() -> None:
     first, second = x.mean(), (x * x).mean()
     for loss in (first, second):
         _, pairs = paddle.optimizer.SGD(0.1).minimize(loss)
-        rewrite(default_main_program(), training_passes(DistributedStrategy(), loss, pairs, 2))
+        rewrite(default_main_program(), training_passes(DistributedStrategy(), loss.program, pairs, 2))
     fused = nodes(default_main_program(), all_reduce_fused)
     assert [n.args[1:3] for n in fused] == [(0, 128), (0, 128)]
     first, second = nodes(default_main_program(), gradient_buffer)
@@ -130,6 +134,6 @@ def test_the_gradients_of_two_minimizes_travel_apart() -> None:
         y = paddle.static.nn.fc(paddle.static.data("x", [None, 4]), 2, bias_attr=False)
         for loss in (y.mean(), (y * y).mean()):  # one gradient each: nothing is fused yet
             _, pairs = paddle.optimizer.SGD(0.1).minimize(loss)
-            rewrite(default_main_program(), training_passes(strategy, loss, pairs, 2))
+            rewrite(default_main_program(), training_passes(strategy, loss.program, pairs, 2))
         (report,) = rewrite(default_main_program(), [FuseAllReduce()])
-    assert report.text == "2 all_reduce in 2 groups (1, 1)"
+    assert report.text == "2 all_reduce in 2 buckets (1, 1)"

@@ -34,7 +34,7 @@ def test_a_norm_and_its_relu_become_one_node_each_way() -> None:
     assert not ops["native_batch_norm"] + ops["native_batch_norm_backward"] + ops["relu"]
     assert not ops["threshold_backward"]
     assert report.changed == 4
-    assert report.said == ("---  detected 2 subgraphs", "---  detected 2 subgraphs")
+    assert report.notices == ("---  detected 2 subgraphs", "---  detected 2 subgraphs")
     assert report.text == "2 of 2 batch norms fused; 2 of 2 of their backwards fused"
 
 
@@ -71,14 +71,14 @@ def test_a_norm_with_other_readers_is_left_alone() -> None:
     main, _, _ = built(net)
     ops, (report,) = fused(main, FuseBnAct())
     assert ops["bn_act"] == 0
-    assert "0 of 1 batch norms fused, left alone: 1 because add reads the norm too" in report.text
+    assert "0 of 1 batch norms fused, skipped: 1 because add reads the norm too" in report.text
 
 
 def test_a_norm_without_an_activation_is_left_alone() -> None:
     main, _, _ = built(norm)
     _, (report,) = fused(main, FuseBnAct())
     assert report.text == (
-        "0 of 1 batch norms fused, left alone: 1 because no activation follows (native_batch_norm)"
+        "0 of 1 batch norms fused, skipped: 1 because no activation follows (native_batch_norm)"
     )
 
 

@@ -30,7 +30,7 @@ def test_a_norm_its_addition_and_its_relu_become_one_node_each_way() -> None:
     ops, (report,) = fused(main, FuseBnAddAct())
     assert (ops["bn_act"], ops["bn_act_backward"]) == (2, 2)
     assert plain["add"] - ops["add"] == 3  # two sums, and the two gradients of the value in the middle
-    assert report.said == ("---  detected 2 subgraphs", "---  detected 2 subgraphs")
+    assert report.notices == ("---  detected 2 subgraphs", "---  detected 2 subgraphs")
 
 
 def test_a_second_run_changes_nothing() -> None:
@@ -50,7 +50,7 @@ def test_it_wins_the_sums_and_says_so() -> None:
     main, _, _ = built(residual)
     ops, reports = fused(main, FuseBnAct(), FuseBnAddAct(has_rival=True), FuseElewiseAddAct())
     assert ops["add_act"] == 0
-    assert "2 sums go to fuse_bn_add_act, which runs before fuse_elewise_add_act" in reports[1].said
+    assert "2 sums go to fuse_bn_add_act, which runs before fuse_elewise_add_act" in reports[1].notices
     assert reports[2].text == "nothing to fuse"
 
 
@@ -76,4 +76,4 @@ def test_what_is_spread_over_the_norm_is_left_alone() -> None:
 
     main, _, _ = built(net)
     _, (report,) = fused(main, FuseBnAddAct())
-    assert "left alone: 1 because what is added" in report.text
+    assert "skipped: 1 because the other summand" in report.text

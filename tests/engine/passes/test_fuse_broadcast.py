@@ -39,7 +39,7 @@ def test_broadcasts_behind_each_other_become_one() -> None:
     for node, source in ((a, 0), (b, 1), (c, 0)):
         send(node, source)
     program, (report, made) = fused()
-    assert report == Report(1, "3 broadcasts in 1 exchanges")
+    assert report == Report(1, "3 broadcasts in 1 collectives")
     assert made.args == ([a, b, c], [0, 1, 0], "dp", "a … c")
     assert "communicate broadcast_fused = broadcast_fused([a, b, c], [0, 1, 0], dp, a … c)" in str(program)
     assert not program.graph.find_nodes(op="call_function", target=broadcast)
@@ -50,7 +50,7 @@ def test_broadcasts_behind_each_other_become_one() -> None:
 def test_one_alone_stays_as_it_is() -> None:
     send(state("a"), 1)
     _, (report,) = fused()
-    assert report == Report(0, "1 broadcasts in 1 exchanges")
+    assert report == Report(0, "1 broadcasts in 1 collectives")
 
 
 def test_what_stands_between_them_keeps_them_apart() -> None:
@@ -68,7 +68,7 @@ def test_two_groups_stay_apart() -> None:
     for name, group in (("a", "dp"), ("b", "dp"), ("c", "dp.1")):
         send(state(name), 0, group)
     _, (report, made) = fused()
-    assert report == Report(1, "3 broadcasts in 2 exchanges")
+    assert report == Report(1, "3 broadcasts in 2 collectives")
     assert made.args[2] == "dp"
 
 
@@ -78,7 +78,7 @@ def test_first_values_in_a_startup_program_stay_alone() -> None:
         program.define(name, lambda: torch.zeros(3))
         send(program.var(name).node, 0)
     _, (report,) = fused()
-    assert report == Report(0, "0 broadcasts in 0 exchanges")
+    assert report == Report(0, "0 broadcasts in 0 collectives")
 
 
 def test_a_second_run_changes_nothing() -> None:

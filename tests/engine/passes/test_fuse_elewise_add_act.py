@@ -72,7 +72,7 @@ def test_an_activation_before_a_sum_is_taken_if_only_the_sum_reads_it() -> None:
     main, _, _ = built(net, trains=False, shape=SHAPE)
     ops, (report,) = fused(main, FuseElewiseAddAct())
     assert (ops["act_add"], ops["relu"]) == (1, 0)
-    assert report.said == ("---  detected 1 subgraphs",)
+    assert report.notices == ("---  detected 1 subgraphs",)
     assert_trains_alike(net, FuseElewiseAddAct(), shape=SHAPE)
 
 
@@ -93,7 +93,7 @@ def test_a_sum_with_other_readers_is_left_alone() -> None:
     main, _, _ = built(net, shape=SHAPE)
     ops, (report,) = fused(main, FuseElewiseAddAct())
     assert ops["add_act"] == 0
-    assert "left alone: 1 because mul reads the value in between too" in report.text
+    assert "skipped: 1 because mul reads the intermediate value too" in report.text
 
 
 def test_numbers_and_other_spreadings_are_left_alone() -> None:
@@ -104,7 +104,7 @@ def test_numbers_and_other_spreadings_are_left_alone() -> None:
     main, _, _ = built(net, shape=SHAPE)
     ops, (report,) = fused(main, FuseElewiseAddAct())
     assert ops["add_act"] == 0
-    assert "its shapes are spread in another way" in report.text
+    assert "its shapes broadcast in an unsupported way" in report.text
     assert "it adds a number or a multiple" in report.text
 
 

@@ -13,7 +13,7 @@ from torch import fx
 
 import argosy as paddle
 from argosy.distributed import fleet
-from argosy.distributed.fleet.plan import training_passes
+from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
 from argosy.engine.ir.serialize import from_dict, to_dict
@@ -44,7 +44,7 @@ def three_layers() -> Any:
 
 def fuse(*passes: Pass, program: Program | None = None) -> Report:
     """What the last pass reports; what it says is logged, and the fixture `said` has it."""
-    return replace(rewrite(program or default_main_program(), passes or [FuseOptimizer()])[-1], said=())
+    return replace(rewrite(program or default_main_program(), passes or [FuseOptimizer()])[-1], notices=())
 
 
 def fused() -> list[fx.Node]:
@@ -92,7 +92,7 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
 def test_all_updates_become_one_node_and_paddles_line_says_so(name: str, said: list[str]) -> None:
     OPTIMIZERS[name]().minimize(three_layers())
     source = next(n for n in default_main_program().graph.nodes if n.name == name).meta["source"]
-    assert fuse() == Report(6, "6 of 6 updates in 1 fused")
+    assert fuse() == Report(6, "6 of 6 updates fused into 1")
     assert said == [
         f"Find {name} operators : 6, and 6 for dense gradients. To make the speed faster, those optimization are "
         "fused during training."
@@ -116,7 +116,7 @@ def test_a_second_run_changes_nothing() -> None:
 def test_a_single_update_is_left_alone(said: list[str]) -> None:
     x = paddle.static.data("x", [None, 4], "float32")
     OPTIMIZERS["momentum"]().minimize(paddle.static.nn.fc(x, 2, bias_attr=False).mean())
-    assert fuse() == Report(0, "0 of 1 updates in 0 fused; left alone: 1 that have no other to go with")
+    assert fuse() == Report(0, "0 of 1 updates fused into 0; skipped: 1 without a compatible update")
     assert fused() == []
     assert said == []
 
@@ -133,7 +133,7 @@ def test_sparse_tables_keep_their_own_update_and_are_counted(said: list[str]) ->
     program = default_main_program()
     configure(program, paddle.static.BuildStrategy())
     tables = [p.node for p in program.all_parameters() if p.is_sparse]
-    assert fuse().text == "6 of 7 updates in 1 fused; left alone: 1 of sparse tables"
+    assert fuse().text == "6 of 7 updates fused into 1; skipped: 1 of sparse tables"
     assert said[0].startswith("Find adam operators : 7, and 6 for dense gradients. ")
     left = [n for n in program.graph.nodes if n.target is torch.ops.argosy.adam.default]
     assert [n.args[0] for n in left] == tables
@@ -155,7 +155,7 @@ def test_what_cannot_be_a_list_divides_the_updates(said: list[str]) -> None:
     x = paddle.static.data("x", [None, 4], "float32")
     for make in (OPTIMIZERS["momentum"], OPTIMIZERS["nesterov"], OPTIMIZERS["sgd"]):
         make().minimize(layers(x, (4, 2)).mean())
-    assert fuse() == Report(12, "12 of 12 updates in 3 fused")
+    assert fuse() == Report(12, "12 of 12 updates fused into 3")
     assert [n.name for n in fused()] == ["fused_momentum", "fused_momentum_1", "fused_sgd"]
     assert [line.split(",")[0] for line in said if line.startswith("Find")] == [
         "Find momentum operators : 8",
@@ -172,7 +172,7 @@ def test_what_reads_an_updated_parameter_stays_behind_the_update() -> None:
         torch.ops.aten.clone.default(program.var("fc_0.b_0"))
     optimizer.apply_gradients(pairs[3:])
     report = fuse()
-    assert report == Report(6, "6 of 6 updates in 2 fused; clone stands between sgd and sgd_3")
+    assert report == Report(6, "6 of 6 updates fused into 2; clone is between sgd and sgd_3")
     assert [len(parameters(n)) for n in fused()] == [3, 3]
     assert [n.name for n in program.graph.nodes if n.meta["role"] == "optimize"] == [
         "fused_sgd",
@@ -205,17 +205,16 @@ def planned(mb: float = 0, **switches: Any) -> list[Pass]:
         setattr(strategy, name, value)
     loss = three_layers()
     _, pairs = optimizer.minimize(loss)
-    passes = [p for p in training_passes(strategy, loss, pairs, ranks=2) if not isinstance(p, FuseOptimizer)]
+    passes = [
+        p for p in training_passes(strategy, loss.program, pairs, ranks=2) if not isinstance(p, FuseOptimizer)
+    ]
     assert passes[-1] == OrderUpdates()
     return [*passes[:-1], FuseOptimizer()]
 
 
 def test_each_group_of_gradients_has_a_node_of_its_own_which_runs_when_it_has_arrived() -> None:
-    assert fuse(*planned()) == Report(6, "6 of 6 updates in 3 fused")
-    assert (
-        fuse(OrderUpdates()).text
-        == "2 of 3 updates changed place; 2 run before the last exchange has arrived"
-    )
+    assert fuse(*planned()) == Report(6, "6 of 6 updates fused into 3")
+    assert fuse(OrderUpdates()).text == "2 of 3 updates moved; 2 run before the last collective has completed"
     assert [parameters(n) for n in fused()] == [[f"fc_{i}.w_0", f"fc_{i}.b_0"] for i in (2, 1, 0)]
     nodes = default_main_program().graph.nodes
     tail = [str(n.target).split(".")[1] for n in nodes if n in fused() or n.target is wait]
@@ -224,17 +223,17 @@ def test_each_group_of_gradients_has_a_node_of_its_own_which_runs_when_it_has_ar
 
 def test_clipping_each_gradient_keeps_the_groups_apart() -> None:
     clip = paddle.nn.ClipGradByNorm(1.0)
-    assert fuse(*planned(optimizer=OPTIMIZERS["sgd"](grad_clip=clip))).text == "6 of 6 updates in 3 fused"
+    assert fuse(*planned(optimizer=OPTIMIZERS["sgd"](grad_clip=clip))).text == "6 of 6 updates fused into 3"
 
 
 def test_the_global_norm_needs_all_gradients_so_all_are_updated_at_once() -> None:
     clip = paddle.nn.ClipGradByGlobalNorm(1.0)
-    assert fuse(*planned(optimizer=OPTIMIZERS["sgd"](grad_clip=clip))).text == "6 of 6 updates in 1 fused"
+    assert fuse(*planned(optimizer=OPTIMIZERS["sgd"](grad_clip=clip))).text == "6 of 6 updates fused into 1"
     assert fuse(OrderUpdates()).changed == 0
 
 
 def test_gradients_that_travel_one_by_one_are_updated_at_once() -> None:
-    assert fuse(*planned(fuse_all_reduce_ops=False)).text == "6 of 6 updates in 1 fused"
+    assert fuse(*planned(fuse_all_reduce_ops=False)).text == "6 of 6 updates fused into 1"
 
 
 def test_the_convolution_weights_alone_lie_in_channels_last(said: list[str]) -> None:

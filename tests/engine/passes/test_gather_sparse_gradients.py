@@ -109,7 +109,7 @@ def test_scaling_by_frequency_is_refused() -> None:
 def test_one_rank_needs_no_exchange() -> None:
     append_backward(table(feed()).sum())
     before = str(default_main_program())
-    assert gather(ranks=1) == Report(0, "one rank: 1 sparse gradients are complete already")
+    assert gather(ranks=1) == Report(0, "one rank: 1 sparse gradients need no gather")
     assert (str(default_main_program()), is_reduced()) == (before, False)
 
 

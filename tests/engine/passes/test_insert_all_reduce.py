@@ -61,7 +61,7 @@ def is_copied(name: str) -> bool:
 def test_each_gradient_is_summed_where_it_is_made_and_waited_for_behind() -> None:
     one = two_layers()
     report = run(one)
-    assert (report.changed, report.text) == (4, "4 gradients are added up over group 'dp'")
+    assert (report.changed, report.text) == (4, "4 gradients are all-reduced over group 'dp'")
     assert [node.args[2] for node in sums()] == [
         "fc_1.w_0@GRAD",
         "fc_1.b_0@GRAD",
@@ -107,14 +107,14 @@ def test_a_second_run_changes_nothing() -> None:
     again = InsertAllReduce(tuple((name, default_main_program().var(name).node) for name in names))
     report = run(again)
     assert (report.changed, str(default_main_program())) == (0, once)
-    assert "4 are added up already" in report.text
+    assert "4 are reduced already" in report.text
 
 
 def test_a_gradient_that_was_gathered_by_rows_is_left_alone() -> None:
     one = two_layers()
     one.gradients[0][1].meta["reduced"] = True
     report = run(one)
-    assert report.text == "3 gradients are added up over group 'dp'; 1 are added up already"
+    assert report.text == "3 gradients are all-reduced over group 'dp'; 1 are reduced already"
     assert "fc_1.w_0@GRAD" not in [node.args[2] for node in sums()]
 
 
@@ -186,7 +186,7 @@ def test_a_program_that_was_saved_and_loaded_is_the_same_and_wants_its_ranks(ove
     assert str(loaded) == str(default_main_program())
     exe = Executor()
     exe.run(default_startup_program())
-    with pytest.raises(ProgramError, match="was built for several ranks, and this process is alone"):
+    with pytest.raises(ProgramError, match="was built for several ranks, and this process is the only one"):
         exe.run(loaded, {"x": np.ones((3, 4), "float32")})
 
 

@@ -12,8 +12,8 @@ from torch import fx
 
 import argosy as paddle
 from argosy.distributed import fleet
-from argosy.distributed.fleet.plan import training_passes
-from argosy.engine.ir.effects import changed_inputs
+from argosy.distributed.fleet.strategy_passes import training_passes
+from argosy.engine.ir.effects import mutated_inputs
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.ops.all_reduce import wait
 from argosy.engine.passes.base import Pass, Report
@@ -45,7 +45,7 @@ def planned(made: fleet.DistributedStrategy, optimizer: Any = None, loss: Any = 
     """Minimize; the passes for two ranks."""
     loss = three_layers() if loss is None else loss
     _, pairs = (optimizer or paddle.optimizer.Momentum(0.1, 0.9)).minimize(loss)
-    return training_passes(made, loss, pairs, ranks=2)
+    return training_passes(made, loss.program, pairs, ranks=2)
 
 
 def ordered(passes: list[Pass]) -> Report:
@@ -60,7 +60,7 @@ def nodes() -> list[fx.Node]:
 def updates() -> list[str]:
     """The parameters in the order of their updates."""
     named = default_main_program().names_of_nodes()
-    found = [n for n in nodes() if n.meta["role"] == "optimize" and any(True for _ in changed_inputs(n))]
+    found = [n for n in nodes() if n.meta["role"] == "optimize" and any(True for _ in mutated_inputs(n))]
     return [named[n.args[0]] for n in found]
 
 
@@ -76,7 +76,7 @@ def test_the_update_of_the_last_layer_comes_first(fuses: bool, narrows: bool) ->
     report = ordered(planned(strategy(fuse_all_reduce_ops=fuses, fp16_allreduce=narrows)))
     assert updates() == LAST_FIRST
     early = 4 if fuses else 5
-    changed = f"4 of 6 updates changed place; {early} run before the last exchange has arrived"
+    changed = f"4 of 6 updates moved; {early} run before the last collective has completed"
     assert report == Report(4, changed)
 
 
@@ -106,7 +106,7 @@ def test_a_second_run_changes_nothing(fuses: bool) -> None:
     once = str(default_main_program())
     (again,) = rewrite(default_main_program(), [OrderUpdates()])
     assert again.changed == 0
-    assert again.text.startswith("0 of 6 updates changed place; ")
+    assert again.text.startswith("0 of 6 updates moved; ")
     assert str(default_main_program()) == once
 
 
@@ -129,7 +129,7 @@ def test_clipping_by_the_global_norm_keeps_the_order_of_the_parameters() -> None
     """Every update needs every gradient."""
     clip = paddle.nn.ClipGradByGlobalNorm(1.0)
     report = ordered(planned(strategy(), paddle.optimizer.SGD(0.1, grad_clip=clip)))
-    assert report.text == "0 of 6 updates changed place; 0 run before the last exchange has arrived"
+    assert report.text == "0 of 6 updates moved; 0 run before the last collective has completed"
     assert updates() == LAST_FIRST[4:] + LAST_FIRST[2:4] + LAST_FIRST[:2]
 
 
@@ -143,7 +143,7 @@ def test_what_reads_a_weight_keeps_its_side_of_the_update() -> None:
     optimizer.apply_gradients(pairs)
     with program.recorder.in_role("optimize"):
         after = torch.ops.aten.clone.default(program.var("fc_2.w_0"))
-    ordered(training_passes(strategy(), loss, pairs, ranks=2))
+    ordered(training_passes(strategy(), loss.program, pairs, ranks=2))
     assert updates() == LAST_FIRST
     place = {n: i for i, n in enumerate(nodes())}
     found = [n for n in nodes() if n.target is torch.ops.argosy.momentum.default]
@@ -166,7 +166,7 @@ def test_random_numbers_are_drawn_in_the_same_order() -> None:
 def test_without_an_exchange_nothing_is_done() -> None:
     passes = planned(strategy())
     once = str(default_main_program())
-    assert rewrite(default_main_program(), passes[-1:]) == [Report(0, "no update waits for an exchange")]
+    assert rewrite(default_main_program(), passes[-1:]) == [Report(0, "no update waits for a collective")]
     assert str(default_main_program()) == once
 
 
@@ -175,7 +175,7 @@ def test_a_second_minimize_orders_its_own_updates() -> None:
     hidden = paddle.static.nn.fc(x, 4)
     for loss in (paddle.static.nn.fc(hidden, 2).mean(), paddle.static.nn.fc(hidden, 3).mean()):
         report = ordered(planned(strategy(), loss=loss))
-        assert report.text.endswith("updates changed place; 2 run before the last exchange has arrived")
+        assert report.text.endswith("updates moved; 2 run before the last collective has completed")
     first = ["fc_1.w_0", "fc_1.b_0", "fc_0.w_0", "fc_0.b_0"]
     assert updates() == [*first, *(name.replace("fc_1", "fc_2") for name in first)]
 
@@ -196,7 +196,7 @@ CASES = {
 def train_in_both_orders() -> None:
     fleet.init(is_collective=True)
     place = fleet.worker_index(), fleet.worker_num()
-    for case in CASES[os.environ["ARGOSY_HOST_PLANE"]]:
+    for case in CASES[os.environ["ARGOSY_SHM"]]:
         found = []
         for overlaps in (False, True):
             fleet.init(is_collective=True, strategy=strategy(sync_nccl_allreduce=not overlaps))
@@ -205,6 +205,6 @@ def train_in_both_orders() -> None:
             np.testing.assert_array_equal(found[1][name], value, f"{case}: {name}")
 
 
-@pytest.mark.parametrize("plane", ["1", "0"])
-def test_two_ranks_end_bit_equal_in_either_order(ranks: Nursery, plane: str) -> None:
-    ranks.check(2, train_in_both_orders, ARGOSY_HOST_PLANE=plane)
+@pytest.mark.parametrize("shm", ["1", "0"])
+def test_two_ranks_end_bit_equal_in_either_order(ranks: Nursery, shm: str) -> None:
+    ranks.check(2, train_in_both_orders, ARGOSY_SHM=shm)

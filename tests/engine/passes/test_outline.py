@@ -8,7 +8,7 @@ from torch import fx
 
 import argosy as paddle
 from argosy.distributed import fleet
-from argosy.distributed.fleet.plan import training_passes
+from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.show import op_name
 from argosy.engine.passes.outline import outline
@@ -52,7 +52,7 @@ def two_rank_program(overlap: bool) -> None:
     _, pairs = paddle.optimizer.Momentum(0.1, 0.9).minimize(loss)
     made = fleet.DistributedStrategy()
     made._fuse_grad_size_in_TFLOPS, made.sync_nccl_allreduce = 2, not overlap
-    rewrite(default_main_program(), training_passes(made, loss, pairs, ranks=2))
+    rewrite(default_main_program(), training_passes(made, loss.program, pairs, ranks=2))
 
 
 def test_forward_and_backward_of_one_process_are_one_group_before_the_updates() -> None:

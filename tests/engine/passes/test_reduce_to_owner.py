@@ -15,7 +15,7 @@ from argosy.engine.ir.serialize import from_dict, to_dict
 from argosy.engine.ops.all_reduce import all_reduce, wait
 from argosy.engine.ops.broadcast import broadcast
 from argosy.engine.ops.momentum import momentum
-from argosy.engine.ops.reduce import leave_to_owner, reduce
+from argosy.engine.ops.reduce import reduce, updated_by_owner
 from argosy.engine.passes.base import Report
 from argosy.engine.passes.insert_all_reduce import InsertAllReduce
 from argosy.engine.passes.reduce_to_owner import ReduceToOwner, is_divided, owners
@@ -102,7 +102,7 @@ def test_the_owner_updates_and_the_others_leave_it_to_it() -> None:
     for rank in (0, 1):
         program = on_rank(rank)
         mine = {str(node.args[0]) for node in nodes(program, MOMENTUM)}
-        left = {str(node.args[0][0]): node for node in nodes(program, leave_to_owner)}
+        left = {str(node.args[0][0]): node for node in nodes(program, updated_by_owner)}
         own = {name.replace(".", "_") for name, owner in parameters(program).items() if owner == rank}
         assert mine == own
         assert len(mine) + len(left) == 6
@@ -124,7 +124,7 @@ def test_it_can_be_read_in_the_printed_program() -> None:
     text = str(built()[0])
     assert "communicate reduce = reduce(mm_1, 0, dp, fc_2.w_0@GRAD)" in text
     assert "communicate fc_2.w_0@GRAD = wait(reduce)" in text
-    assert "leave_to_owner([fc_1.w_0, fc_1.w_0_velocity_0], [fc_1.w_0@GRAD], 1)" in text
+    assert "updated_by_owner([fc_1.w_0, fc_1.w_0_velocity_0], [fc_1.w_0@GRAD], 1)" in text
     assert "communicate fc_1.w_0 = broadcast(fc_1.w_0, 1, dp, fc_1.w_0)" in text
 
 
@@ -148,7 +148,7 @@ def test_the_ranks_differ_in_the_updates_alone_and_exchange_the_same(overlap: bo
 
 def test_with_overlap_a_sum_is_waited_for_where_it_is_used_or_left() -> None:
     program = on_rank(1, overlap=True)
-    found = [n.target for n in program.graph.nodes if n.target in (wait, MOMENTUM, leave_to_owner, reduce)]
+    found = [n.target for n in program.graph.nodes if n.target in (wait, MOMENTUM, updated_by_owner, reduce)]
     assert found[:6] == [reduce] * 6
     assert found[6::2] == [wait] * 6
 
@@ -206,7 +206,7 @@ def test_what_clips_each_gradient_by_itself_goes_with_its_update() -> None:
     rewrite(loss.program, minimize(loss, clip))
     norms = [n for n in loss.program.graph.nodes if "vector_norm" in str(n.target)]
     assert len(norms) == 4
-    assert len(nodes(loss.program, leave_to_owner)) == 2
+    assert len(nodes(loss.program, updated_by_owner)) == 2
 
 
 def test_clipping_by_the_global_norm_is_refused() -> None:

@@ -26,7 +26,7 @@ class Double(Pass):
     def run(self, graph: fx.Graph) -> Report:
         with graph.inserting_after(self.node):
             made = graph.call_function(torch.ops.aten.mul.Tensor, (self.node, 2))
-        made.meta = {"role": "forward", "source": None, "stands_for": self.node}
+        made.meta = {"role": "forward", "source": None, "replaces": self.node}
         made.meta["val"] = infer(made)
         return Report(1, "")
 
@@ -37,13 +37,13 @@ def net() -> Program:
     return program
 
 
-def test_a_variable_is_what_stands_for_it_now() -> None:
+def test_a_variable_is_bound_to_the_node_that_replaces_it() -> None:
     program = net()
     (report,) = rewrite(program, [Double(program.var("neg_0.tmp_0").node)])
     assert report.changed == 1
     assert Executor().run(program, {"x": torch.ones(2)}, ["neg_0.tmp_0"])[0].tolist() == [-2.0, -2.0]
     assert "neg_0.tmp_0 = mul(neg, 2)" in str(program)
-    assert not any("stands_for" in node.meta for node in program.graph.nodes)
+    assert not any("replaces" in node.meta for node in program.graph.nodes)
 
 
 def test_what_was_compiled_before_is_compiled_anew() -> None:

@@ -49,7 +49,9 @@ def test_a_second_run_changes_nothing() -> None:
 def test_anything_but_the_ones_that_backward_begins_with_is_refused() -> None:
     program = net()
     other = ScaleLossGradient(program.var("fc_0.w_0@GRAD").node, ranks=4)
-    with pytest.raises(ProgramError, match="scale_loss_gradient: .* not the ones that backward begins with"):
+    with pytest.raises(
+        ProgramError, match="scale_loss_gradient: .* not the ones_like that backward starts with"
+    ):
         rewrite(program, [other])
 
 

@@ -90,7 +90,7 @@ def test_rewrites_the_norm_its_backward_and_the_count_of_the_unbiased_variance()
     program = default_main_program()
     (report,) = run_passes(program.graph, [SyncBatchNorm(ranks=2)])
     assert report.changed == 2
-    assert report.text == "2 batch norms over 2 ranks, 0 at inference left"
+    assert report.text == "2 batch norms over 2 ranks, 0 in inference mode left alone"
     text = str(program)
     assert "native_batch_norm" not in text
     assert "sync_batch_norm(conv2d_0.tmp_0, batch_norm_0.w_0, batch_norm_0.b_0, 1e-05, dp)" in text

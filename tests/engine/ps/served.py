@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import ProgramError
-from argosy.engine.ps.plan import Compensation, Dense, Plan
-from argosy.engine.ps.rpc.settings import Settings
+from argosy.engine.ps.job_plan import Compensation, Dense, JobPlan
+from argosy.engine.ps.rpc.settings import RpcSettings
 from argosy.engine.ps.server.service import Service
-from argosy.engine.ps.slicing import Block
+from argosy.engine.ps.slicing import VariableBlock
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.trainer.trainer import Trainer
 
-SETTINGS = Settings(deadline_s=20.0, heartbeat_s=0.2, silent_s=1.0)
+SETTINGS = RpcSettings(deadline_s=20.0, heartbeat_s=0.2, heartbeat_timeout_s=1.0)
 TABLE = TableSpec("table", 2, RowInit("constant", 1.0), RowOptimizer("sgd"))
 
 
@@ -62,11 +62,11 @@ def plan_of(
     size: int = 3,
     compensation: Compensation | None = None,
     **more: Any,
-) -> Plan:
+) -> JobPlan:
     """One variable w, on one server, and a table."""
-    block = Block("w", 0, 0, (size,), True, 0)
+    block = VariableBlock("w", 0, 0, (size,), True, 0)
     dense = Dense("w", "w@GRAD", (size,), "rate", (block,))
-    return Plan((endpoint,), trainers, mode, (dense,), (TABLE,), compensation, **more)
+    return JobPlan((endpoint,), trainers, mode, (dense,), (TABLE,), compensation, **more)
 
 
 @contextmanager
@@ -76,13 +76,15 @@ def served(
     updater: Any = None,
     endpoint: str = "127.0.0.1:0",
     directory: Path | None = None,
-    settings: Settings = SETTINGS,
+    settings: RpcSettings = SETTINGS,
     may_fail: bool = False,
     **more: Any,
-) -> Iterator[tuple[Service, Plan]]:
+) -> Iterator[tuple[Service, JobPlan]]:
     """A service that serves; gives it, and the plan for trainers."""
     service_more = {
-        n: more.pop(n) for n in ("drops_dead", "snapshot_s", "stays", "dead_workers") if n in more
+        n: more.pop(n)
+        for n in ("drops_dead", "snapshot_s", "stays", "dead_workers", "durability", "job")
+        if n in more
     }
     updater = updater or PlainSgd(w=torch.zeros(3))
     size = len(updater.values()["w"])
@@ -99,7 +101,7 @@ def served(
     thread = threading.Thread(target=serve, name="served")
     thread.start()
     try:
-        yield service, plan_of(service.listener.endpoint, trainers, mode, size, **more)
+        yield service, plan_of(service.rpc.endpoint, trainers, mode, size, **more)
     finally:
         service.stop()
         thread.join(20)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.engine.ps.slicing import cut, hash_name, round_robin
+from argosy.engine.ps.slicing import hash_name, round_robin, split_variable
 
 VECTORS = [
     ((2048, 102), 3, [683, 683, 682]),
@@ -26,12 +26,12 @@ VECTORS = [
 
 @pytest.mark.parametrize(("shape", "servers", "rows"), VECTORS)
 def test_a_variable_is_cut_as_paddle_cuts_it(shape: tuple[int, ...], servers: int, rows: list[int]) -> None:
-    assert [block.rows for block in cut("w", shape, servers)] == rows
+    assert [block.rows for block in split_variable("w", shape, servers)] == rows
 
 
 @given(st.lists(st.integers(1, 70), min_size=0, max_size=4), st.integers(1, 9), st.integers(1, 500))
 def test_blocks_cover_the_rows_once(shape: list[int], servers: int, least: int) -> None:
-    blocks = cut("w", shape, servers, least)
+    blocks = split_variable("w", shape, servers, least)
     assert sum(block.size for block in blocks) == math.prod(shape)
     ends = [block.first + block.rows for block in blocks]
     assert [block.first for block in blocks] == [0, *ends[:-1]]
@@ -39,15 +39,19 @@ def test_blocks_cover_the_rows_once(shape: list[int], servers: int, least: int) 
 
 
 def test_one_block_keeps_the_name_of_its_variable() -> None:
-    assert [b.name for b in cut("b", (512,), 2)] == ["b"]
-    assert [b.name for b in cut("w", (20000,), 2)] == ["w.block0", "w.block1"]
+    assert [b.name for b in split_variable("b", (512,), 2)] == ["b"]
+    assert [b.name for b in split_variable("w", (20000,), 2)] == ["w.block0", "w.block1"]
 
 
 def test_round_robin_counts_on_over_variables() -> None:
-    blocks = [*cut("a", (20000,), 2), *cut("b", (5,), 2), *cut("c", (20000,), 2)]
+    blocks = [
+        *split_variable("a", (20000,), 2),
+        *split_variable("b", (5,), 2),
+        *split_variable("c", (20000,), 2),
+    ]
     assert [b.server for b in round_robin(blocks, 2)] == [0, 1, 0, 1, 0]
 
 
 def test_hash_name_gives_every_process_the_same_server() -> None:
-    blocks = [*cut("fc_0.w_0", (20000,), 2), *cut("fc_0.b_0", (5,), 2)]
+    blocks = [*split_variable("fc_0.w_0", (20000,), 2), *split_variable("fc_0.b_0", (5,), 2)]
     assert [b.server for b in hash_name(blocks, 7)] == [2, 0, 3]

@@ -15,8 +15,9 @@ import torch
 import argosy as paddle
 from argosy import io, nn, static
 from argosy.engine.data import readers
-from argosy.engine.errors import ConfigError, DataError, ScopeError
+from argosy.engine.errors import ConfigError, DataError, FileError, ScopeError
 from argosy.engine.ir import names
+from argosy.engine.log import NOTICE
 from argosy.engine.runtime.checkpoint import Checkpoint, Position
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope
@@ -184,8 +185,8 @@ def test_says_where_it_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         Job(tmp_path).train(until=9)
     where = tmp_path / "step-00000008"
     assert f"saved step 8 (epoch 1, batch 2) to {where}: 0.1 MB in " in caplog.text
-    resumed = [r for r in caplog.records if r.levelno == logging.WARNING]
-    assert [r.getMessage() for r in resumed] == [f"resumed at step 8 (epoch 1, batch 2) from {where}"]
+    noticed = [r.getMessage() for r in caplog.records if r.levelno == NOTICE]
+    assert noticed[-1] == f"resumed at step 8 (epoch 1, batch 2) from {where}"
 
 
 def test_a_loop_of_ones_own_saves_and_restores(tmp_path: Path) -> None:
@@ -294,7 +295,7 @@ def test_data_that_has_become_shorter_is_refused(
 ) -> None:
     Job(tmp_path, loader).train(until=5)
     monkeypatch.setattr(f"{__name__}.SAMPLES", 10)
-    with pytest.raises(DataError, match="after batch 4 of a pass, and the pass now ends after 3"):
+    with pytest.raises(DataError, match="after batch 4 of an epoch, and the epoch now ends after 3"):
         Job(tmp_path, loader).train()
 
 
@@ -320,14 +321,42 @@ def test_the_startup_program_comes_first(tmp_path: Path) -> None:
 def test_a_checkpoint_without_the_readers_place_is_no_start_for_batches(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.checkpoint.save(3, job.exe, job.main, epoch=0, batch=3, scope=job.scope)
-    with pytest.raises(ConfigError, match="without the place of the reader"):
+    with pytest.raises(ConfigError, match="without the position of the reader"):
         job.train()
+
+
+@pytest.mark.parametrize("name", ["file/checkpoints", "x" * 300, "a\0b"])
+def test_a_folder_that_cannot_be_made_is_rejected_before_the_first_step(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    job = Job(tmp_path)
+    job.checkpoint = Checkpoint(tmp_path / name)
+    message = r"checkpoints cannot be stored in .*; give a directory that can be"
+    with pytest.raises(ConfigError, match=message):
+        job.train()
+    with pytest.raises(ConfigError, match=message):
+        job.checkpoint.save(1, job.exe, job.main, scope=job.scope)
+    with pytest.raises(ConfigError, match=message):
+        job.checkpoint.restore(job.exe, job.main, job.scope)
+    assert job.seen == []
+
+
+def test_a_folder_that_is_lost_meanwhile_is_named(tmp_path: Path) -> None:
+    job = Job(tmp_path / "checkpoints")
+    running = job.checkpoint.batches(job.loader, 1, job.exe, job.main, job.scope)
+    job.one_step(next(running)[2])
+    (tmp_path / "checkpoints").rmdir()
+    (tmp_path / "checkpoints").write_text("")
+    job.one_step(next(running)[2])
+    with pytest.raises(
+        FileError, match=r"rank-0-of-1.safetensors cannot be written: .*Not a directory.*free disk space"
+    ):
+        next(running)
 
 
 def test_arguments_are_checked(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for arguments, message in (
-        ({"directory": tmp_path / "file"}, "is a file; give a folder"),
+        ({"directory": tmp_path / "file"}, "is a file; give a directory"),
         ({"directory": tmp_path, "every": 0}, "every is 0"),
         ({"directory": tmp_path, "keep": 0}, "keep is 0"),
     ):

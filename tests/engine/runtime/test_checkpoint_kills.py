@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,12 +19,13 @@ import argosy as paddle
 from argosy import nn, static
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError
-from argosy.engine.runtime import store
+from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.checkpoint import Checkpoint, Position
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope
 from tests.engine.runtime import checkpoint_job
-from tests.ranks import Nursery, clean_environ
+from tests.ranks import Nursery
+from tests.warm_fleetrun import WarmFleetrun
 
 JOB = checkpoint_job.__file__
 
@@ -61,7 +61,7 @@ def test_killed_at_any_moment_it_goes_on_and_ends_equal(tmp_path: Path, ranks: N
             assert job.end_of(0).code < 0
         parts = sorted((tmp_path / "killed" / "checkpoints").glob("step-*/rank-0-of-1.safetensors"))
         for path in parts:
-            store.read_tensors(path)  # what is there under its name is whole
+            atomic_files.read_tensors(path)  # what is there under its name is whole
     ranks.check(1, train, 200.0, **given)
     ranks.check(1, train, 200.0, **arguments(tmp_path / "straight", *options))
     assert_equal_results(tmp_path / "killed", tmp_path / "straight")
@@ -76,20 +76,13 @@ def test_fleetrun_restarts_a_job_whose_rank_was_killed_and_it_ends_equal(
     ranks.check(2, train, 200.0, **arguments(tmp_path / "straight"))
     folder = tmp_path / "killed"
     folder.mkdir()
-    launch = [sys.executable, "-m", "argosy.distributed.launch", "--nproc_per_node=2", "--max_restarts=1"]
-    done = subprocess.run(
-        [*launch, "--log_dir", "log", JOB, ".", "--kill-step", str(step), "--kill-rank", "1"],
-        env=clean_environ() | {"OMP_NUM_THREADS": "1"},
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "SIGKILL" in done.stdout
-    assert f"resumed at step {step // 3 * 3} " in done.stdout
+    launch = ["--nproc_per_node=2", "--max_restarts=1", "--log_dir", "log"]
+    words = [*launch, JOB, ".", "--kill-step", str(step), "--kill-rank", "1"]
+    job = WarmFleetrun(ranks, *words, cwd=folder, environ={})
+    said = "".join(job.communicate(200.0))
+    assert job.returncode == 0, said
+    assert "SIGKILL" in said
+    assert f"resumed at step {step // 3 * 3} " in said
     assert_equal_results(folder, tmp_path / "straight", ranks=2)
 
 
@@ -126,7 +119,7 @@ def ranks_agree() -> None:
             scope.get("linear_0.w_0").fill_(10 * step + rank)
             scope.get("batch_norm1d_0.w_1").fill_(20 * step + rank)
             Checkpoint(own).save(step, exe, main, epoch=step, scope=scope)
-        held, _ = store.read_tensors(own / "step-00000003" / f"rank-{rank}-of-2.safetensors")
+        held, _ = atomic_files.read_tensors(own / "step-00000003" / f"rank-{rank}-of-2.safetensors")
         assert ("linear_0.w_0" in held) == (rank == 0)
         assert any("velocity" in name for name in held) == (rank == 0)
         assert "batch_norm1d_0.w_1" in held

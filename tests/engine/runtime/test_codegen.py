@@ -23,7 +23,7 @@ def test_with_a_clock_there_is_still_one_line_a_node_and_the_same_is_deleted() -
     x = default_main_program().data("x", [None, 4])
     compiled = compile_program(default_main_program(), [torch.cos(torch.sin(x))])
     plain, timed = compiled.step.code.splitlines(), compiled.timed.step.code.splitlines()
-    assert timed[1] == f"    t = now(); {plain[1].strip().partition(';')[0]}; note((0, t, now())); del v0"
+    assert timed[1] == f"    t = now(); {plain[1].strip().partition(';')[0]}; record((0, t, now())); del v0"
     assert [line.partition("del")[2] for line in timed] == [line.partition("del")[2] for line in plain]
     assert "now" not in compiled.step.code
     given = torch.rand(2, 4)

@@ -239,9 +239,9 @@ def test_a_program_without_updates_is_inferred_as_it_is() -> None:
 
 def test_there_must_be_a_dataset() -> None:
     exe, _, _ = build_sum()
-    with pytest.raises(RuntimeError, match="there is no dataset"):
+    with pytest.raises(RuntimeError, match="dataset is None"):
         exe.train_from_dataset()
-    with pytest.raises(ProgramError, match="there is no dataset"):
+    with pytest.raises(ProgramError, match="dataset is None"):
         exe.infer_from_dataset()
     with pytest.raises(ConfigError, match="dataset is a list"):
         exe.train_from_dataset(dataset=[])

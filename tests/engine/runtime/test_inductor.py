@@ -1,6 +1,7 @@
 """inductor: a compiled step trains as the plain one does, is compiled once, and is never a reason to fail.
 
-Compiling takes seconds, so the tests of a session have one cache, and their nets are tiny.
+Compiling takes seconds, so the tests of a session have one cache, and their nets are tiny. The kernels have no vector
+instructions: Inductor would compile a program for each set of them, to see if it runs here.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -18,6 +19,7 @@ import numpy as np
 import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 import torch
+from torch._inductor import config
 
 import argosy as paddle
 from argosy.distributed import fleet
@@ -53,7 +55,8 @@ def cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     inductor._warn_once.cache_clear()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in the processes below, so that they find the same kernels
-    yield
+    with config.patch("cpp.vec_isa_ok", False):
+        yield
     torch.set_num_threads(threads)
     inductor._warn_once.cache_clear()
 
@@ -146,7 +149,7 @@ def test_results_that_inductor_would_put_into_one_memory_do_not_share_it() -> No
 def test_many_sizes_are_not_compiled_and_that_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(inductor, "_MOST_SIZES", 1)
+    monkeypatch.setattr(inductor, "_MAX_SIZES", 1)
     feeds = [feed(size, 8) for size in (4, 5, 6, 7, 5)]
     check_alike(trained(mlp, feeds, ""), trained(mlp, feeds, "inductor"))
     assert [r.getMessage().split(":")[0] for r in caplog.records if r.levelno == logging.WARNING] == [
@@ -174,7 +177,7 @@ def test_an_error_inside_names_the_region_and_its_first_and_last_line(
         rows = paddle.static.nn.embedding(ids, [10, 4])
         return (rows * 2.0).mean()
 
-    monkeypatch.setattr(inductor, "_MOST_SIZES", 0)  # node by node: the embedding itself looks at its ids
+    monkeypatch.setattr(inductor, "_MAX_SIZES", 0)  # node by node: the embedding itself looks at its ids
     wrong = {"x": np.array([3, 12])}
     with pytest.raises(
         ProgramError, match=r"region_1 \(test_inductor.py:\d+ in net … test_inductor.py:\d+.*\) failed"
@@ -198,6 +201,7 @@ def test_a_timeline_shows_a_region_as_one_event(tmp_path: Path) -> None:
 
 def train_and_count() -> None:
     """Train with Inductor and print what it counted, as the last line."""
+    config.cpp.vec_isa_ok = False
     check_alike(trained(mlp, [feed(4, 8)] * 3, ""), trained(mlp, [feed(4, 8)] * 3, "inductor"))
     counted = {}
     if "torch._inductor.codecache" in sys.modules:
@@ -273,6 +277,7 @@ def train_on_two_ranks(compiler: str) -> tuple[Arrays, tuple[str, ...], int]:
 
 
 def two_ranks() -> None:
+    config.cpp.vec_isa_ok = False
     fleet.init(is_collective=True)
     plain, plain_schedule, _ = train_on_two_ranks("")
     compiled, schedule, regions = train_on_two_ranks("inductor")

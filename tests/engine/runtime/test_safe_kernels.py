@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
 import operator
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +14,7 @@ from argosy.engine.ir.backward import gradients
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.safe_kernels import SAFE
+from tests.ranks import Nursery
 
 aten = torch.ops.aten
 
@@ -50,9 +49,9 @@ print("three modules, no rows")
 """
 
 
-def test_batch_norm_of_no_rows_equals_eager() -> None:
+def test_batch_norm_of_no_rows_equals_eager(ranks: Nursery) -> None:
     """In a process of its own, which ATen's kernel would end by SIGFPE."""
-    done = subprocess.run([sys.executable, "-c", NO_ROWS], capture_output=True, text=True, check=False)
+    done = ranks.python("-c", NO_ROWS)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "three modules, no rows\n"
 
@@ -136,7 +135,7 @@ def test_a_mean_over_no_rows_is_what_eager_gives() -> None:
         torch.testing.assert_close(found, per_row(given), equal_nan=True)
 
 
-def test_a_group_norm_behind_frozen_images_trains_in_channels_last() -> None:
+def test_a_group_norm_behind_frozen_images_trains_in_channels_last(ranks: Nursery) -> None:
     """ATen's kernel ended the process: it runs in a process of its own."""
     code = """
 import torch
@@ -153,7 +152,8 @@ assert dx is None
 assert dbias is None
 torch.testing.assert_close(dweight, wanted)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    done = ranks.python("-c", code)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("is_last", [(a, b) for a in (False, True) for b in (False, True)])

@@ -4,8 +4,6 @@
 import json
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,14 @@ import torch
 
 import argosy as paddle
 from argosy.distributed import fleet
-from argosy.engine.collective import exchanges
-from argosy.engine.collective.exchanges import Exchange
+from argosy.engine.collective import trace as collective_trace
+from argosy.engine.collective.trace import TracedCollective
 from argosy.engine.errors import ConfigError, FeedError, ProgramError
 from argosy.engine.ir.program import default_main_program, default_startup_program
 from argosy.engine.runtime import timeline
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
-from tests.ranks import Nursery, clean_environ
+from tests.ranks import Nursery
 
 
 def train(num_steps: int, exe: Executor, loss: Any) -> None:
@@ -111,7 +109,7 @@ def test_the_end_of_the_block_writes_what_there_is_and_only_training_counts(tmp_
         assert not list(tmp_path.iterdir())
     found = loaded(tmp_path / "rank0.json")
     assert [e["args"]["number"] for e in of_kind(found, "step")] == [3, 4]
-    assert exchanges.recording is None
+    assert collective_trace.recording is None
 
 
 def test_an_error_in_a_recorded_step_names_its_node_and_the_other_steps_are_kept(tmp_path: Path) -> None:
@@ -137,7 +135,7 @@ def test_a_last_step_that_fails_does_not_keep_the_recording_on(tmp_path: Path) -
         with pytest.raises(FeedError):
             exe.run(default_main_program(), feed={})
         train(1, exe, loss)
-        assert exchanges.recording is None
+        assert collective_trace.recording is None
         assert [e["name"] for e in of_kind(loaded(tmp_path / "rank0.json"), "step")] == ["step 1"]
 
 
@@ -152,16 +150,16 @@ def test_a_timeline_without_a_step_is_told_and_leaves_no_old_file(
             train(2, exe, loss)
     finally:
         logging.getLogger("argosy").removeHandler(caplog.handler)
-    assert "steps 3 to 12 were asked for, and 2 were trained; train longer" in caplog.text
+    assert "steps 3 to 12 were requested, and 2 were trained; train longer" in caplog.text
     assert not list(tmp_path.iterdir())
 
 
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="steps='12-3' are no steps; use the first and the last"):
+    with pytest.raises(ConfigError, match="steps='12-3' are not steps; use the first and the last"):
         paddle.timeline.record(tmp_path, steps="12-3")
     (tmp_path / "file").touch()
     refused = pytest.raises(
-        ConfigError, match="no timeline can be written to .*file: File exists; name a dir"
+        ConfigError, match="no timeline can be written to .*file: File exists; give a writable dir"
     )
     with refused, paddle.timeline.record(tmp_path / "file"):
         pass
@@ -178,13 +176,13 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
 def test_exchanges_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
     made = timeline.Timeline(tmp_path, (1, 1))
     made.exchanges = [
-        Exchange("all_reduce", "a", "dp", 1, 400, 1_000, 0, 5_000, [(4_000, 5_000)]),
-        Exchange("all_reduce", "b", "dp", 2, 800, 2_000, 0, 9_000),  # begins when the first has ended
-        Exchange("all_reduce", "c", "dp.1", 1, 80, 2_000, 2_500, 0, [(3_000, 4_000), (6_000, 7_000)]),
-        Exchange(
-            "all_reduce", "d", "dp/inner2", 1, 8, 3_000, 3_000, 6_000
+        TracedCollective("all_reduce", "a", "dp", 1, 400, 1_000, 0, 5_000, [(4_000, 5_000)]),
+        TracedCollective("all_reduce", "b", "dp", 2, 800, 2_000, 0, 9_000),  # begins when the first has ended
+        TracedCollective("all_reduce", "c", "dp.1", 1, 80, 2_000, 2_500, 0, [(3_000, 4_000), (6_000, 7_000)]),
+        TracedCollective(
+            "all_reduce", "d", "dp/intra2", 1, 8, 3_000, 3_000, 6_000
         ),  # beside the first: a lane of its own
-        Exchange("barrier", "", "dp", 3, 0, 9_000),  # still under way
+        TracedCollective("barrier", "", "dp", 3, 0, 9_000),  # still in flight
     ]
     found = made.trace()
     assert tracks(found)[3:] == ["dp", "dp (2)", "dp.1"]
@@ -204,16 +202,18 @@ def test_exchanges_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
 
 def two_ranks_train() -> None:
     fleet.init(is_collective=True)
-    assert exchanges.recording is None
+    assert collective_trace.recording is None
     exe, loss = net()
     train(2, exe, loss)
-    assert exchanges.recording is None
+    assert collective_trace.recording is None
     train(1, exe, loss)
-    assert exchanges.recording is not None
-    if not exchanges.recording:  # the groups do not tell yet
-        exchanges.recording.append(Exchange("all_reduce", "g", "dp", 3, 4, 1_000, 1_000, 2_000))
+    assert collective_trace.recording is not None
+    if not collective_trace.recording:  # the groups do not tell yet
+        collective_trace.recording.append(
+            TracedCollective("all_reduce", "g", "dp", 3, 4, 1_000, 1_000, 2_000)
+        )
     train(2, exe, loss)
-    assert exchanges.recording is None
+    assert collective_trace.recording is None
     print("done")
 
 
@@ -228,7 +228,7 @@ def test_two_ranks_write_a_file_each_with_the_same_exchanges(ranks: Nursery, tmp
         assert {e["cat"] for e in trace.of_kind("forward", "backward", "optimize", "communicate")} == {
             *("forward", "backward", "optimize", "communicate")
         }
-    keys = [list(t.exchanges()) for t in traces]
+    keys = [list(t.collectives()) for t in traces]
     assert keys[0] == keys[1]
     assert keys[0]
     summary = paddle.timeline.summarize(traces)
@@ -237,7 +237,7 @@ def test_two_ranks_write_a_file_each_with_the_same_exchanges(ranks: Nursery, tmp
         assert 0 < parts < times.step_ms
 
 
-def test_a_process_that_ends_early_writes_at_its_end(tmp_path: Path) -> None:
+def test_a_process_that_ends_early_writes_at_its_end(tmp_path: Path, ranks: Nursery) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "from tests.engine.runtime.test_timeline import net, train\n"
@@ -249,10 +249,7 @@ def test_a_process_that_ends_early_writes_at_its_end(tmp_path: Path) -> None:
         "os.wait()\n"
         "raise ValueError('the end')\n"
     )
-    environ = clean_environ() | {"ARGOSY_TIMELINE": "out", "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
-    )
+    ended = ranks.python("train.py", cwd=tmp_path, ARGOSY_TIMELINE="out", FULL_EXIT="1")
     assert "ValueError: the end" in ended.stderr
     assert [e["name"] for e in of_kind(loaded(tmp_path / "out" / "rank0.json"), "step")] == [
         "step 3",

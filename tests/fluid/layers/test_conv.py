@@ -130,17 +130,21 @@ def test_filters_start_gaussian_by_all_the_channels_and_biases_at_zero(groups: i
         (
             layers.conv2d,
             {"num_filters": 4, "filter_size": 3, "groups": 2},
-            "3 channels and 4 filters do not make",
+            "3 channels and 4 filters are not divisible into",
         ),
         (layers.conv2d, {"num_filters": 4, "filter_size": [1, 2, 3]}, "has 3 numbers; give one, or 2"),
         (layers.conv2d, {"num_filters": 4, "filter_size": 3, "data_format": "HWCN"}, "use NCHW or NHWC"),
         (layers.conv2d, {"num_filters": 4, "filter_size": 3, "act": "swich"}, "act='swich' is not known"),
         (layers.conv2d_transpose, {"num_filters": 4}, "neither output_size nor filter_size"),
-        (layers.conv2d_transpose, {"num_filters": 4, "filter_size": 3, "groups": 2}, "do not make 2 groups"),
+        (
+            layers.conv2d_transpose,
+            {"num_filters": 4, "filter_size": 3, "groups": 2},
+            "are not divisible into 2 groups",
+        ),
         (
             layers.conv2d_transpose,
             {"num_filters": 4, "output_size": 9},
-            "does not tell the filter_size; give it",
+            "does not determine the filter_size; give it",
         ),
     ],
 )
@@ -170,7 +174,7 @@ def test_any_convolution_is_torch_s(
         out = layers.conv2d(fed, 4, kernel, stride, padding, dilation, groups, bias_attr=attr)
         exe = Executor()
         exe.run(default_startup_program())
-        found = exe.run(default_main_program(), {"x": x}, [out])[0]
+        fetched = exe.run(default_main_program(), {"x": x}, [out])[0]
         w = global_scope().get("conv2d_0.w_0")
     expected = F.conv2d(torch.from_numpy(x), w, None, stride, padding, dilation, groups)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fetched, expected, rtol=1e-4, atol=1e-5)

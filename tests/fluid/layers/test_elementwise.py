@@ -83,9 +83,9 @@ def test_the_sum_has_the_layer_s_name_and_the_activation_the_next() -> None:
     out = layers.elementwise_add(x, x, act="relu", name="res2a.add.output.5")
     assert out.name == "res2a.add.output.5.tmp_1"
     fed = np.array([[-1.0, 0.0, 2.0]], dtype="float32")
-    found = Executor().run(feed={"x": fed}, fetch_list=["res2a.add.output.5.tmp_0", out])
-    assert found[0].tolist() == [[-2, 0, 4]]
-    assert found[1].tolist() == [[0, 0, 4]]
+    fetched = Executor().run(feed={"x": fed}, fetch_list=["res2a.add.output.5.tmp_0", out])
+    assert fetched[0].tolist() == [[-2, 0, 4]]
+    assert fetched[1].tolist() == [[0, 0, 4]]
 
 
 def test_names_count_from_zero_by_kind() -> None:
@@ -130,6 +130,6 @@ def test_any_place_of_y_in_x_is_numpy_s_broadcasting(data: Any) -> None:
     with program_guard(Program(), Program()):
         left, right = (default_main_program().data(n, a.shape, "float64") for n, a in (("x", x), ("y", y)))
         out = layers.elementwise_add(left, right, axis=axis + 1)
-        found = Executor().run(default_main_program(), {"x": x, "y": y}, [out])[0]
+        fetched = Executor().run(default_main_program(), {"x": x, "y": y}, [out])[0]
     behind = len(shape) - stop
-    np.testing.assert_array_equal(found, x + y.reshape(*y.shape, *[1] * behind))
+    np.testing.assert_array_equal(fetched, x + y.reshape(*y.shape, *[1] * behind))

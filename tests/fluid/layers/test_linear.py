@@ -222,27 +222,27 @@ def test_products_refuse_what_is_no_matrix() -> None:
 
 def ran(out: Any, x: np.ndarray[Any, Any], for_test: bool = False) -> np.ndarray[Any, Any]:
     program = default_main_program().clone(for_test=True) if for_test else default_main_program()
-    found: np.ndarray[Any, Any] = Executor().run(program, {"x": x}, [out.name])[0]
-    return found
+    fetched: np.ndarray[Any, Any] = Executor().run(program, {"x": x}, [out.name])[0]
+    return fetched
 
 
 def test_dropout_keeps_as_it_is_in_training_and_scales_in_testing() -> None:
     x = np.random.default_rng(0).uniform(1, 2, (200, 50)).astype("float32")
     out = layers.dropout(layers.data("x", [50]), 0.3)
-    found = ran(out, x)
-    kept = found != 0
+    fetched = ran(out, x)
+    kept = fetched != 0
     assert kept.mean() == pytest.approx(0.7, abs=0.02)
-    np.testing.assert_allclose(found[kept], x[kept], rtol=1e-6)
+    np.testing.assert_allclose(fetched[kept], x[kept], rtol=1e-6)
     np.testing.assert_allclose(ran(out, x, for_test=True), 0.7 * x, rtol=1e-6)
 
 
 def test_dropout_upscaled_in_training_does_nothing_in_testing() -> None:
     x = np.random.default_rng(0).uniform(1, 2, (200, 50)).astype("float32")
     out = layers.dropout(layers.data("x", [50]), 0.3, dropout_implementation="upscale_in_train")
-    found = ran(out, x)
-    kept = found != 0
+    fetched = ran(out, x)
+    kept = fetched != 0
     assert kept.mean() == pytest.approx(0.7, abs=0.02)
-    np.testing.assert_allclose(found[kept], x[kept] / 0.7, rtol=1e-6)
+    np.testing.assert_allclose(fetched[kept], x[kept] / 0.7, rtol=1e-6)
     np.testing.assert_array_equal(ran(out, x, for_test=True), x)
 
 

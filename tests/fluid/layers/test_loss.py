@@ -59,8 +59,8 @@ def test_ignored_labels_cost_nothing_and_train_nothing(agree: Agree) -> None:
 def test_the_default_ignore_index_is_minus_100() -> None:
     p, t = layers.data("p", [2]), layers.data("t", [1], dtype="int64")
     feed = {"p": np.array([[0.5, 0.5]] * 2, dtype="float32"), "t": np.array([[1], [-100]])}
-    found = Executor().run(feed=feed, fetch_list=[layers.cross_entropy(p, t)])[0]
-    np.testing.assert_allclose(found, [[np.log(2)], [0]], rtol=1e-6)
+    fetched = Executor().run(feed=feed, fetch_list=[layers.cross_entropy(p, t)])[0]
+    np.testing.assert_allclose(fetched, [[np.log(2)], [0]], rtol=1e-6)
 
 
 def test_a_probability_of_zero_costs_much_but_not_infinity() -> None:
@@ -168,6 +168,6 @@ def test_losses_refuse_what_makes_no_sense() -> None:
     x = layers.data("x", [3])
     with pytest.raises(ConfigError, match="give both or none"):
         layers.smooth_l1(x, x, inside_weight=x)
-    with pytest.raises(ConfigError, match="epsilon=2 is no weight"):
+    with pytest.raises(ConfigError, match="epsilon=2 is out of range"):
         layers.label_smooth(x, epsilon=2)
     assert not default_main_program().all_parameters()

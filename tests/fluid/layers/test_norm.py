@@ -22,8 +22,8 @@ Values = dict[str, torch.Tensor]
 
 
 def image(batch: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    made = np.random.default_rng(seed).standard_normal((batch, 3, 4, 5)) * 2 + 1
-    return made.astype("float32")
+    array = np.random.default_rng(seed).standard_normal((batch, 3, 4, 5)) * 2 + 1
+    return array.astype("float32")
 
 
 # --- batch_norm ---------------------------------------------------------------------------------------------
@@ -50,9 +50,9 @@ def test_channels_may_come_last(layer_agrees: Agree) -> None:
 def test_the_names_of_batch_norm_are_paddle_s() -> None:
     out = layers.batch_norm(layers.data("x", [3, 4, 5]), act="relu", name="bn_conv1.output.1")
     program = default_main_program()
-    made = [f"bn_conv1.output.1.tmp_{i}" for i in range(4)]
-    assert [program.var(name).shape for name in made] == [(3,), (3,), (-1, 3, 4, 5), (-1, 3, 4, 5)]
-    assert out.name == made[3]
+    values = [f"bn_conv1.output.1.tmp_{i}" for i in range(4)]
+    assert [program.var(name).shape for name in values] == [(3,), (3,), (-1, 3, 4, 5), (-1, 3, 4, 5)]
+    assert out.name == values[3]
     layers.batch_norm(layers.data("y", [3]))
     assert [p.name for p in program.all_parameters()][2:] == ["batch_norm_0.w_0", "batch_norm_0.b_0"]
     assert {"batch_norm_0.w_1", "batch_norm_0.w_2"} <= program.persistables().keys()
@@ -105,9 +105,9 @@ def test_a_program_for_testing_normalises_as_torch_s_eval_and_leaves_the_statist
         scope.get(f"batch_norm_0.{suffix}").uniform_(0.5, 2.0)
         getattr(module, key).data.copy_(scope.get(f"batch_norm_0.{suffix}"))
     for batch in (1, 3):
-        found = exe.run(testing, {"x": image(batch)}, [out.name])[0]
+        fetched = exe.run(testing, {"x": image(batch)}, [out.name])[0]
         expected = torch.relu(module(torch.from_numpy(image(batch)))).detach()
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(fetched, expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(scope.get("batch_norm_0.w_1"), module.running_mean)  # type: ignore[arg-type]  # not None
 
 
@@ -152,7 +152,7 @@ def test_layer_norm_without_scale_or_shift(layer_agrees: Agree, caplog: pytest.L
     assert out.name == "layer_norm_0.tmp_3"
     assert not default_main_program().all_parameters()
     layers.layer_norm(layers.data("x", [4]), shift=False, bias_attr="unused")
-    assert "bias_attr='unused' has no parameter to describe" in caplog.text
+    assert "bias_attr='unused' has no effect: the parameter does not exist" in caplog.text
 
 
 def test_group_norm_is_torch_s(layer_agrees: Agree) -> None:
@@ -185,8 +185,8 @@ def test_instance_norm_is_torch_s(layer_agrees: Agree) -> None:
 
 def test_the_outputs_of_norms_come_third() -> None:
     x = layers.data("x", [4, 3, 2])
-    found = [layers.layer_norm(x), layers.group_norm(x, 2), layers.instance_norm(x)]
-    assert [v.name for v in found] == [f"{k}_norm_0.tmp_2" for k in ("layer", "group", "instance")]
+    actual = [layers.layer_norm(x), layers.group_norm(x, 2), layers.instance_norm(x)]
+    assert [v.name for v in actual] == [f"{k}_norm_0.tmp_2" for k in ("layer", "group", "instance")]
 
 
 def test_norms_refuse_what_does_not_fit() -> None:

@@ -111,12 +111,12 @@ def test_without_corners_mode_0_is_torch_s(agree: Agree) -> None:
 
 def rows(places: np.ndarray[Any, Any], size: int) -> torch.Tensor:
     """The matrix that interpolates at these places of `size` rows."""
-    made = np.zeros((len(places), size))
-    for row, place in zip(made, places, strict=True):
+    array = np.zeros((len(places), size))
+    for row, place in zip(array, places, strict=True):
         low = int(place)
         row[low] += 1 - (place - low)
         row[min(low + 1, size - 1)] += place - low
-    return torch.from_numpy(made).float()
+    return torch.from_numpy(array).float()
 
 
 def test_without_corners_mode_1_begins_at_the_corner(agree: Agree) -> None:
@@ -161,7 +161,10 @@ def test_a_scale_multiplies_the_sizes_and_rounds_down(agree: Agree) -> None:
         (lambda x: layers.adaptive_pool2d(x, 2, "avg", True), "which has no index; use 'max'"),
         (layers.image_resize, "neither out_shape nor scale"),
         (lambda x: layers.image_resize(x, [2, 2], resample="LANCZOS"), "use BILINEAR or BICUBIC or NEAREST"),
-        (lambda x: layers.image_resize(x, [2, 2], actual_shape=[1]), "actual_shape is known only in a run"),
+        (
+            lambda x: layers.image_resize(x, [2, 2], actual_shape=[1]),
+            "actual_shape is known only at run time",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(build: Callable[..., Any], message: str) -> None:

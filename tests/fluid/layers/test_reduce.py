@@ -57,9 +57,9 @@ def test_the_mean_of_all_has_shape_1_and_mean_s_name(agree: Agree) -> None:
 
 def test_integers_keep_their_dtype() -> None:
     x = layers.data("x", [3], dtype="int32")
-    found = Executor().run(feed={"x": np.ones((2, 3), dtype="int32")}, fetch_list=[layers.reduce_sum(x)])[0]
-    assert found.dtype == np.int32
-    assert found.tolist() == [6]
+    fetched = Executor().run(feed={"x": np.ones((2, 3), dtype="int32")}, fetch_list=[layers.reduce_sum(x)])[0]
+    assert fetched.dtype == np.int32
+    assert fetched.tolist() == [6]
 
 
 def test_a_dimension_that_is_not_there_is_refused() -> None:

@@ -106,14 +106,14 @@ def test_ids_out_of_range_fail_or_give_zeros() -> None:
 def test_shape_is_that_of_the_run() -> None:
     out = layers.shape(layers.data("x", [3]))
     for batch in (2, 5):
-        found = Executor().run(feed={"x": np.zeros((batch, 3), dtype="float32")}, fetch_list=[out])[0]
-        assert found.tolist() == [batch, 3]
+        fetched = Executor().run(feed={"x": np.zeros((batch, 3), dtype="float32")}, fetch_list=[out])[0]
+        assert fetched.tolist() == [batch, 3]
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda x: layers.reshape(x, [6], actual_shape=[6]), "known only in a run; use shape"),
+        (lambda x: layers.reshape(x, [6], actual_shape=[6]), "known only at run time; use shape"),
         (lambda x: layers.expand(x, [2]), "1 times for 2 dimensions"),
         (lambda x: layers.flatten(x, axis=3), "axis=3 of a variable with 2 dimensions; use 0 to 2"),
         (lambda x: layers.pad(x, [1, 1]), "2 paddings for 2 dimensions; give two for each"),

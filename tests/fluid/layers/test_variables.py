@@ -59,15 +59,15 @@ def test_increment_may_leave_its_input_alone() -> None:
 
 
 def test_constants() -> None:
-    found = run(
+    fetched = run(
         layers.fill_constant([2, 1], "float32", 2.5),
         layers.zeros([2], "int64"),
         layers.ones([2], "float64"),
         layers.range(1, 7, 2, "int32"),
         layers.linspace(0.0, 1.0, 3),
     )
-    assert [v.tolist() for v in found] == [[[2.5], [2.5]], [0, 0], [1, 1], [1, 3, 5], [0, 0.5, 1]]
-    assert [str(v.dtype) for v in found] == ["float32", "int64", "float64", "int32", "float32"]
+    assert [v.tolist() for v in fetched] == [[[2.5], [2.5]], [0, 0], [1, 1], [1, 3, 5], [0, 0.5, 1]]
+    assert [str(v.dtype) for v in fetched] == ["float32", "int64", "float64", "int32", "float32"]
     assert layers.fill_constant([1], "float32", 0).name.startswith("fill_constant_")
 
 
@@ -76,17 +76,17 @@ def test_constants_may_follow_the_batch() -> None:
     out = layers.fill_constant_batch_size_like(x, [-1, 2], "float32", 7.0)
     other = layers.fill_constant_batch_size_like(x, [2, -1], "int64", 1, output_dim_idx=1)
     for batch in (2, 4):
-        found = run(out, other, x=np.zeros((batch, 3), dtype="float32"))
-        assert [v.shape for v in found] == [(batch, 2), (2, batch)]
+        fetched = run(out, other, x=np.zeros((batch, 3), dtype="float32"))
+        assert [v.shape for v in fetched] == [(batch, 2), (2, batch)]
 
 
 def test_zeros_and_ones_like_a_variable() -> None:
     x = layers.data("x", [1, 2], append_batch_size=False, dtype="int64")
     target = layers.create_global_var([1, 2], 0, "int64")
     layers.ones_like(x, out=target)
-    found = run(layers.zeros_like(x), layers.ones_like(x), target, x=np.array([[3, 4]]))
-    assert [v.tolist() for v in found] == [[[0, 0]], [[1, 1]], [[1, 1]]]
-    assert {v.dtype for v in found} == {np.dtype("int64")}
+    fetched = run(layers.zeros_like(x), layers.ones_like(x), target, x=np.array([[3, 4]]))
+    assert [v.tolist() for v in fetched] == [[[0, 0]], [[1, 1]], [[1, 1]]]
+    assert {v.dtype for v in fetched} == {np.dtype("int64")}
 
 
 def test_values_may_be_written_to_a_variable() -> None:
@@ -102,7 +102,7 @@ def test_values_may_be_written_to_a_variable() -> None:
 def test_sums_and_casts_and_scales() -> None:
     x = layers.data("x", [2])
     fed = np.array([[1, 2]], dtype="float32")
-    found = run(
+    fetched = run(
         layers.sums([x, x, x]),
         layers.sum([x, x]),
         layers.cast(x, "int64"),
@@ -111,10 +111,10 @@ def test_sums_and_casts_and_scales() -> None:
         layers.clip(x, 1.5, 1.8),
         x=fed,
     )
-    assert [v[0].tolist() for v in found[:3]] == [[3, 6], [2, 4], [1, 2]]
-    assert found[2].dtype == np.int64
-    assert [v[0].tolist() for v in found[3:5]] == [[3, 5], [16, 36]]
-    np.testing.assert_allclose(found[5], [[1.5, 1.8]])
+    assert [v[0].tolist() for v in fetched[:3]] == [[3, 6], [2, 4], [1, 2]]
+    assert fetched[2].dtype == np.int64
+    assert [v[0].tolist() for v in fetched[3:5]] == [[3, 5], [16, 36]]
+    np.testing.assert_allclose(fetched[5], [[1.5, 1.8]])
 
 
 def test_random_numbers_have_their_range_and_moments() -> None:

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from argosy import fluid
+from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
@@ -29,6 +32,62 @@ def built() -> Any:
     return loss
 
 
+def inputs() -> tuple[Any, Any]:
+    default_main_program().random_seed = default_startup_program().random_seed = 3
+    return fluid.data("x", [None, 5]), fluid.data("y", [None, 1])
+
+
+def squared_error(x: Any, y: Any, name: str) -> tuple[Any, list[str]]:
+    """The mean loss of a small net, and the names of its parameters."""
+    names = [f"{name}.{part}" for part in ("w0", "b0", "w1", "b1")]
+    attrs = [fluid.ParamAttr(name=one) for one in names]
+    hidden = fluid.layers.fc(x, 6, param_attr=attrs[0], bias_attr=attrs[1], act="tanh")
+    out = fluid.layers.fc(hidden, 1, param_attr=attrs[2], bias_attr=attrs[3])
+    return fluid.layers.mean(fluid.layers.square_error_cost(out, y)), names
+
+
+def two_optimizers() -> None:
+    x, y = inputs()
+    for name, optimizer in (("a", fluid.optimizer.SGD(RATE)), ("b", fluid.optimizer.Momentum(RATE, 0.5))):
+        loss, names = squared_error(x, y, name)
+        optimizer.minimize(loss, parameter_list=names)
+
+
+def gradients_before_minimize() -> None:
+    x, y = inputs()
+    x.stop_gradient = False
+    loss, _ = squared_error(x, y, "a")
+    fluid.gradients(loss * 2.0, x)
+    fluid.gradients(loss, x)
+    fluid.optimizer.SGD(RATE).minimize(loss)
+
+
+def gradient_in_the_loss() -> None:
+    """Of a sum over the samples, so that each sample's part does not depend on the batch."""
+    x, y = inputs()
+    x.stop_gradient = False
+    loss, _ = squared_error(x, y, "a")
+    out = fluid.layers.fc(x, 1, param_attr=fluid.ParamAttr(name="c"), act="tanh")
+    (inner,) = fluid.gradients(fluid.layers.reduce_sum(out), x)
+    penalty = fluid.layers.mean(fluid.layers.square(inner))
+    fluid.optimizer.SGD(RATE).minimize(loss + penalty)
+
+
+def halved_gradients() -> None:
+    x, y = inputs()
+    loss, _ = squared_error(x, y, "a")
+    optimizer = fluid.optimizer.SGD(RATE)
+    optimizer.apply_gradients([(p, g * 0.5) for p, g in optimizer.backward(loss)])
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "two_optimizers": two_optimizers,
+    "gradients_before_minimize": gradients_before_minimize,
+    "gradient_in_the_loss": gradient_in_the_loss,
+    "halved_gradients": halved_gradients,
+}
+
+
 def batch(step: int, part: int = 0, parts: int = 1) -> Arrays:
     rng = np.random.RandomState(step)
     x = rng.randn(BATCH, 5).astype("float32")
@@ -41,21 +100,21 @@ def parameters() -> Arrays:
 
 
 def transpile(config: dict[str, Any], trainer_id: int, trainers: Any, **more: Any) -> None:
-    made = fluid.DistributeTranspilerConfig()
+    options = fluid.DistributeTranspilerConfig()
     for name, value in config.items():
-        setattr(made, name, value)
-    fluid.DistributeTranspiler(made).transpile(trainer_id, trainers=trainers, **more)
+        setattr(options, name, value)
+    fluid.DistributeTranspiler(options).transpile(trainer_id, trainers=trainers, **more)
 
 
 def trains() -> None:
     config = json.loads(os.environ["CASE"])
     rank, endpoints = int(os.environ["PADDLE_TRAINER_ID"]), os.environ["PADDLE_TRAINER_ENDPOINTS"]
-    loss = built()
+    MODELS.get(config.pop("model", ""), built)()
     transpile(config, rank, endpoints, current_endpoint=os.environ["PADDLE_CURRENT_ENDPOINT"])
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(default_startup_program())
     for step in range(STEPS):
-        exe.run(feed=batch(step, rank, 2), fetch_list=[loss])
+        exe.run(feed=batch(step, rank, 2))
     np.savez(f"{os.environ['FOLDER']}/{rank}.npz", **parameters())
 
 
@@ -64,10 +123,19 @@ def learnt(ranks: Nursery, folder: Path, **config: Any) -> list[Arrays]:
     return [dict(np.load(folder / f"{rank}.npz")) for rank in range(2)]
 
 
-def assert_equal(found: list[Arrays], wanted: Arrays) -> None:
-    for one in found:
+def assert_equal(actual: list[Arrays], wanted: Arrays) -> None:
+    for one in actual:
         for name, value in wanted.items():
             np.testing.assert_allclose(one[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def learnt_alone() -> Arrays:
+    """What one process makes of the whole batches."""
+    exe = fluid.Executor()
+    exe.run(default_startup_program())
+    for step in range(STEPS):
+        exe.run(feed=batch(step))
+    return parameters()
 
 
 @pytest.mark.parametrize(
@@ -82,13 +150,39 @@ def assert_equal(found: list[Arrays], wanted: Arrays) -> None:
 def test_two_trainers_end_where_one_process_with_the_whole_batch_ends(
     ranks: Nursery, tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    found = learnt(ranks, tmp_path, **config)
+    trained = learnt(ranks, tmp_path, **config)
     built()
-    exe = fluid.Executor()
-    exe.run(default_startup_program())
-    for step in range(STEPS):
-        exe.run(feed=batch(step))
-    assert_equal(found, parameters())
+    assert_equal(trained, learnt_alone())
+
+
+@pytest.mark.parametrize("mode", ["nccl2", "collective"])
+def test_each_loss_is_scaled_once(ranks: Nursery, tmp_path: Path, mode: str) -> None:
+    trained = learnt(ranks, tmp_path, mode=mode, model="two_optimizers")
+    two_optimizers()
+    assert_equal(trained, learnt_alone())
+
+
+@pytest.mark.parametrize("model", ["gradients_before_minimize", "gradient_in_the_loss", "halved_gradients"])
+def test_only_the_loss_that_is_minimized_is_scaled(ranks: Nursery, tmp_path: Path, model: str) -> None:
+    trained = learnt(ranks, tmp_path, mode="nccl2", model=model)
+    MODELS[model]()
+    assert_equal(trained, learnt_alone())
+
+
+def test_gradients_of_given_target_gradients_are_rejected() -> None:
+    """Nothing of ours begins that backward pass, so nothing could be divided by the number of ranks."""
+    x, y = inputs()
+    loss, names = squared_error(x, y, "a")
+    parameters: list[Any] = [default_main_program().var(name) for name in names]
+    given = fluid.layers.fill_constant([1], "float32", 3.0)
+    pairs: list[Any] = list(zip(parameters, fluid.gradients(loss, parameters, [given]), strict=True))
+    fluid.optimizer.SGD(RATE).apply_gradients([(p, g * 2.0) for p, g in pairs])
+    (done,) = default_main_program().optimizer_calls
+    trained = [(p, default_main_program().var(g)) for p, g in zip(parameters, done.gradients, strict=True)]
+    with pytest.raises(
+        ConfigError, match="of 'a.w0' cannot be divided by the number of ranks: .*target_grad"
+    ):
+        training_passes(DistributedStrategy(), default_main_program(), trained, ranks=2)
 
 
 def after_a_step(exe: Any, before: Arrays, feed: Arrays) -> Arrays:
@@ -102,7 +196,7 @@ def after_a_step(exe: Any, before: Arrays, feed: Arrays) -> Arrays:
 
 
 def test_local_sgd_takes_the_mean_of_the_parameters_after_each_step(ranks: Nursery, tmp_path: Path) -> None:
-    found = learnt(ranks, tmp_path, mode="collective", collective_mode="local_sgd")
+    trained = learnt(ranks, tmp_path, mode="collective", collective_mode="local_sgd")
     built()
     exe = fluid.Executor()
     exe.run(default_startup_program())
@@ -110,7 +204,7 @@ def test_local_sgd_takes_the_mean_of_the_parameters_after_each_step(ranks: Nurse
     for step in range(STEPS):
         own = [after_a_step(exe, wanted, batch(step, part, 2)) for part in range(2)]
         wanted = {name: (own[0][name] + own[1][name]) / 2 for name in wanted}
-    assert_equal(found, wanted)
+    assert_equal(trained, wanted)
 
 
 TWO = "127.0.0.1:6174,127.0.0.1:6175"
@@ -123,7 +217,7 @@ TWO = "127.0.0.1:6174,127.0.0.1:6175"
         ("collective", 0, 2, "127.0.0.1:6174", "trainers is 2; in mode 'collective' list all trainers"),
         ("nccl2", -1, TWO, "127.0.0.1:6174", "trainer_id is -1; use 0 to 1"),
         ("nccl2", 2, TWO, "127.0.0.1:6174", "trainer_id is 2; use 0 to 1"),
-        ("collective", 0, "127.0.0.1:6174", "127.0.0.1:6174", "'collective' wants two trainers or more"),
+        ("collective", 0, "127.0.0.1:6174", "127.0.0.1:6174", "'collective' needs two trainers or more"),
         ("nccl2", 0, TWO, "127.0.0.1:6176", "'127.0.0.1:6176' is not among the trainers"),
         ("nccl2", 0, "127.0.0.1:6174,here", "127.0.0.1:6174", "is no endpoint"),
     ],

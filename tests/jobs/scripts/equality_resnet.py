@@ -52,15 +52,15 @@ def train(dtype: str, wrap: Callable[[Any], Any], rank: int = 0, ranks: int = 1)
         exe = paddle.static.Executor()
         exe.run(startup)
         _copy(weights(dtype), scope)
-        found: Arrays = {}
+        result: Arrays = {}
         losses = []
         for step in range(STEPS):
             fetched = exe.run(main, share(data(step, dtype), rank, ranks), [loss, *(g for _, g in pairs)])
             losses.append(fetched[0])
             if step == 0:
-                found = {f"grad {p.name}": g for (p, _), g in zip(pairs, fetched[1:], strict=True)}
-        found |= {f"after {name}": scope.get(name).numpy().copy() for name in main.persistables()}
-    return {**found, "losses": np.array(losses)}
+                result = {f"grad {p.name}": g for (p, _), g in zip(pairs, fetched[1:], strict=True)}
+        result |= {f"after {name}": scope.get(name).numpy().copy() for name in main.persistables()}
+    return {**result, "losses": np.array(losses)}
 
 
 def _copy(model: torch_resnet.TorchResNet, scope: Any) -> None:
@@ -70,15 +70,15 @@ def _copy(model: torch_resnet.TorchResNet, scope: Any) -> None:
             scope.find_var(known[key]).get_tensor().set(torch_resnet.as_paddle(key, value).numpy())
 
 
-def train_with_ddp(dtype: str, rank: int, ranks: int, meeting: Path) -> Arrays:
+def train_with_ddp(dtype: str, rank: int, ranks: int, store_file: Path) -> Arrays:
     """Losses and first gradients of torch's DistributedDataParallel, from the same weights."""
-    store = torch.distributed.FileStore(str(meeting), ranks)
+    store = torch.distributed.FileStore(str(store_file), ranks)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
     model = weights(dtype)
     # It would send rank 0's statistics to the others in every step; neither Paddle nor we do.
     ddp = torch.nn.parallel.DistributedDataParallel(model, forward_sync_buffers=False)
     optimizer = torch.optim.SGD(ddp.parameters(), RATE, 0.9, weight_decay=1e-4)
-    known, found = torch_resnet.paddle_names(LAYERS), {}
+    known, result = torch_resnet.paddle_names(LAYERS), {}
     losses = []
     for step in range(STEPS):
         mine = {k: torch.from_numpy(v) for k, v in share(data(step, dtype), rank, ranks).items()}
@@ -88,7 +88,7 @@ def train_with_ddp(dtype: str, rank: int, ranks: int, meeting: Path) -> Arrays:
         losses.append(loss.item())
         if step == 0:
             grads = {key: torch_resnet.as_paddle(key, p.grad) for key, p in model.named_parameters()}
-            found = {f"grad {known[key]}": grad.numpy().copy() for key, grad in grads.items()}
+            result = {f"grad {known[key]}": grad.numpy().copy() for key, grad in grads.items()}
         optimizer.step()
     torch.distributed.destroy_process_group()
-    return {**found, "losses": np.array(losses)}
+    return {**result, "losses": np.array(losses)}

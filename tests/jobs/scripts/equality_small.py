@@ -147,6 +147,20 @@ def two_optimizers(minimize: Minimize) -> Any:
     return loss
 
 
+def two_losses(minimize: Minimize) -> Any:
+    """Each optimizer has a loss; the second one's holds a gradient, which is not scaled by itself."""
+    x, y = feeds()
+    x.stop_gradient = False
+    attrs = [ParamAttr(name=name) for name in ("first", "second")]
+    logits = [paddle.static.nn.fc(x, 4, weight_attr=attr, bias_attr=False) for attr in attrs]
+    (inner,) = paddle.static.gradients(torch.tanh(logits[1]).sum(), x)
+    loss = functional.cross_entropy(logits[0], y)
+    minimize(paddle.optimizer.SGD(0.1), loss, parameter_list=["first"])
+    penalised = functional.cross_entropy(logits[1], y) + (inner * inner).mean()
+    minimize(paddle.optimizer.Momentum(0.1, 0.9), penalised, parameter_list=["second"])
+    return loss
+
+
 def convolution(minimize: Minimize) -> Any:
     """Convolutions, which run in channels_last; the last sees one pixel."""
     x, y = feeds()
@@ -178,6 +192,7 @@ SPECIAL: dict[str, Callable[[Minimize], Any]] = {
     "views of one gradient": views_of_one_gradient,
     "expanded gradients": expanded_gradients,
     "two optimizers": two_optimizers,
+    "two losses": two_losses,
     "convolution": convolution,
     "dense embedding": embedding(False),
     "sparse embedding": embedding(True),
@@ -196,7 +211,7 @@ def train(
         loss = CASES[case](minimize)
         exe = paddle.static.Executor()
         exe.run(startup)
-        found = {f"before {n}": scope.get(n).numpy().copy() for n in sorted(main.persistables())}
+        result = {f"before {n}": scope.get(n).numpy().copy() for n in sorted(main.persistables())}
         grads = [f"{p.name}@GRAD" for p in main.all_parameters() if f"{p.name}@GRAD" in main.vars]
         grads = grads if with_gradients else []
         losses = []
@@ -206,10 +221,10 @@ def train(
             losses.append(fetched[0])
             for _, scheduler in main.lr_schedulers:
                 scheduler.step()
-        found["losses"] = np.array(losses)
-        found |= dict(zip(grads, fetched[1:], strict=True))
-        found |= {f"after {n}": scope.get(n).numpy().copy() for n in sorted(main.persistables())}
-    return found
+        result["losses"] = np.array(losses)
+        result |= dict(zip(grads, fetched[1:], strict=True))
+        result |= {f"after {n}": scope.get(n).numpy().copy() for n in sorted(main.persistables())}
+    return result
 
 
 def with_fleet(optimizer: Any, loss: Any, **more: Any) -> Any:

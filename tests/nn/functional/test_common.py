@@ -41,20 +41,20 @@ def run_dropout(training: bool = True, **how: Any) -> tuple[Any, Any, Any]:
     out = functional.dropout(x, training=training, **how) * 1.0
     (grad,) = gradients(out, x)
     fed = {"x": np.ones((50, 3, 40), "float32")}
-    found, slope = Executor().run(default_main_program(), fed, [out, grad])
+    fetched, slope = Executor().run(default_main_program(), fed, [out, grad])
     (tested,) = Executor().run(default_main_program().clone(for_test=True), fed, [out.name])
-    return found, slope, tested
+    return fetched, slope, tested
 
 
 @pytest.mark.parametrize(
     ("mode", "kept", "tested"), [("upscale_in_train", 4.0, 1.0), ("downscale_in_infer", 1.0, 0.25)]
 )
 def test_dropout_keeps_a_share_and_the_clone_for_testing_none(mode: str, kept: float, tested: float) -> None:
-    found, slope, in_test = run_dropout(p=0.75, mode=mode)
-    assert set(np.unique(found)) == {0.0, kept}
-    assert abs((found > 0).mean() - 0.25) < 0.03
-    np.testing.assert_array_equal(slope, found)
-    np.testing.assert_allclose(in_test, np.full_like(found, tested))
+    actual, slope, in_test = run_dropout(p=0.75, mode=mode)
+    assert set(np.unique(actual)) == {0.0, kept}
+    assert abs((actual > 0).mean() - 0.25) < 0.03
+    np.testing.assert_array_equal(slope, actual)
+    np.testing.assert_allclose(in_test, np.full_like(actual, tested))
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("upscale_in_train", 1.0), ("downscale_in_infer", 0.25)])
@@ -67,17 +67,17 @@ def test_dropout_without_training_is_what_the_clone_gives(mode: str, expected: f
 def test_dropout_of_nothing_and_of_everything(mode: str) -> None:
     x = tensor.ones([4])
     nothing, everything = (functional.dropout(x, p, mode=mode) for p in (0.0, 1.0))
-    found = Executor().run(default_main_program(), {}, [nothing, everything])
-    np.testing.assert_array_equal(found[0], np.ones(4))
-    np.testing.assert_array_equal(found[1], np.zeros(4))
+    fetched = Executor().run(default_main_program(), {}, [nothing, everything])
+    np.testing.assert_array_equal(fetched[0], np.ones(4))
+    np.testing.assert_array_equal(fetched[1], np.zeros(4))
 
 
 def test_dropout_along_an_axis_drops_whole_slices() -> None:
-    found, slope, tested = run_dropout(p=0.5, axis=[0, 1])
-    assert (found == found[:, :, :1]).all()
-    assert {0.0, 2.0} == set(np.unique(found))
-    np.testing.assert_array_equal(slope, found)
-    np.testing.assert_array_equal(tested, np.ones_like(found))
+    actual, slope, tested = run_dropout(p=0.5, axis=[0, 1])
+    assert (actual == actual[:, :, :1]).all()
+    assert {0.0, 2.0} == set(np.unique(actual))
+    np.testing.assert_array_equal(slope, actual)
+    np.testing.assert_array_equal(tested, np.ones_like(actual))
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_dropout_of_channels(
     function: Callable[..., Any], shape: list[int], data_format: str, same_along: Any
 ) -> None:
     out = function(tensor.ones(shape), 0.5, data_format=data_format)
-    (found,) = Executor().run(default_main_program(), {}, [out])
-    np.testing.assert_array_equal(found.max(same_along), found.min(same_along))
-    assert set(np.unique(found)) == {0.0, 2.0}
+    (fetched,) = Executor().run(default_main_program(), {}, [out])
+    np.testing.assert_array_equal(fetched.max(same_along), fetched.min(same_along))
+    assert set(np.unique(fetched)) == {0.0, 2.0}
 
 
 def test_dropout_refuses_what_is_no_probability_or_mode() -> None:
@@ -245,8 +245,8 @@ def test_cosine_similarity_is_torch_s(agree: Agree, axis: int) -> None:
 
 def test_cosine_similarity_of_nothing_is_zero() -> None:
     out = functional.cosine_similarity(tensor.zeros([1, 3]), tensor.ones([1, 3]))
-    (found,) = Executor().run(default_main_program(), {}, [out])
-    assert found.tolist() == [0.0]
+    (fetched,) = Executor().run(default_main_program(), {}, [out])
+    assert fetched.tolist() == [0.0]
 
 
 @pytest.mark.parametrize("p", [1, 2, 3.0])

@@ -5,12 +5,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from argosy import tensor
-from argosy.engine.errors import ConfigError
+from argosy import static, tensor
+from argosy.engine.errors import ConfigError, FeedError
 from argosy.nn import functional
 
 Agree = Callable[..., None]
@@ -156,6 +157,22 @@ def test_output_size_chooses_among_what_is_possible(agree: Agree, size: int) -> 
     )
 
 
+def test_output_size_tells_the_unknown_size_of_an_input() -> None:
+    x = static.data("x", [None, 3, None, None])
+    w = static.data("w", [3, 4, 3, 3])
+    out = functional.conv2d_transpose(x, w, None, 2, output_size=[9, 8])
+    assert out.shape == (-1, 4, 9, 8)
+    exe, rng = static.Executor(), np.random.default_rng(0)
+    feed = {
+        "x": rng.normal(size=(2, 3, 4, 3)).astype("float32"),
+        "w": rng.normal(size=(3, 4, 3, 3)).astype("float32"),
+    }
+    wanted = F.conv_transpose2d(torch.tensor(feed["x"]), torch.tensor(feed["w"]), None, 2, 0, (0, 1))
+    np.testing.assert_allclose(exe.run(feed=feed, fetch_list=[out])[0], wanted, atol=1e-5)
+    with pytest.raises(FeedError, match=r"built for x\[2\] == 4 \(decided at test_conv.py"):
+        exe.run(feed={**feed, "x": np.ones((2, 3, 5, 3), "float32")}, fetch_list=[out])
+
+
 def test_output_size_names_the_sizes_that_can_be_reached() -> None:
     x, w = tensor.ones([1, 2, 4, 4]), tensor.ones([2, 3, 3, 3])
     with pytest.raises(ConfigError, match=r"use \[7, 7\] to \[8, 8\]"):
@@ -197,7 +214,7 @@ def test_transposed_same_gives_the_size_times_the_stride(agree: Agree, kernel: i
         ({"padding": "FULL"}, "'SAME', 'VALID'"),
         ({"padding": [1, 2, 3]}, "3 numbers"),
         ({"padding": [[1, 1], [0, 0], [1, 1], [1, 1]]}, "batch or the channels"),
-        ({"padding": [[1, 1], [0, 0], [1, 1]]}, "no 4 pairs"),
+        ({"padding": [[1, 1], [0, 0], [1, 1]]}, "not 4 pairs"),
         ({"data_format": "NCWH"}, "NCHW or NHWC"),
         ({"stride": [1, 2, 3]}, "stride"),
         ({"dilation": "two"}, "whole numbers"),

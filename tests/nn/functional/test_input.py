@@ -24,9 +24,9 @@ def test_one_hot_marks_the_id(agree: Agree, shape: Any) -> None:
 
 
 def test_one_hot_refuses_an_id_that_is_no_class() -> None:
-    made = functional.one_hot(tensor.to_tensor([4]), 4)
+    result = functional.one_hot(tensor.to_tensor([4]), 4)
     with pytest.raises(ProgramError, match="out of bounds"):
-        Executor().run(default_main_program(), {}, [made])
+        Executor().run(default_main_program(), {}, [result])
 
 
 @pytest.mark.parametrize("shape", [(None,), (None, 1), (None, 2, 3)])
@@ -47,9 +47,9 @@ def test_a_padding_row_is_zeros_and_gets_no_gradient(agree: Agree, padding_idx: 
 
 def test_embedding_takes_int32_ids() -> None:
     ids = tensor.to_tensor([2, 0], "int32")
-    made = functional.embedding(ids, tensor.eye(3), padding_idx=0)
-    (found,) = Executor().run(default_main_program(), {}, [made])
-    np.testing.assert_array_equal(found, [[0, 0, 1], [0, 0, 0]])
+    out = functional.embedding(ids, tensor.eye(3), padding_idx=0)
+    (fetched,) = Executor().run(default_main_program(), {}, [out])
+    np.testing.assert_array_equal(fetched, [[0, 0, 1], [0, 0, 0]])
 
 
 def test_embedding_names_what_does_not_fit() -> None:

@@ -210,8 +210,8 @@ def test_focal_loss_is_its_formula(agree: Agree, reduction: str) -> None:
 
 def test_focal_loss_adds_up_by_default() -> None:
     x, y = tensor.zeros([2, 2]), tensor.ones([2, 2])
-    (found,) = Executor().run(default_main_program(), {}, [functional.sigmoid_focal_loss(x, y)])
-    np.testing.assert_allclose(found, [4 * 0.25 * 0.25 * np.log(2)], rtol=1e-6)
+    (fetched,) = Executor().run(default_main_program(), {}, [functional.sigmoid_focal_loss(x, y)])
+    np.testing.assert_allclose(fetched, [4 * 0.25 * 0.25 * np.log(2)], rtol=1e-6)
 
 
 # --- distances ----------------------------------------------------------------------------------------------

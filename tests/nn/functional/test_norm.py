@@ -72,12 +72,12 @@ def test_running_statistics_move_by_paddle_s_momentum_with_the_biased_variance()
     exe = Executor()
     exe.run(default_startup_program())
     fed = np.random.default_rng(0).standard_normal((4, 2, 3)).astype("float32")
-    (found,) = exe.run(default_main_program(), {"x": fed}, [out])
+    (fetched,) = exe.run(default_main_program(), {"x": fed}, [out])
     moved_mean = 0.7 * 0.25 + 0.3 * fed.mean((0, 2))
     moved_var = 0.7 * 2.0 + 0.3 * fed.var((0, 2))
     np.testing.assert_allclose(global_scope().get("mean"), moved_mean, rtol=1e-5)
     np.testing.assert_allclose(global_scope().get("var"), moved_var, rtol=1e-4)
-    assert abs(found.mean()) < 1e-6
+    assert abs(fetched.mean()) < 1e-6
 
     (tested,) = exe.run(default_main_program().clone(for_test=True), {"x": fed}, [out.name])
     expected = (fed - moved_mean[:, None]) / np.sqrt(moved_var[:, None] + 1e-5)

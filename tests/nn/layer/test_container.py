@@ -35,26 +35,26 @@ def test_sequential_is_a_list_with_names() -> None:
 
 
 def test_a_layer_list_behaves_as_a_list_and_owns_its_parameters() -> None:
-    made = nn.LayerList([nn.Linear(2, 2) for _ in range(2)])
-    made.append(nn.ReLU()).extend([nn.Tanh()])
-    made.insert(0, nn.Sigmoid())
-    assert [type(layer) for layer in made] == [nn.Sigmoid, nn.Linear, nn.Linear, nn.ReLU, nn.Tanh]
-    assert [name for name, _ in made.named_parameters()][:2] == ["1.weight", "1.bias"]
-    made[-1] = nn.ReLU6()
-    del made[0]
-    assert len(made) == 4
-    assert type(made[-1]) is nn.ReLU6
-    assert [type(layer) for layer in made[1:3]] == [nn.Linear, nn.ReLU]
+    items = nn.LayerList([nn.Linear(2, 2) for _ in range(2)])
+    items.append(nn.ReLU()).extend([nn.Tanh()])
+    items.insert(0, nn.Sigmoid())
+    assert [type(layer) for layer in items] == [nn.Sigmoid, nn.Linear, nn.Linear, nn.ReLU, nn.Tanh]
+    assert [name for name, _ in items.named_parameters()][:2] == ["1.weight", "1.bias"]
+    items[-1] = nn.ReLU6()
+    del items[0]
+    assert len(items) == 4
+    assert type(items[-1]) is nn.ReLU6
+    assert [type(layer) for layer in items[1:3]] == [nn.Linear, nn.ReLU]
     with pytest.raises(ConfigError, match="no entry 4 in a list of 4; use append"):
-        made[4] = nn.ReLU()
+        items[4] = nn.ReLU()
 
 
 def test_a_parameter_list_holds_parameters() -> None:
     owner = nn.Layer("owner")
-    made = nn.ParameterList([owner.create_parameter([i + 1]) for i in range(2)])
-    made.append(owner.create_parameter([3]))
-    assert [p.shape for p in made] == [(1,), (2,), (3,)]
-    assert [name for name, _ in made.named_parameters()] == ["0", "1", "2"]
-    made[-1] = made[0]
-    assert made[2] is made[0]
-    assert len(made) == 3
+    items = nn.ParameterList([owner.create_parameter([i + 1]) for i in range(2)])
+    items.append(owner.create_parameter([3]))
+    assert [p.shape for p in items] == [(1,), (2,), (3,)]
+    assert [name for name, _ in items.named_parameters()] == ["0", "1", "2"]
+    items[-1] = items[0]
+    assert items[2] is items[0]
+    assert len(items) == 3

@@ -48,7 +48,7 @@ def test_a_transposed_convolution_reaches_an_output_size(layer_agrees: Agree) ->
 
 
 def test_convolutions_refuse_what_does_not_fit() -> None:
-    with pytest.raises(ConfigError, match="Conv2D: 3 channels and 4 filters do not make 2 groups"):
+    with pytest.raises(ConfigError, match="Conv2D: 3 channels and 4 filters are not divisible into 2 groups"):
         nn.Conv2D(3, 4, 3, groups=2)
     with pytest.raises(ConfigError, match="padding_mode='reflect' is not supported; use 'zeros'"):
         nn.Conv2D(3, 4, 3, padding_mode="reflect")

@@ -105,9 +105,9 @@ def test_eval_builds_inference_and_train_builds_training_again() -> None:
             value = global_scope().get(name)
             own.copy_(value.T if name == "linear_0.w_0" else value)  # type: ignore[operator]  # tensors all
         expected = module(torch.from_numpy(image()))
-    found = exe.run(feed={"x": image()}, fetch_list=[testing, training])
-    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
-    assert not np.allclose(found[1], expected, atol=1e-3)
+    fetched = exe.run(feed={"x": image()}, fetch_list=[testing, training])
+    np.testing.assert_allclose(fetched[0], expected, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(fetched[1], expected, atol=1e-3)
 
 
 def test_attributes_can_be_replaced_and_deleted() -> None:
@@ -148,9 +148,9 @@ def test_parameters_of_one_s_own() -> None:
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda n: n.add_parameter("p", 3), "a int is no Parameter; create one"),
-        (lambda n: n.add_sublayer("p", "x"), "a str is no nn.Layer"),
-        (lambda n: n.register_buffer("p", 3), "a int is no Variable"),
+        (lambda n: n.add_parameter("p", 3), "a int is not a Parameter; use create_parameter"),
+        (lambda n: n.add_sublayer("p", "x"), "a str is not an nn.Layer"),
+        (lambda n: n.register_buffer("p", 3), "a int is not a Variable"),
         (lambda n: n.add_sublayer("a.b", nn.ReLU()), "use a non-empty string without dots"),
         (lambda n: n.add_sublayer("forward", nn.ReLU()), "has an attribute 'forward' already"),
     ],
@@ -186,8 +186,8 @@ def test_hooks_may_look_and_change() -> None:
         hook.remove()
     outs.append(layer(x))
     assert len(seen) == 1
-    found = static.Executor().run(feed={"x": np.ones((2, 1), dtype="float32")}, fetch_list=outs)
-    assert [v.tolist() for v in found] == [[3, 3], [1, 1]]
+    fetched = static.Executor().run(feed={"x": np.ones((2, 1), dtype="float32")}, fetch_list=outs)
+    assert [v.tolist() for v in fetched] == [[3, 3], [1, 1]]
 
 
 def test_state_dicts_hold_variables_and_take_arrays() -> None:
@@ -210,9 +210,9 @@ def test_state_dicts_hold_variables_and_take_arrays() -> None:
 
 
 def test_apply_reaches_every_layer_from_the_inside() -> None:
-    found: list[str] = []
-    Net().apply(lambda layer: found.append(type(layer).__name__))
-    assert found == ["Conv2D", "BatchNorm2D", "Flatten", "Linear", "Sequential", "Net"]
+    actual: list[str] = []
+    Net().apply(lambda layer: actual.append(type(layer).__name__))
+    assert actual == ["Conv2D", "BatchNorm2D", "Flatten", "Linear", "Sequential", "Net"]
 
 
 def test_a_layer_prints_its_parts() -> None:

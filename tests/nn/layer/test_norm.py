@@ -42,8 +42,8 @@ def test_batch_norm_of_1_x_activates_and_names_its_statistics() -> None:
     exe = static.Executor()
     exe.run(static.default_startup_program())
     x = np.random.default_rng(0).standard_normal((4, 3, 2, 2)).astype("float32")
-    found = exe.run(feed={"x": x}, fetch_list=[out])[0]
-    assert found.min() == 0
+    fetched = exe.run(feed={"x": x}, fetch_list=[out])[0]
+    assert fetched.min() == 0
     np.testing.assert_allclose(global_scope().get("mean"), 0.1 * x.mean((0, 2, 3)), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(global_scope().get("var"), 0.9 + 0.1 * x.var((0, 2, 3)), rtol=1e-5)
 
@@ -74,10 +74,10 @@ def test_trainable_statistics_use_the_batch_in_eval_too() -> None:
     assert not layer.training
     exe = static.Executor()
     exe.run(static.default_startup_program())
-    found = exe.run(feed={"x": np.random.default_rng(0).random((50, 3)).astype("float32")}, fetch_list=[out])[
-        0
-    ]
-    np.testing.assert_allclose(found.mean(0), 0, atol=1e-5)
+    fetched = exe.run(
+        feed={"x": np.random.default_rng(0).random((50, 3)).astype("float32")}, fetch_list=[out]
+    )[0]
+    np.testing.assert_allclose(fetched.mean(0), 0, atol=1e-5)
 
 
 def test_a_clone_for_testing_is_torch_s_eval() -> None:
@@ -92,8 +92,8 @@ def test_a_clone_for_testing_is_torch_s_eval() -> None:
         getattr(module, key).data.copy_(global_scope().get(f"batch_norm2d_0.{suffix}"))
     testing = static.default_main_program().clone(for_test=True)
     x = np.random.default_rng(0).standard_normal((4, 3, 2, 2)).astype("float32")
-    found = exe.run(testing, {"x": x}, [out.name])[0]
-    np.testing.assert_allclose(found, module(torch.from_numpy(x)).detach(), rtol=1e-5, atol=1e-6)
+    fetched = exe.run(testing, {"x": x}, [out.name])[0]
+    np.testing.assert_allclose(fetched, module(torch.from_numpy(x)).detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_other_norms_are_torch_s(layer_agrees: Agree) -> None:

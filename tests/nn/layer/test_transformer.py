@@ -69,10 +69,10 @@ def test_an_encoder_layer_in_testing_is_torch_s(before: bool) -> None:
     testing = static.default_main_program().clone(for_test=True)
     for batch in (1, 3):
         x = np.random.default_rng(batch).standard_normal((batch, 4, 6)).astype("float32")
-        found = exe.run(testing, {"x": x}, [out.name])[0]
+        fetched = exe.run(testing, {"x": x}, [out.name])[0]
         with torch.no_grad():
             expected = module(torch.from_numpy(x))
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(fetched, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_an_encoder_has_layers_of_its_own_and_trains() -> None:
@@ -84,7 +84,7 @@ def test_an_encoder_has_layers_of_its_own_and_trains() -> None:
 
 
 def test_transformers_refuse_what_does_not_fit() -> None:
-    with pytest.raises(ConfigError, match="embed_dim=5 does not make 2 heads"):
+    with pytest.raises(ConfigError, match="embed_dim=5 is not divisible by 2 heads"):
         nn.MultiHeadAttention(5, 2)
     with pytest.raises(ConfigError, match="use 'relu' or 'gelu'"):
         nn.TransformerEncoderLayer(4, 2, 8, activation="tanh")

@@ -1,4 +1,4 @@
-"""Who is who in a job: `paddle.distributed.fleet.base.role_maker`."""
+"""Roles of the processes of a job: `paddle.distributed.fleet.base.role_maker`."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.distributed.fleet.base import role_maker

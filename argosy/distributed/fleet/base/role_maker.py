@@ -1,7 +1,7 @@
-"""Role makers: whether this process is a worker or a server, which one, and who the others are.
+"""Role makers: the role of this process (worker or server), its index, and the endpoints of the job.
 
-`PaddleCloudRoleMaker` asks the launcher's environment, `UserDefinedRoleMaker` its arguments. Both read
-when they are first asked, so that a mistake shows in `fleet.init` and not at an import.
+`PaddleCloudRoleMaker` reads the launcher's environment, `UserDefinedRoleMaker` its arguments. Both evaluate them on
+first use, so that an invalid value raises in `fleet.init` and not on import.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -19,11 +19,11 @@ from argosy.framework.missing import missing
 
 __all__ = ["PaddleCloudRoleMaker", "Role", "RoleMakerBase", "UserDefinedRoleMaker"]
 
-_ALONE = ("127.0.0.1:6170",)  # Paddle's endpoint of a process that no launcher started
+_SINGLE_PROCESS_ENDPOINTS = ("127.0.0.1:6170",)  # Paddle's endpoint of a process that no launcher started
 
 
 class Role:
-    """What a process can be."""
+    """The roles that a process can have."""
 
     WORKER = 1
     SERVER = 2
@@ -35,25 +35,25 @@ _ROLES = {Role.WORKER: "WORKER", Role.SERVER: "SERVER"}
 
 
 @dataclass(frozen=True)
-class Place:
-    """All that a role maker found out."""
+class RoleAssignment:
+    """The role of this process and the processes of the job, as a role maker read them."""
 
     role: int
     index: int
-    """The number of this process among those of its role."""
+    """The index of this process among the processes of its role."""
     identity: Identity
-    """Its place in the group of the workers; of a server: a process alone."""
+    """Its rank among the workers; for a server: rank 0 of 1."""
     worker_num: int
     workers: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
     distributed: bool = True
-    """False for a process that no launcher started."""
+    """False if no launcher started this process."""
 
 
 class RoleMakerBase:
-    """The questions that fleet asks; each subclass says in `_find_place` where the answers come from.
+    """The queries that fleet makes; each subclass reads the values in `_read_role`.
 
-    Paddle's Fleet asks with a leading underscore, its 1.x scripts without: both are there.
+    Paddle's Fleet calls the names with a leading underscore, its 1.x scripts those without: both exist.
     """
 
     def __init__(self, is_collective: bool = False) -> None:
@@ -61,83 +61,83 @@ class RoleMakerBase:
             raise ConfigError(f"is_collective is {is_collective!r}; use True (collective) or False (servers)")
         self._is_collective = is_collective
 
-    def _find_place(self) -> Place:
-        raise NotImplementedError(f"{type(self).__name__} must define _find_place")
+    def _read_role(self) -> RoleAssignment:
+        raise NotImplementedError(f"{type(self).__name__} must define _read_role")
 
     @cached_property
-    def _place(self) -> Place:
-        return self._find_place()
+    def _assignment(self) -> RoleAssignment:
+        return self._read_role()
 
     def generate_role(self) -> None:
-        """Find out everything now; mistakes are raised here."""
-        _ = self._place
+        """Read the role now; an invalid configuration raises here."""
+        _ = self._assignment
 
     def identity(self) -> Identity:
-        """This process's place in the group of the workers, for `collective.connect`."""
-        return self._place.identity
+        """The rank of this process among the workers, for `collective.connect`."""
+        return self._assignment.identity
 
     def is_worker(self) -> bool:
-        return self._place.role == Role.WORKER
+        return self._assignment.role == Role.WORKER
 
     def is_server(self) -> bool:
-        """Whether this process serves parameters."""
-        return self._place.role == Role.SERVER
+        """True if this process is a parameter server."""
+        return self._assignment.role == Role.SERVER
 
     def is_heter_worker(self) -> bool:
-        """False: there are none."""
+        """False: heter workers are not supported."""
         return False
 
     def is_first_worker(self) -> bool:
-        return self.is_worker() and self._place.index == 0
+        return self.is_worker() and self._assignment.index == 0
 
     def is_non_distributed(self) -> bool:
-        """Whether this process is alone because no launcher started it."""
-        return not self._place.distributed
+        """True if no launcher started this process, so that it trains alone."""
+        return not self._assignment.distributed
 
     def role_id(self) -> int:
-        """The number of this process among those of its role."""
-        return self._place.index
+        """The index of this process among the processes of its role."""
+        return self._assignment.index
 
     def worker_index(self) -> int:
-        return self._place.index
+        return self._assignment.index
 
     def server_index(self) -> int:
-        return self._place.index
+        return self._assignment.index
 
     def worker_num(self) -> int:
-        return self._place.worker_num
+        return self._assignment.worker_num
 
     def server_num(self) -> int:
-        return len(self._place.servers)
+        return len(self._assignment.servers)
 
     def heter_worker_num(self) -> int:
-        """0: there are none."""
+        """0: heter workers are not supported."""
         return 0
 
     def node_num(self) -> int:
-        """Hosts of the workers (of the servers, if the workers have no endpoints)."""
-        endpoints = self._place.workers or self._place.servers
+        """The number of hosts of the workers (of the servers, if the workers have no endpoints)."""
+        endpoints = self._assignment.workers or self._assignment.servers
         if endpoints:
             return len({endpoint.rpartition(":")[0] for endpoint in endpoints})
-        found = self._place.identity
-        return -(-found.size // found.local_size)
+        identity = self._assignment.identity
+        return -(-identity.size // identity.local_size)
 
     def get_trainer_endpoints(self) -> list[str]:
         """host:port of every worker; empty under launchers that give none (torchrun, mpirun, srun)."""
-        return list(self._place.workers)
+        return list(self._assignment.workers)
 
     def get_pserver_endpoints(self) -> list[str]:
-        return list(self._place.servers)
+        return list(self._assignment.servers)
 
     def get_heter_worker_endpoints(self) -> list[str]:
-        """Empty: there are none."""
+        """Empty: heter workers are not supported."""
         return []
 
     def to_string(self) -> str:
-        found = self._place
+        role = self._assignment
         return (
-            f"role: {_ROLES[found.role]}, current_id: {found.index}, "
-            f"worker_endpoints: {list(found.workers)}, server_endpoints: {list(found.servers)}"
+            f"role: {_ROLES[role.role]}, current_id: {role.index}, "
+            f"worker_endpoints: {list(role.workers)}, server_endpoints: {list(role.servers)}"
         )
 
     __str__ = to_string
@@ -162,9 +162,9 @@ class RoleMakerBase:
 
 
 class PaddleCloudRoleMaker(RoleMakerBase):
-    """The role that the launcher's environment gives: fleetrun's, or in collective mode any launcher's.
+    """The role from the launcher's environment: fleetrun's, or in collective mode any supported launcher's.
 
-    `init_gloo` is taken for Paddle's sake: groups of workers are made on first use either way.
+    `init_gloo` is accepted for compatibility with Paddle; it has no effect: process groups are created on first use.
     """
 
     def __init__(self, is_collective: bool = False, **kwargs: Any) -> None:
@@ -172,18 +172,18 @@ class PaddleCloudRoleMaker(RoleMakerBase):
         if unknown := sorted(kwargs.keys() - {"init_gloo"}):
             raise ConfigError(
                 f"PaddleCloudRoleMaker has no argument {unknown[0]!r}; it takes is_collective and init_gloo: "
-                "for a role of your own use UserDefinedRoleMaker"
+                "to set the role yourself, use UserDefinedRoleMaker"
             )
 
-    def _find_place(self) -> Place:
+    def _read_role(self) -> RoleAssignment:
         source = env.variables()
-        return _collective_place(source) if self._is_collective else _server_place(source)
+        return _collective_role(source) if self._is_collective else _server_role(source)
 
 
 class UserDefinedRoleMaker(RoleMakerBase):
-    """The role that the arguments give.
+    """The role from the arguments.
 
-    `init_gloo` is taken for Paddle's sake: groups of workers are made on first use either way.
+    `init_gloo` is accepted for compatibility with Paddle; it has no effect: process groups are created on first use.
     """
 
     def __init__(
@@ -204,17 +204,19 @@ class UserDefinedRoleMaker(RoleMakerBase):
         self._servers = _endpoint_list("server_endpoints", server_endpoints)
         self._num = checks.integer("worker_num", worker_num, least=0)
 
-    def _find_place(self) -> Place:
+    def _read_role(self) -> RoleAssignment:
         num = self._num or len(self._workers)
         if num == 0:
-            raise ConfigError("UserDefinedRoleMaker knows no workers; give worker_endpoints or worker_num")
+            raise ConfigError(
+                "UserDefinedRoleMaker was given no workers; give worker_endpoints or worker_num"
+            )
         if self._workers and len(self._workers) != num:
             raise ConfigError(
                 f"worker_num is {num} and worker_endpoints has {len(self._workers)}; give one of the two"
             )
         self._check_role(num)
         identity = self._worker_identity(num) if self._role == Role.WORKER else Identity()
-        return Place(self._role, self._current_id, identity, num, self._workers, self._servers)
+        return RoleAssignment(self._role, self._current_id, identity, num, self._workers, self._servers)
 
     def _check_role(self, workers: int) -> None:
         allowed = [Role.WORKER] if self._is_collective else [Role.WORKER, Role.SERVER]
@@ -230,20 +232,20 @@ class UserDefinedRoleMaker(RoleMakerBase):
     def _worker_identity(self, num: int) -> Identity:
         if self._workers:
             return _from_endpoints(self._current_id, self._workers)
-        # Without endpoints the ranks meet where the launcher says; the numbers are the user's.
-        found = identities.read()
-        if (found.rank, found.size) == (self._current_id, num):
-            return found
-        if num == 1 or not self._is_collective:  # else they meet on the servers
+        # Without endpoints the launcher's environment provides the rendezvous; rank and world size are the user's.
+        identity = identities.read()
+        if (identity.rank, identity.size) == (self._current_id, num):
+            return identity
+        if num == 1 or not self._is_collective:  # with parameter servers, the rendezvous is on the servers
             return Identity()
         raise ConfigError(
             f"worker {self._current_id} of {num} without worker_endpoints, and the launcher "
-            f"({found.launcher}) says rank {found.rank} of {found.size}; give worker_endpoints"
+            f"({identity.launcher}) says rank {identity.rank} of {identity.size}; give worker_endpoints"
         )
 
 
 def _from_endpoints(rank: int, endpoints: tuple[str, ...]) -> Identity:
-    """The identity of one of these endpoints; what the launcher knows besides (token, restarts) is kept."""
+    """The identity of rank `rank` of these endpoints, with the launcher's job token and restart count."""
     hosts = [endpoint.rpartition(":")[0] for endpoint in endpoints]
     return Identity(
         rank=rank,
@@ -261,36 +263,38 @@ def _from_endpoints(rank: int, endpoints: tuple[str, ...]) -> Identity:
 def _endpoint_list(what: str, endpoints: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(endpoints, str) or not all(isinstance(e, str) for e in endpoints or ()):
         raise ConfigError(f"{what} is {endpoints!r}; use a list such as ['127.0.0.1:6170']")
-    found = tuple(endpoints or ())
-    identities.check_endpoints(found, what)
-    return found
+    listed = tuple(endpoints or ())
+    identities.check_endpoints(listed, what)
+    return listed
 
 
-def _collective_place(source: Mapping[str, str]) -> Place:
+def _collective_role(source: Mapping[str, str]) -> RoleAssignment:
     for name in ("PADDLE_TRAINING_ROLE", "TRAINING_ROLE"):
         if source.get(name, "TRAINER") != "TRAINER":
             raise ConfigError(
-                f"{name}={source[name]!r} in a collective job, where all are TRAINER; "
+                f"{name}={source[name]!r} in a collective job, where every process is a TRAINER; "
                 "unset it, or use is_collective=False for a job with servers"
             )
-    found = identities.read(source)
-    alone = found.launcher == "none"
-    endpoints = found.endpoints or (_ALONE if found.size == 1 else ())
-    return Place(Role.WORKER, found.rank, found, found.size, endpoints, distributed=not alone)
+    identity = identities.read(source)
+    is_single = identity.launcher == "none"
+    endpoints = identity.endpoints or (_SINGLE_PROCESS_ENDPOINTS if identity.size == 1 else ())
+    return RoleAssignment(
+        Role.WORKER, identity.rank, identity, identity.size, endpoints, distributed=not is_single
+    )
 
 
-def _server_place(source: Mapping[str, str]) -> Place:
-    """A job with parameter servers; without their list this process trains alone, as in Paddle."""
+def _server_role(source: Mapping[str, str]) -> RoleAssignment:
+    """The role in a job with parameter servers; without a list of servers this process trains alone, as in Paddle."""
     servers = _endpoints_of(source, "PADDLE_PSERVERS_IP_PORT_LIST")
     if not servers:
-        return _serverless_place(source)
+        return _role_without_servers(source)
     num = _required(source, "PADDLE_TRAINERS_NUM")
     if not num.isdecimal() or int(num) == 0:
-        raise ConfigError(f"PADDLE_TRAINERS_NUM={num!r} is no number of trainers; use 1 or more")
+        raise ConfigError(f"PADDLE_TRAINERS_NUM={num!r} is not a valid number of trainers; use 1 or more")
     role, index = _role_and_index(source, servers)
     if role == Role.WORKER and index >= int(num):
         raise ConfigError(f"PADDLE_TRAINER_ID={index} of PADDLE_TRAINERS_NUM={num}; use 0 to {int(num) - 1}")
-    return Place(
+    return RoleAssignment(
         role=role,
         index=index,
         identity=identities.read(source) if role == Role.WORKER else Identity(),
@@ -300,7 +304,7 @@ def _server_place(source: Mapping[str, str]) -> Place:
     )
 
 
-def _serverless_place(source: Mapping[str, str]) -> Place:
+def _role_without_servers(source: Mapping[str, str]) -> RoleAssignment:
     rank, size = env.rank_and_size(source)
     if size > 1:
         raise ConfigError(
@@ -308,7 +312,7 @@ def _serverless_place(source: Mapping[str, str]) -> Place:
             "PADDLE_PSERVERS_IP_PORT_LIST is not set; use fleet.init(is_collective=True), or start the job "
             "with fleetrun --server_num and --worker_num"
         )
-    return Place(Role.WORKER, 0, Identity(), 1, _ALONE, distributed=False)
+    return RoleAssignment(Role.WORKER, 0, Identity(), 1, _SINGLE_PROCESS_ENDPOINTS, distributed=False)
 
 
 def _role_and_index(source: Mapping[str, str], servers: tuple[str, ...]) -> tuple[int, int]:
@@ -317,20 +321,20 @@ def _role_and_index(source: Mapping[str, str], servers: tuple[str, ...]) -> tupl
         _required(source, "PADDLE_TRAINER_ID")
         return Role.WORKER, env.number("PADDLE_TRAINER_ID", source)
     if role == "PSERVER":
-        return Role.SERVER, _own_index(source, servers)
+        return Role.SERVER, _server_index_of(source, servers)
     if role == "HETER_TRAINER":
         raise ConfigError(f"TRAINING_ROLE={role!r}: heter workers are not supported; use TRAINER or PSERVER")
     raise ConfigError(f"TRAINING_ROLE={role!r}; use TRAINER or PSERVER, or start with fleetrun")
 
 
-def _own_index(source: Mapping[str, str], servers: tuple[str, ...]) -> int:
-    own = f"{_required(source, 'POD_IP')}:{_required(source, 'PADDLE_PORT')}"
-    if own not in servers:
+def _server_index_of(source: Mapping[str, str], servers: tuple[str, ...]) -> int:
+    endpoint = f"{_required(source, 'POD_IP')}:{_required(source, 'PADDLE_PORT')}"
+    if endpoint not in servers:
         raise ConfigError(
-            f"POD_IP and PADDLE_PORT say {own}, which is not in "
+            f"POD_IP and PADDLE_PORT say {endpoint}, which is not in "
             f"PADDLE_PSERVERS_IP_PORT_LIST={','.join(servers)!r}; add it to the list, or start with fleetrun"
         )
-    return servers.index(own)
+    return servers.index(endpoint)
 
 
 def _required(source: Mapping[str, str], name: str) -> str:
@@ -343,9 +347,9 @@ def _required(source: Mapping[str, str], name: str) -> str:
 
 
 def _endpoints_of(source: Mapping[str, str], name: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in source.get(name, "").split(",") if part.strip())
-    identities.check_endpoints(found, name)
-    return found
+    endpoints = tuple(part.strip() for part in source.get(name, "").split(",") if part.strip())
+    identities.check_endpoints(endpoints, name)
+    return endpoints
 
 
 __getattr__ = missing(__name__, globals())

@@ -1,4 +1,4 @@
-"""Metrics over all workers: each adds up the workers' counts, then takes the obvious ratio.
+"""Metrics over all workers: each sums the workers' counts with an all-reduce, then computes the ratio.
 
 An input is a NumPy array or a number, a Variable, or the name of one; the latter two are looked up in the
 scope (by default the global one). Every worker must make the same calls in the same order.
@@ -37,7 +37,7 @@ def min(input: Any, scope: Scope | None = None, util: UtilBase | None = None) ->
 
 
 def auc(stat_pos: Any, stat_neg: Any, scope: Scope | None = None, util: UtilBase | None = None) -> float:
-    """The area under the ROC curve of the counts that `static.auc` keeps; 0.5 while a class is missing."""
+    """The area under the ROC curve from the counts of `static.auc`; 0.5 while a class has no instances."""
     positives, negatives = (_reduced(s, scope, util, "sum").ravel() for s in (stat_pos, stat_neg))
     if positives.shape != negatives.shape:
         raise ConfigError(
@@ -65,18 +65,18 @@ def rmse(sqrerr: Any, total_ins_num: Any, scope: Scope | None = None, util: Util
 
 
 def acc(correct: Any, total: Any, scope: Scope | None = None, util: UtilBase | None = None) -> float:
-    """The share of correct instances over all workers."""
+    """The fraction of correct instances over all workers."""
     return _ratio("acc", correct, total, scope, util)
 
 
 def _ratio(name: str, part: Any, whole: Any, scope: Scope | None, util: UtilBase | None) -> float:
-    found = [_reduced(value, scope, util, "sum") for value in (part, whole)]
-    if any(value.size != 1 for value in found):
-        raise ConfigError(f"{name}: shapes {[list(v.shape) for v in found]}; give one number per worker each")
-    above, below = (value.item() for value in found)
-    if below == 0:
-        raise ConfigError(f"{name} over 0 instances of all workers; call it after at least one batch")
-    return float(above / below)
+    sums = [_reduced(value, scope, util, "sum") for value in (part, whole)]
+    if any(value.size != 1 for value in sums):
+        raise ConfigError(f"{name}: shapes {[list(v.shape) for v in sums]}; give one number per worker each")
+    numerator, denominator = (value.item() for value in sums)
+    if denominator == 0:
+        raise ConfigError(f"{name} over 0 instances on all workers; call it after at least one batch")
+    return float(numerator / denominator)
 
 
 def _reduced(value: Any, scope: Scope | None, util: UtilBase | None, mode: str) -> NDArray[Any]:

@@ -1,3 +1,3 @@
-"""A folder for PYTHONPATH: there `import paddle` gives Argosy, in the pipe commands of a script that says so too."""
+"""A folder for PYTHONPATH: makes `import paddle` load Argosy in the pipe commands of a script that does so itself."""
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,6 +1,6 @@
-"""`import paddle` in a data generator gives Argosy, without torch and without what a data generator does not need.
+"""Makes `import paddle` load Argosy in a data generator, without importing torch.
 
-A light form of the import hook (argosy/paddle/hook.py), found through PYTHONPATH: the modules are the same objects.
+A light form of the import hook (argosy/paddle/hook.py), found on PYTHONPATH: the modules are the same objects.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -27,4 +27,5 @@ class _Finder(MetaPathFinder):
 
 
 sys.meta_path.insert(0, _Finder())
-sys.modules["paddle"] = importlib.import_module("argosy")  # the import system takes what is there
+# The import system returns this entry of sys.modules.
+sys.modules["paddle"] = importlib.import_module("argosy")

@@ -1,4 +1,4 @@
-"""DistributedInfer: test or infer with tables that lie on parameter servers."""
+"""DistributedInfer: test or infer with tables on parameter servers."""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
@@ -12,10 +12,11 @@ from argosy.optimizer import SGD
 
 
 class DistributedInfer:
-    """`main_program` is as the model's code built it, best cloned (for_test=True) before `minimize`.
+    """Builds a test program whose tables are looked up on the servers.
 
-    While a job trains, `get_dist_infer_program()` is all that is needed. In a job that only infers, every process calls
-    `init_distributed_infer_env` before: servers load the tables that `fleet.save_persistables` wrote, and serve.
+    `main_program` is the program as the model's code built it, best cloned (for_test=True) before `minimize`. In a
+    training job, call `get_dist_infer_program()` only. In a job that only infers, every process first calls
+    `init_distributed_infer_env`: the servers load the tables that `fleet.save_persistables` wrote, and serve.
     """
 
     def __init__(self, main_program: Program | None = None, startup_program: Program | None = None) -> None:
@@ -25,11 +26,11 @@ class DistributedInfer:
     def init_distributed_infer_env(
         self, exe: Executor, loss: Variable, role_maker: Any = None, dirname: str | None = None
     ) -> None:
-        """Meet the servers, which begin with what `dirname` holds; on a server it returns when all workers are done."""
+        """Connect to the servers, which load `dirname`; on a server it returns when all workers have disconnected."""
         if fleet._servers is None:
             fleet.init(role_maker)
         if fleet._servers is None:
-            return  # no servers: this process has everything
+            return  # no servers: this process holds all tables
         if fleet._servers.plan is None:
             strategy = DistributedStrategy()
             strategy.a_sync = True

@@ -1,4 +1,4 @@
-"""Records of slots: text of a data generator into arrays by name, for training with parameter servers.
+"""Records of slots: the text of a data generator as arrays by name, for training with parameter servers.
 
 file ─▶ pipe_command (a process) ─▶ lines of slots ─▶ Records ─▶ batches {name: array}
 read.py                            parse.py          records.py  batches.py

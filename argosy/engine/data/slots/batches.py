@@ -1,42 +1,42 @@
-"""Records into batches: one array for each slot."""
+"""Batches of records: one array for each slot."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterable, Iterator
 
-from argosy.engine.data.slots.read import Reading
+from argosy.engine.data.slots.read import RecordStream
 from argosy.engine.data.slots.records import Records
-from argosy.engine.data.slots.slot import Array, Slot
+from argosy.engine.data.slots.slot import Array, SlotSpec
 
 Batch = dict[str, Array]
 
 
-def batches_of_stream(slots: tuple[Slot, ...], parts: Iterable[Records], size: int) -> Iterator[Batch]:
-    """Batches of `size` records as the parts come; the last may be smaller."""
-    waiting: list[Records] = []
+def batches_of_stream(slots: tuple[SlotSpec, ...], parts: Iterable[Records], size: int) -> Iterator[Batch]:
+    """Batches of `size` records, as the parts arrive; the last may be smaller."""
+    pending: list[Records] = []
     for part in parts:
-        waiting.append(part)
-        if sum(map(len, waiting)) >= size:
-            records = Records.joined(slots, waiting)
+        pending.append(part)
+        if sum(map(len, pending)) >= size:
+            records = Records.concat(slots, pending)
             whole = len(records) - len(records) % size
             for begin in range(0, whole, size):
                 yield records.batch(slice(begin, begin + size))
-            waiting = [records.chosen(slice(whole, None))] if whole < len(records) else []
-    if rest := Records.joined(slots, waiting):
+            pending = [records.take(slice(whole, None))] if whole < len(records) else []
+    if rest := Records.concat(slots, pending):
         yield rest.batch(slice(None))
 
 
-class ReadBatches(Iterator[Batch]):
-    """The batches of a reading; `close`, which any thread may call, ends its processes."""
+class BatchStream(Iterator[Batch]):
+    """The batches of a RecordStream; `close`, which any thread may call, stops its processes."""
 
-    def __init__(self, slots: tuple[Slot, ...], reading: Reading, size: int) -> None:
-        self._reading, self._batches = reading, batches_of_stream(slots, reading, size)
+    def __init__(self, slots: tuple[SlotSpec, ...], records: RecordStream, size: int) -> None:
+        self._records, self._batches = records, batches_of_stream(slots, records, size)
 
     def __next__(self) -> Batch:
         return next(self._batches)
 
     def close(self) -> None:
-        """End the readers; there are no more batches."""
-        self._reading.close()
+        """Stop the readers; there are no more batches."""
+        self._records.close()
 
 
 def batches_in_order(records: Records, order: Array, size: int) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""A slot: one of the named lists of numbers that every record has, and the variable that it feeds."""
+"""A slot: one of the named lists of numbers in every record, and the variable that it feeds."""
 
 # SPDX-License-Identifier: Apache-2.0
 import math
@@ -17,15 +17,15 @@ _DTYPES = {torch.float32: True, torch.int64: False}
 
 
 class SlotVariable(FeedVariable, Protocol):
-    """The part of a program's Variable that a slot is made of."""
+    """The part of a program's Variable that a slot needs."""
 
     @property
     def lod_level(self) -> int: ...
 
 
 @dataclass(frozen=True)
-class Slot:
-    """The name, kind of numbers and shape of one slot."""
+class SlotSpec:
+    """Name, dtype and shape of one slot."""
 
     name: str
     is_float: bool
@@ -33,10 +33,10 @@ class Slot:
     shape: tuple[int, ...]
     """Of the variable; -1: any size."""
     is_sequence: bool = False
-    """lod_level 1: the numbers of all records lie one behind the other."""
+    """lod_level 1: the numbers of all records are concatenated."""
 
     @classmethod
-    def of(cls, variable: SlotVariable) -> "Slot":
+    def of(cls, variable: SlotVariable) -> "SlotSpec":
         shape = tuple(-1 if size is None else int(size) for size in variable.shape)
         if variable.dtype not in _DTYPES:
             raise ConfigError(f"use_var {variable.name!r} is {variable.dtype}; a slot is float32 or int64")
@@ -69,12 +69,12 @@ class Slot:
         )
 
 
-def slots_of(variables: Sequence[SlotVariable]) -> tuple[Slot, ...]:
-    """The slots of a list of variables, in its order, which is that of the text."""
+def slots_of(variables: Sequence[SlotVariable]) -> tuple[SlotSpec, ...]:
+    """The slots of a list of variables, in its order, which is also their order in the text."""
     if not isinstance(variables, list | tuple) or not variables:
         raise ConfigError(f"use_var is {variables!r}; give the list of variables that the records feed")
-    slots = tuple(Slot.of(variable) for variable in variables)
+    slots = tuple(SlotSpec.of(variable) for variable in variables)
     names = [slot.name for slot in slots]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"use_var names {twice} more than once; give each variable once")
+    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"use_var has {duplicates} more than once; give each variable once")
     return slots

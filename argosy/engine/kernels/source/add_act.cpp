@@ -1,22 +1,22 @@
-// An addition and its activation in one pass over memory, float32.
+// An addition fused with an activation, in one pass over memory, float32.
 //
-//   forward     y = act(a + b)                 b as large as a, or repeated: b[i % period]
-//               s = a + b too, if backward will want what went in
+//   forward     y = act(a + b)                 b as large as a, or broadcast: b[i % period]
+//               also s = a + b, if backward needs the activation's input
 //   backward    dx = act'(ref) · (dy + more)   ref: y, or s; more: a second gradient, or null; dx may be dy
-//   act first   y = a + act(b)                 forward alone
+//   act first   y = a + act(b)                 forward only
 // SPDX-License-Identifier: Apache-2.0
 #include "common.h"
 
 namespace {
 
-// Calls body(begin, end) for parts that lie within one period, on all threads.
+// Calls body(begin, end) for parts within one period, on all threads.
 template <class Body>
 void in_parts(int64_t count, int64_t period, const Body& body) {
 #pragma omp parallel num_threads(threads_for(count))
   {
-    const Range own = share(count, 64);
-    for (int64_t at = own.begin; at < own.end;) {
-      const int64_t end = std::min(own.end, (at / period + 1) * period);
+    const Range part = share(count, 64);
+    for (int64_t at = part.begin; at < part.end;) {
+      const int64_t end = std::min(part.end, (at / period + 1) * period);
       body(at, end);
       at = end;
     }
@@ -80,7 +80,7 @@ ARGOSY_API void argosy_add_act(const float* a, const float* b, float* y, float* 
   }
 }
 
-// silu and gelu take what went in (s), the others what came out (y).
+// silu and gelu need the activation's input (s), the others its output (y).
 ARGOSY_API void argosy_act_backward(const float* dy, const float* more, const float* ref, float* dx, int64_t count,
                                     float scale, int act) {
   switch (act) {

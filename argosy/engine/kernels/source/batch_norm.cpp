@@ -1,13 +1,13 @@
-// Batch norm with what follows it: y = act(norm(x)), or y = act(norm(x) + other); forward and backward, float32.
+// Batch norm fused with an activation: y = act(norm(x)), or y = act(norm(x) + other); forward and backward, float32.
 //
 //   channels_last   x is [rows, C]; each thread has a part of the rows
 //   contiguous      x is [N, C, H·W]; each thread has a part of the channels
 //
-// Two passes over memory each way, the fewest there can be: one for the sums, one for the result. The second pass
-// walks backwards, so that it begins with what the caches still hold. Sums are taken in float over a block of rows
-// and added up in double; the forward ones are of the distance to the first row, so that a large mean costs nothing.
+// Two passes over memory in each direction, the minimum: one for the sums, one for the result. The second pass iterates
+// backwards, so that it starts with what is still in the caches. Sums are accumulated in float over a block of rows,
+// and these in double; the forward sums are of the difference to the first row, for precision with a large mean.
 //
-// The activation's mask is found again from x, so that backward need not read y, nor keep it.
+// Backward recomputes the activation's mask from x, so that y is neither read nor kept.
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
@@ -15,8 +15,8 @@
 
 namespace {
 
-constexpr int64_t kBlock = 64;  // rows whose sums are taken in float
-constexpr int64_t kRun = 1024;  // pixels of a channel whose sums are taken in float
+constexpr int64_t kBlock = 64;  // rows that are summed in float
+constexpr int64_t kRun = 1024;  // pixels of a channel that are summed in float
 
 // --- sums over rows -----------------------------------------------------------------------------------
 
@@ -62,7 +62,7 @@ void backwards(Range rows, const Body& body) {
   }
 }
 
-// norm(x) = x · scale + shift, for one channel. Forward and backward must find the same numbers, or masks would differ.
+// norm(x) = x · scale + shift, for one channel. Forward and backward must agree, or masks would differ.
 struct Factors {
   float scale, shift;
 };
@@ -83,8 +83,8 @@ struct Forward {
 };
 
 void finish(const Forward& f, int64_t c, double sum, double squares, float around) {
-  const double m = sum / f.rows, found = squares / f.rows - m * m;
-  const double var = found < 0 ? 0 : found;  // not max: NaN stays NaN
+  const double m = sum / f.rows, raw = squares / f.rows - m * m;
+  const double var = raw < 0 ? 0 : raw;  // not max: NaN stays NaN
   f.mean[c] = static_cast<float>(around + m);
   f.invstd[c] = static_cast<float>(1.0 / std::sqrt(var + f.eps));
 }
@@ -116,7 +116,7 @@ void normalise_plane(const Forward& f, int64_t at, Factors factors) {
   }
 }
 
-// Sums of the distance to the first row, and of its square.
+// Sums of the difference to the first row, and of its square.
 void sum_distances(const Forward& f, int64_t row, int64_t count, float* s, float* q) {
   const int64_t C = f.channels;
   const float* k = f.x;
@@ -142,7 +142,7 @@ void sum_distances(const Forward& f, int64_t row, int64_t count, float* s, float
 }
 
 template <int ACT, bool ADD>
-void forward_last(const Forward& f, bool again) {
+void forward_last(const Forward& f, bool recompute) {
   const int64_t C = f.channels;
   const int threads = threads_for(f.rows * C);
   Sums sums(threads, C);
@@ -150,16 +150,16 @@ void forward_last(const Forward& f, bool again) {
   float *scale = factors.data(), *shift = scale + C;
 #pragma omp parallel num_threads(threads)
   {
-    const Range rows = share(f.rows), own = share(C, 16);
-    if (!again) {
+    const Range rows = share(f.rows), columns = share(C, 16);
+    if (!recompute) {
       sum_rows(sums, rows, [&](int64_t row, int64_t count, float* s, float* q) { sum_distances(f, row, count, s, q); });
 #pragma omp barrier
     }
-    for (int64_t c = own.begin; c < own.end; ++c) {
-      if (!again) finish(f, c, sums.total(sums.first, c), sums.total(sums.second, c), f.x[c]);
-      const Factors found = factors_of(f, c);
-      scale[c] = found.scale;
-      shift[c] = found.shift;
+    for (int64_t c = columns.begin; c < columns.end; ++c) {
+      if (!recompute) finish(f, c, sums.total(sums.first, c), sums.total(sums.second, c), f.x[c]);
+      const Factors factors = factors_of(f, c);
+      scale[c] = factors.scale;
+      shift[c] = factors.shift;
     }
 #pragma omp barrier
     backwards(rows, [&](int64_t row, int64_t count) { normalise<ACT, ADD>(f, row, row + count, scale, shift); });
@@ -167,13 +167,13 @@ void forward_last(const Forward& f, bool again) {
 }
 
 template <int ACT, bool ADD>
-void forward_first(const Forward& f, bool again) {
+void forward_first(const Forward& f, bool recompute) {
   const int64_t C = f.channels, P = f.pixels, N = f.rows / P;
 #pragma omp parallel for num_threads(threads_for(f.rows* C))
   for (int64_t c = 0; c < C; ++c) {
     const float k = f.x[c * P];
     double sum = 0, squares = 0;
-    for (int64_t n = 0; n < N && !again; ++n) {
+    for (int64_t n = 0; n < N && !recompute; ++n) {
       const float* x = f.x + (n * C + c) * P;
       for (int64_t at = 0; at < P; at += kRun) {
         const int64_t end = std::min(P, at + kRun);
@@ -188,9 +188,9 @@ void forward_first(const Forward& f, bool again) {
         squares += q;
       }
     }
-    if (!again) finish(f, c, sum, squares, k);
-    const Factors found = factors_of(f, c);
-    for (int64_t n = N - 1; n >= 0; --n) normalise_plane<ACT, ADD>(f, (n * C + c) * P, found);
+    if (!recompute) finish(f, c, sum, squares, k);
+    const Factors factors = factors_of(f, c);
+    for (int64_t n = N - 1; n >= 0; --n) normalise_plane<ACT, ADD>(f, (n * C + c) * P, factors);
   }
 }
 
@@ -198,7 +198,7 @@ void forward_first(const Forward& f, bool again) {
 
 struct Backward {
   const float *dy, *more;  // more: a second gradient that is added to dy, or null
-  const float *x, *y;      // y: with ADD, where the mask is taken from
+  const float *x, *y;      // y: with ADD, the source of the mask
   const float *weight, *bias, *mean, *invstd;
   float *dx, *dz, *dweight, *dbias;  // dz: with ADD, the gradient of `other`; dx may be dy, dz may be dy
   int64_t rows, channels, pixels;
@@ -217,7 +217,7 @@ Line finish(const Backward& f, int64_t c, double sum, double with_x, float scale
           static_cast<float>(-scale * sum / f.rows)};
 }
 
-// The gradient behind the activation. With ADD the mask is taken from y, else from what x becomes.
+// The gradient of the activation's input. With ADD the mask comes from y, else it is recomputed from x.
 template <int ACT, bool ADD, bool MORE>
 inline float masked(const float* dy, const float* more, const float* x, const float* y, int64_t i, float scale,
                     float shift) {
@@ -235,9 +235,9 @@ void backward_last(const Backward& f) {
   float *scale = factors.data(), *shift = scale + C, *a = shift + C, *b = a + C, *d = b + C;
   const float* mean = f.mean;
   for (int64_t c = 0; c < C; ++c) {
-    const Factors found = factors_of(f, c);
-    scale[c] = found.scale;
-    shift[c] = found.shift;
+    const Factors factors = factors_of(f, c);
+    scale[c] = factors.scale;
+    shift[c] = factors.shift;
   }
 #pragma omp parallel num_threads(threads)
   {
@@ -256,8 +256,8 @@ void backward_last(const Backward& f) {
       }
     });
 #pragma omp barrier
-    const Range own = share(C, 16);
-    for (int64_t c = own.begin; c < own.end; ++c) {
+    const Range columns = share(C, 16);
+    for (int64_t c = columns.begin; c < columns.end; ++c) {
       const Line line = finish(f, c, sums.total(sums.first, c), sums.total(sums.second, c), scale[c]);
       a[c] = line.a;
       b[c] = line.b;
@@ -285,8 +285,8 @@ void backward_first(const Backward& f) {
   const int64_t C = f.channels, P = f.pixels, N = f.rows / P;
 #pragma omp parallel for num_threads(threads_for(f.rows* C))
   for (int64_t c = 0; c < C; ++c) {
-    const Factors found = factors_of(f, c);
-    const float scale = found.scale, shift = found.shift, mean = f.mean[c];
+    const Factors factors = factors_of(f, c);
+    const float scale = factors.scale, shift = factors.shift, mean = f.mean[c];
     double sum = 0, with_x = 0;
     for (int64_t n = 0; n < N; ++n) {
       const int64_t plane = (n * C + c) * P;
@@ -324,23 +324,23 @@ void backward_first(const Backward& f) {
   }
 }
 
-// --- from numbers to templates ------------------------------------------------------------------------
+// --- dispatch to templates ----------------------------------------------------------------------------
 
 template <int ACT>
-void run(const Forward& f, bool last, bool again) {
+void run(const Forward& f, bool last, bool recompute) {
   if (f.other)
-    last ? forward_last<ACT, true>(f, again) : forward_first<ACT, true>(f, again);
+    last ? forward_last<ACT, true>(f, recompute) : forward_first<ACT, true>(f, recompute);
   else
-    last ? forward_last<ACT, false>(f, again) : forward_first<ACT, false>(f, again);
+    last ? forward_last<ACT, false>(f, recompute) : forward_first<ACT, false>(f, recompute);
 }
 
-void run(const Forward& f, int act, bool last, bool again) {
+void run(const Forward& f, int act, bool last, bool recompute) {
   switch (act) {
-    case RELU: return run<RELU>(f, last, again);
-    case TANH: return run<TANH>(f, last, again);
-    case SIGMOID: return run<SIGMOID>(f, last, again);
-    case SILU: return run<SILU>(f, last, again);
-    case NONE: return run<NONE>(f, last, again);
+    case RELU: return run<RELU>(f, last, recompute);
+    case TANH: return run<TANH>(f, last, recompute);
+    case SIGMOID: return run<SIGMOID>(f, last, recompute);
+    case SILU: return run<SILU>(f, last, recompute);
+    case NONE: return run<NONE>(f, last, recompute);
   }
 }
 
@@ -360,8 +360,8 @@ ARGOSY_API void argosy_bn_act_forward(const float* x, const float* other, const 
   run(Forward{x, other, weight, bias, y, mean, invstd, rows, channels, pixels, eps}, act, last, false);
 }
 
-// y once more, from the mean and invstd that forward found.
-ARGOSY_API void argosy_bn_act_again(const float* x, const float* other, const float* weight, const float* bias,
+// Recomputes y from the mean and invstd that forward saved.
+ARGOSY_API void argosy_bn_act_recompute(const float* x, const float* other, const float* weight, const float* bias,
                                     float* y, float* mean, float* invstd, int64_t rows, int64_t channels,
                                     int64_t pixels, int act, int last) {
   run(Forward{x, other, weight, bias, y, mean, invstd, rows, channels, pixels, 0}, act, last, true);

@@ -1,4 +1,4 @@
-// What the kernels share: the activations, and how rows are divided among torch's threads.
+// Shared by the kernels: the activations, and the partition of rows among torch's threads.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <omp.h>
@@ -10,7 +10,7 @@
 
 #define ARGOSY_API extern "C" __attribute__((visibility("default")))
 
-// The numbers are those of argosy/engine/ops/activation.py.
+// The same numbers as in argosy/engine/ops/activation.py.
 enum Act : int { RELU = 0, TANH = 1, SIGMOID = 2, SILU = 3, GELU = 4, GELU_TANH = 5, SCALE = 6, NONE = 7 };
 
 struct Range {
@@ -27,7 +27,7 @@ inline Range share(int64_t count, int64_t step = 1) {
   return {std::min(begin * step, count), std::min(end * step, count)};
 }
 
-// Below this many elements another thread costs more than it brings.
+// Below this many elements another thread costs more than it saves.
 constexpr int64_t kLeastPerThread = 16384;
 
 inline int threads_for(int64_t elements) {
@@ -35,7 +35,7 @@ inline int threads_for(int64_t elements) {
   return static_cast<int>(std::min<int64_t>(omp_get_max_threads(), useful));
 }
 
-// exp by Cephes' polynomial, within 2 ulp; made of what vectorises. Below -87 it is 0, above 88 it stays at 1.7e38.
+// exp by Cephes' polynomial, within 2 ulp; vectorisable. 0 below -87, 1.7e38 above 88.
 inline float exp_(float x) {
   const bool vanishes = x < -87.0f;
   x = vanishes ? 0.0f : x;
@@ -55,7 +55,7 @@ inline float exp_(float x) {
   return vanishes ? 0.0f : p * power;
 }
 
-// Abramowitz and Stegun 7.1.26: within 1.5e-7, and made of what vectorises.
+// Abramowitz and Stegun 7.1.26: within 1.5e-7, and vectorisable.
 inline float erf_(float x) {
   const float a = std::fabs(x), t = 1.0f / (1.0f + 0.3275911f * a);
   const float poly =
@@ -79,7 +79,7 @@ inline float tanh_(float x) {
 
 constexpr float kSqrt2OverPi = 0.7978845608f, kCube = 0.044715f, kSqrtHalf = 0.7071067812f;
 
-// What the activation gives for z. Written so that NaN stays NaN.
+// The activation of z; NaN propagates.
 template <int ACT>
 inline float forward(float z, float scale) {
   if constexpr (ACT == RELU) return z < 0 ? 0.0f : z;
@@ -91,7 +91,7 @@ inline float forward(float z, float scale) {
   return ACT == NONE ? z : z * scale;
 }
 
-// What dy becomes. `ref` is what went into the activation (FROM_INPUT) or what came out of it.
+// The gradient of the activation's input. `ref` is the activation's input (FROM_INPUT) or its output.
 template <int ACT, bool FROM_INPUT>
 inline float backward(float dy, float ref, float scale) {
   if constexpr (ACT == RELU) return ref <= 0 ? 0.0f : dy;

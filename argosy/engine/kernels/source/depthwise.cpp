@@ -1,11 +1,11 @@
-// Depthwise convolution, y = conv(x, w) or y = conv(relu(x), w), forward and backward, float32; one filter a channel.
+// Depthwise convolution, y = conv(x, w) or y = conv(relu(x), w), forward and backward, float32; one filter per channel.
 //
-//   channels_last   each thread has a part of the rows of all images; vectors go along the channels, and a few
-//                   neighbouring pixels are computed together, so that what they share is read once
-//   contiguous      a vector's worth of planes at a time is turned into that layout, within the caches
+//   channels_last   each thread has a part of the rows of all images; vectorised over the channels; a few neighbouring
+//                   pixels are computed together, so that shared inputs are read once
+//   contiguous      one vector's width of planes at a time is transposed to channels_last, within the caches
 //
-// Backward walks over x, for dx and dw need the very same products' factors: x and dy are read once for both. The
-// relu is taken when x is read, so its result is never written. Taps outside the image are not computed.
+// Backward iterates over x: dx and dw need the same x and dy, which are read once for both. The relu is applied when x
+// is read, so its output is never written. Taps outside the image are not computed.
 // dw is summed in float over some hundred pixels, and these sums in double, in a fixed order.
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
@@ -21,7 +21,7 @@ constexpr int kLanes = 8;
 #endif
 constexpr int kPixels = 4;        // computed together: as many as the registers hold
 constexpr int64_t kFloats = 256;  // pixels whose dw is summed in float
-constexpr int64_t kAhead = 8;     // pixels that are asked for before they are needed; the CPU's own guess is late
+constexpr int64_t kAhead = 8;     // pixels to prefetch ahead; the hardware prefetcher is too late
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
 
 struct Problem {
@@ -50,19 +50,19 @@ inline V input(V v) {
   return RELU ? (v < V{} ? V{} : v) : v;  // NaN stays NaN
 }
 
-// `v` is what input() gave.
+// `v` is the result of input().
 template <bool RELU, class V>
 inline V masked(V grad, V v) {
   return RELU ? (v <= V{} ? V{} : grad) : grad;
 }
 
-// The taps of output place `at` that lie inside an input of `size`.
+// The taps of output position `at` that are inside an input of `size`.
 inline Range taps(int64_t at, int64_t stride, int64_t padding, int64_t kernel, int64_t size) {
   const int64_t first = at * stride - padding;
   return {std::max<int64_t>(0, -first), std::min(kernel, size - first)};
 }
 
-// The taps through which input place `in` is seen: begin, begin + stride, … < end, by outputs out, out - 1, …
+// The taps that read input position `in`: begin, begin + stride, … < end, by outputs out, out - 1, …
 struct Seen {
   int64_t begin, end, out;
 };
@@ -82,7 +82,7 @@ inline void along(int64_t channels, const Body& body) {
 
 // --- rows of pixels -----------------------------------------------------------------------------------
 
-// `B` pixels of y from column `at` on, whose taps all lie inside the image's width.
+// `B` pixels of y from column `at` on, whose taps are all inside the image's width.
 template <bool RELU, int KW, int S, int B>
 inline void forward_inside(const Problem& p, const float* x, float* y, Range tall, int64_t at) {
   const int64_t C = p.channels;
@@ -112,7 +112,7 @@ inline void forward_inside(const Problem& p, const float* x, float* y, Range tal
   });
 }
 
-// One pixel of y, any kernel, stride and place.
+// One pixel of y; any kernel, stride and position.
 template <bool RELU>
 void forward_anywhere(const Problem& p, const float* x, float* y, Range tall, int64_t at) {
   const int64_t C = p.channels;
@@ -148,14 +148,14 @@ void forward_rows(const Problem& p, Range rows, double*) {
   }
 }
 
-// What one row of x gives: dx, and its part of dw.
+// The gradients of one row of x: dx, and its part of dw.
 struct RowOfX {
   const float *x, *dy;  // of this row, of this image
   float *dx, *dw;
   Seen tall;
 };
 
-// `B` pixels of x from column `at` on, (at + padding) % S == 0, whose outputs all lie inside the width of y.
+// `B` pixels of x from column `at` on, (at + padding) % S == 0, whose outputs are all inside the width of y.
 template <bool RELU, int KW, int S, int B>
 inline void backward_inside(const Problem& p, const RowOfX& r, int64_t at) {
   const int64_t C = p.channels, out = (at + p.left) / S;
@@ -194,7 +194,7 @@ inline void backward_inside(const Problem& p, const RowOfX& r, int64_t at) {
   });
 }
 
-// One pixel of x, any kernel, stride and place.
+// One pixel of x; any kernel, stride and position.
 template <bool RELU>
 void backward_anywhere(const Problem& p, const RowOfX& r, int64_t at) {
   const int64_t C = p.channels;
@@ -257,7 +257,7 @@ void backward_rows(const Problem& p, Range rows, double* total) {
 
 using Rows = void (*)(const Problem&, Range, double*);
 
-// [a, b] becomes [b, a]; the rows of `from` and `to` begin so many floats behind each other.
+// Transposes [a, b] to [b, a]; the row strides of `from` and `to` are in floats.
 void turn(const float* from, float* to, int64_t a, int64_t b, int64_t from_row, int64_t to_row) {
   for (int64_t i = 0; i < a; ++i)
     for (int64_t j = 0; j < b; ++j) to[j * to_row + i] = from[i * from_row + j];
@@ -288,7 +288,7 @@ void in_rows(const Problem& given, Rows body, float* dweight) {
   if (dweight) add_up(sums, dweight, C, taps, C);
 }
 
-// contiguous: each thread takes a vector's worth of an image's planes at a time, as a small image in channels_last.
+// contiguous: each thread converts one vector's width of an image's planes at a time to a small channels_last image.
 void in_planes(const Problem& p, Rows body, float* dweight) {
   const int64_t C = p.channels, taps = p.tall * p.wide, groups = (C + kLanes - 1) / kLanes;
   const int64_t pixels = p.height * p.width, outputs = p.rows * p.columns;
@@ -300,8 +300,8 @@ void in_planes(const Problem& p, Rows body, float* dweight) {
     part.images = 1, part.channels = kLanes;
     part.x = x.data(), part.weight = weight.data(), part.y = y.data(), part.dy = y.data();
     part.dx = p.dx ? dx.data() : nullptr;
-    const Range own = share(p.images * groups);
-    for (int64_t unit = own.begin; unit < own.end; ++unit) {
+    const Range planes = share(p.images * groups);
+    for (int64_t unit = planes.begin; unit < planes.end; ++unit) {
       const int64_t c = unit % groups * kLanes, plane = unit / groups * C + c;
       const int64_t lanes = std::min<int64_t>(kLanes, C - c);
       turn(p.x + plane * pixels, x.data(), lanes, pixels, pixels, kLanes);
@@ -342,8 +342,8 @@ ARGOSY_API void argosy_depthwise(const float* x, const float* weight, float* y, 
   (last ? in_rows : in_planes)(p, relu ? forward_of<true>(p) : forward_of<false>(p), nullptr);
 }
 
-// dx may be null: then only dweight is wanted.
-ARGOSY_API void argosy_depthwise_backward(const float* dy, const float* x, const float* weight, float* dx,
+// dx may be null: then only dweight is computed.
+ARGOSY_API void argosy_depthwise_backward(const float* x, const float* dy, const float* weight, float* dx,
                                           float* dweight, const int64_t* s, int relu, int last) {
   const Problem p = {x,    weight, dy,   nullptr, dx,   s[0], s[1],  s[2], s[3],
                      s[4], s[5],   s[6], s[7],    s[8], s[9], s[10], s[11]};

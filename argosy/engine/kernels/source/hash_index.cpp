@@ -1,10 +1,10 @@
-// Rows by id: an open-addressing hash table from 64-bit ids to slots, for whole arrays of ids at a time.
+// An open-addressing hash table from 64-bit ids to row slots, with batched operations on arrays of ids.
 //
 //   entries   | 17 → 2 | empty | 4 → 0 | 9 → 1 | empty | …      a power of two, at most 3/4 full, linear probing
-//   slots     0 1 2 …                                          of erased ids are given out again, the last one first
+//   slots     0 1 2 …                                          of erased ids are reused, last in first out
 //
-// Tables are larger than the caches: a few ids ahead of the one that is looked up, the line of memory where it should
-// be is asked for. One thread at a time; the caller holds a lock.
+// Tables are larger than the caches: the cache lines of the next few ids are prefetched. Not thread-safe; the caller
+// holds a lock.
 // SPDX-License-Identifier: Apache-2.0
 #include <new>
 #include <vector>
@@ -19,7 +19,7 @@ struct Entry {
   int64_t id, slot = kEmpty;
 };
 
-// The finaliser of splitmix64: ids that follow each other are spread over the whole table.
+// The finaliser of splitmix64: distributes consecutive ids over the whole table.
 inline uint64_t mixed(int64_t id) {
   uint64_t x = static_cast<uint64_t>(id);
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -30,20 +30,20 @@ inline uint64_t mixed(int64_t id) {
 struct Index {
   std::vector<Entry> entries = std::vector<Entry>(kLeastEntries);
   std::vector<int64_t> free_slots;
-  int64_t size = 0, high = 0;  // high: all slots that were ever given out are below
+  int64_t size = 0, high = 0;  // high: all slots that were ever allocated are below
 
   size_t home(int64_t id) const { return mixed(id) & (entries.size() - 1); }
   size_t next(size_t at) const { return (at + 1) & (entries.size() - 1); }
   void ask_for(int64_t id) const { __builtin_prefetch(&entries[home(id)]); }
 
-  // Where the id is, or the empty entry where it would be.
+  // The entry of the id, or the empty entry where it would be inserted.
   size_t place(int64_t id) const {
     size_t at = home(id);
     while (entries[at].slot != kEmpty && entries[at].id != id) at = next(at);
     return at;
   }
 
-  // Room for `more` ids: memory is found here, and nowhere else, so that a failure leaves all as it was.
+  // Reserves space for `more` ids; the only allocation, so that a failure leaves the table unchanged.
   void reserve(int64_t more) {
     size_t wanted = entries.size();
     while (static_cast<size_t>(size + more) * 4 > wanted * 3) wanted *= 2;
@@ -61,7 +61,7 @@ struct Index {
     return slot;
   }
 
-  // Moves what follows back over the hole, so that no probe ends too early.
+  // Backward-shift deletion: moves the following entries back, so that no probe ends too early.
   void erase_at(size_t hole) {
     for (size_t at = next(hole); entries[at].slot != kEmpty; at = next(at)) {
       const size_t away = (at - home(entries[at].id)) & (entries.size() - 1);
@@ -85,7 +85,7 @@ void for_each_id(const Index& index, int64_t count, const int64_t* ids, const Bo
 
 }  // namespace
 
-// Null if there is no memory.
+// Null if out of memory.
 ARGOSY_API void* argosy_index_new() {
   try {
     return new Index;
@@ -105,33 +105,33 @@ ARGOSY_API int64_t argosy_index_bytes(const Index* index) {
 }
 
 // slots[i]: that of ids[i], or -1.
-ARGOSY_API void argosy_index_find(const Index* index, int64_t count, const int64_t* ids, int64_t* slots) {
+ARGOSY_API void argosy_index_find(const int64_t* ids, int64_t* slots, const Index* index, int64_t count) {
   for_each_id(*index, count, ids, [=](int64_t i) { slots[i] = index->entries[index->place(ids[i])].slot; });
 }
 
-// As find, but unknown ids get a slot; fresh[0 … result-1] are the positions at which they first stand. -1: no memory.
-ARGOSY_API int64_t argosy_index_insert(Index* index, int64_t count, const int64_t* ids, int64_t* slots,
-                                       int64_t* fresh) {
+// As find, but unknown ids get a slot; fresh[0 … result-1] are their first positions. -1: out of memory.
+ARGOSY_API int64_t argosy_index_insert(const int64_t* ids, int64_t* slots, int64_t* fresh, Index* index,
+                                       int64_t count) {
   try {
     index->reserve(count);
   } catch (const std::bad_alloc&) {
     return -1;
   }
-  int64_t found = 0;
-  for_each_id(*index, count, ids, [=, &found](int64_t i) {
+  int64_t inserted = 0;
+  for_each_id(*index, count, ids, [=, &inserted](int64_t i) {
     Entry& entry = index->entries[index->place(ids[i])];
     if (entry.slot == kEmpty) {
       entry = {ids[i], index->take_slot()};
       ++index->size;
-      fresh[found++] = i;
+      fresh[inserted++] = i;
     }
     slots[i] = entry.slot;
   });
-  return found;
+  return inserted;
 }
 
-// The number of ids that were there; their slots are given out again. -1: no memory.
-ARGOSY_API int64_t argosy_index_erase(Index* index, int64_t count, const int64_t* ids) {
+// The number of ids that were present; their slots are reused. -1: out of memory.
+ARGOSY_API int64_t argosy_index_erase(const int64_t* ids, Index* index, int64_t count) {
   const int64_t before = index->size;
   try {
     index->free_slots.reserve(index->free_slots.size() + count);

@@ -1,12 +1,12 @@
 // The updates of many parameters in one parallel region, float32.
 //
-//   tensors   w1 |----------|  b1 |-|  w2 |-------------|  …        side by side, each where it lies
-//   chunks       |0    |1    |2   |3    |4    |…                    of equally many elements, for whoever is free
+//   tensors   w1 |----------|  b1 |-|  w2 |-------------|  …        not moved
+//   chunks       |0    |1    |2   |3    |4    |…                    of equal size, dynamically scheduled
 //
-// So small tensors cost nothing, and no thread waits for another at the end of a tensor.
+// So small tensors have no overhead, and no thread waits for another at the end of a tensor.
 //
-// Each line rounds where torch's fused kernels round, so that fused and unfused programs give the same bits; only
-// in the last elements of a tensor, up to a vector's width, torch rounds otherwise. Hence no contraction but ours.
+// Each operation rounds where torch's fused kernels round, so that fused and unfused programs have identical results;
+// only in the last elements of a tensor, up to a vector's width, torch rounds differently. Hence fma is explicit.
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kChunk = 16384;
 
-// a · b + c, rounded once where the processor can.
+// a · b + c, rounded once if the processor has fma.
 inline float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__aarch64__)
   return __builtin_fmaf(a, b, c);
@@ -31,10 +31,10 @@ inline float fused(float a, float b, float c) {
 #endif
 }
 
-// Calls body(tensor, begin, end) for parts that together are all elements of all tensors, on all threads.
+// Calls body(tensor, begin, end) for parts that cover all elements of all tensors, on all threads.
 template <class Body>
 void in_chunks(int64_t tensors, const int64_t* sizes, const Body& body) {
-  std::vector<int64_t> ends(tensors);  // of each tensor, if they lay one behind the other
+  std::vector<int64_t> ends(tensors);  // cumulative end of each tensor
   int64_t total = 0;
   for (int64_t i = 0; i < tensors; ++i) ends[i] = total += sizes[i];
   const int64_t chunks = (total + kChunk - 1) / kChunk;
@@ -66,7 +66,7 @@ void momentum(float* p, const float* g, float* v, int64_t begin, int64_t end, fl
   }
 }
 
-// What Adam's formula needs of one tensor.
+// Per-tensor constants of Adam's formula.
 struct Adam {
   float step, shrink, root;
 };
@@ -78,7 +78,7 @@ struct Betas {
 void adam(float* p, const float* g, float* m, float* q, int64_t begin, int64_t end, const Adam& a, const Betas& b) {
   const float step = a.step, shrink = a.shrink, root = a.root;
   const float new1 = b.new1, keep2 = b.keep2, new2 = b.new2, epsilon = b.epsilon;
-  const bool near = new1 < 0.5f;  // the mean is reckoned from what is nearer to it, the old mean or the gradient
+  const bool near = new1 < 0.5f;  // as torch.lerp: start from the nearer of old mean and gradient
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
     const float grad = g[i], away = grad - m[i];
@@ -110,7 +110,7 @@ ARGOSY_API void argosy_fused_momentum(int64_t tensors, float* const* params, con
   });
 }
 
-// Adam with decoupled decay; counts each tensor's steps.
+// Adam with decoupled decay; increments each tensor's step count.
 ARGOSY_API void argosy_fused_adamw(int64_t tensors, float* const* params, const float* const* grads,
                                    float* const* means, float* const* squares, float* const* steps,
                                    const int64_t* sizes, const double* rates, const double* decays, double beta1,

@@ -1,10 +1,10 @@
-// Lines of slots into numbers: `<count> v1 v2 … <count> v1 …`, one record a line.
+// Parses lines of slots: `<count> v1 v2 … <count> v1 …`, one record per line.
 //
 //   text     2 7 9 1 0.5 \n        slots: whole numbers, floats
-//   counts   2 1                   a row for each line
+//   counts   2 1                   one row per line
 //   ints     7 9     floats  0.5   in the order of the text
 //
-// What is wrong with a line is said in Python; here it only ends the work.
+// Stops at an invalid line; Python code produces the error message.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 
@@ -22,7 +22,7 @@ inline const char* skip_blanks(const char* at) {
   return at;
 }
 
-// Every reader below gives where the word ends, or null if it is no such number.
+// Every parser below returns the end of the word, or null if it is not a valid number.
 
 const char* read_count(const char* at, int32_t* count) {
   int64_t value = 0;
@@ -49,10 +49,10 @@ const char* read_int(const char* at, int64_t* out) {
   return at;
 }
 
-// What is not plain: many digits, large exponents, nan and inf.
+// The slow path: many digits, large exponents, nan and inf.
 const char* read_any_float(const char* at, float* out) {
   for (const char* c = at; !is_end(*c); ++c) {
-    if (*c == 'x' || *c == 'X' || *c == '(' || *c == '\v' || *c == '\f') return nullptr;  // strtod takes more than we
+    if (*c == 'x' || *c == 'X' || *c == '(' || *c == '\v' || *c == '\f') return nullptr;  // only strtod accepts it
   }
   char* end = nullptr;
   const double value = std::strtod(at, &end);
@@ -61,7 +61,7 @@ const char* read_any_float(const char* at, float* out) {
   return end;
 }
 
-// Up to 19 digits below 2^53 and a power of ten up to 22: both are exact doubles, and so one rounding is all there is.
+// Up to 19 digits below 2^53 and a power of ten up to 22: both are exact doubles, so the result is rounded once.
 const char* read_float(const char* at, float* out) {
   static const double kPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -94,8 +94,8 @@ const char* read_float(const char* at, float* out) {
 
 }  // namespace
 
-// Reads `lines` lines, each of which ends with '\n'. Gives how many of them are right, up to the first that is not.
-// There must be room for as many numbers as could stand in the text; `used` gets how many ints and floats there are.
+// Reads `lines` lines, each of which ends with '\n'. Returns the number of valid lines before the first invalid one.
+// The buffers must hold as many numbers as the text can contain; `used` gets the number of ints and floats.
 ARGOSY_API int64_t argosy_parse_slots(const char* text, int64_t lines, int64_t slots, const uint8_t* is_float,
                                       int32_t* counts, int64_t* ints, float* floats, int64_t* used) {
   int64_t *next_int = ints, line = 0;

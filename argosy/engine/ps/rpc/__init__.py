@@ -1,7 +1,7 @@
-"""Messages between trainers and parameter servers over ZeroMQ: any kind of request, each one run once.
+"""Messages between trainers and parameter servers over ZeroMQ: requests of any kind, each executed exactly once.
 
-Client ── Link (DEALER, one per server) ──▶ ROUTER ── Listener ──▶ handlers in thread pools
-   └───── Heart (DEALER, one per server) ─▶ ROUTER      └── Ledger: who asked what, and what was answered
+Client ── Link (DEALER, one per server) ──────▶ ROUTER ── RpcServer ──▶ handlers in thread pools
+   └───── Heartbeat (DEALER, one per server) ─▶ ROUTER      └── DedupTable: requests by number, and their replies
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,4 +1,4 @@
-"""How trainers and parameter servers speak with each other, as the environment says."""
+"""Settings of the RPC transport, from the environment."""
 
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import dataclass, fields
@@ -16,8 +16,8 @@ _VARIABLES = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The same values have to hold in every process of a job."""
+class RpcSettings:
+    """Settings of the transport; the same in every process of a job."""
 
     send_threads: int = 12
     """Threads of a server that run pushes."""
@@ -26,21 +26,21 @@ class Settings:
     prefetch_threads: int = 12
     """Threads of a server that look up rows."""
     deadline_s: float = 180.0
-    """How long a server may say nothing about a request."""
+    """A request fails if the server sends nothing about it for this long."""
     retry_times: int = 3
-    """How often a living server is asked again about a request that it does not answer."""
+    """How often a responsive server is queried about a request without a reply."""
     retry_s: float = 2.0
-    """When it is asked first; then after twice as long, and so on."""
+    """Delay of the first query; it doubles for each further one."""
     heartbeat_s: float = 1.0
-    silent_s: float = 20.0
-    """A trainer that was not heard for so long is dead."""
+    heartbeat_timeout_s: float = 20.0
+    """A trainer without a message for this long is unresponsive."""
     token: str = ""
-    """What every process of the job knows and nobody else; empty: loopback addresses only."""
+    """The secret of the job; empty: loopback addresses only."""
     encrypt: bool = False
     """CURVE instead of PLAIN."""
     max_message_mb: int = 2048
     notice_s: float = 10.0
-    """Who waits for a server says so this often."""
+    """A waiting client logs this often."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -50,11 +50,13 @@ class Settings:
                 where = f" ({_VARIABLES[field.name]})" if field.name in _VARIABLES else ""
                 raise ConfigError(f"{field.name} = {value!r}{where} is too small; use {least} or more")
         if self.encrypt and not self.token:
-            raise ConfigError("encryption without a job token: the keys are made of it; set ARGOSY_JOB_TOKEN")
+            raise ConfigError(
+                "encryption without a job token, from which the keys are derived; set ARGOSY_JOB_TOKEN"
+            )
 
     @classmethod
-    def from_env(cls) -> "Settings":
-        """What FLAGS_rpc_* and ARGOSY_* say, else the defaults."""
+    def from_env(cls) -> "RpcSettings":
+        """The values of FLAGS_rpc_* and ARGOSY_*, else the defaults."""
         return cls(
             send_threads=env.number("FLAGS_rpc_send_thread_num", default=cls.send_threads),
             get_threads=env.number("FLAGS_rpc_get_thread_num", default=cls.get_threads),
@@ -62,7 +64,7 @@ class Settings:
             deadline_s=env.number("FLAGS_rpc_deadline", default=round(cls.deadline_s * 1000)) / 1000,
             retry_times=env.number("FLAGS_rpc_retry_times", default=cls.retry_times),
             heartbeat_s=env.seconds("ARGOSY_HEARTBEAT_S", cls.heartbeat_s),
-            silent_s=env.seconds("ARGOSY_PS_SILENT_S", cls.silent_s),
+            heartbeat_timeout_s=env.seconds("ARGOSY_PS_SILENT_S", cls.heartbeat_timeout_s),
             token=env.text("ARGOSY_JOB_TOKEN", cls.token),
             encrypt=env.flag("ARGOSY_PS_ENCRYPT", cls.encrypt),
             max_message_mb=env.number("ARGOSY_PS_MAX_MESSAGE_MB", default=cls.max_message_mb),

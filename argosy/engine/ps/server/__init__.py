@@ -1,1 +1,1 @@
-"""A parameter server: what it keeps, and what it does with each kind of message."""
+"""A parameter server: its state, and a handler for each kind of request."""

@@ -1,11 +1,11 @@
-"""A parameter server: who does what with each kind of message, and how it begins and ends.
+"""A parameter server: the handlers of all kinds of requests, start, membership and end.
 
-    Listener ──▶ Gradients (push, push_rows) ──▶ Steps (rounds, barriers) ──▶ State (updates, tables, journal)
-             ──▶ Values (pull, pull_rows, …) ◀── Held until the step is done ◀──┘
-             ──▶ Gatherings (trainers meet)      Norms (servers add up)      Members (who is alive)
+    RpcServer ──▶ PushHandlers (push, push_rows) ──▶ StepCoordinator (steps, barriers) ──▶ ServerState (updates, WAL)
+              ──▶ PullHandlers (pull, pull_rows) ◀── DeferredRequests until the step is done ◀──┘
+              ──▶ TrainerCollectives (all-gather, all-to-all)   Norms (sums over the servers)   Membership
 
-It knows nothing of programs: `Updater` runs the optimizer, a table its own. Handlers run on the listener's pools, all
-but the short ones of servers among themselves, which the I/O thread runs.
+It does not know Programs: an `Updater` runs the optimizer of blocks, a table its own. Handlers run in the pools of the
+RPC server, except the short ones for requests between servers, which run in its I/O thread.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -16,27 +16,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from argosy.engine.disk import Disk
 from argosy.engine.errors import ConfigError, ProgramError
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.ps import messages
-from argosy.engine.ps.messages import read
-from argosy.engine.ps.plan import Plan
-from argosy.engine.ps.rpc.listener import Handler, Listener, Request
-from argosy.engine.ps.rpc.settings import Settings
-from argosy.engine.ps.server.gatherings import Gatherings
-from argosy.engine.ps.server.gradients import Gradients
-from argosy.engine.ps.server.held import Held
-from argosy.engine.ps.server.members import Members, named
+from argosy.engine.ps.job_plan import JobPlan
+from argosy.engine.ps.messages import Restored, read
+from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
+from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.server.agreement import common_step
+from argosy.engine.ps.server.handlers import LastPulled, PullHandlers, PushHandlers
+from argosy.engine.ps.server.membership import Membership, named
 from argosy.engine.ps.server.norms import Norms
-from argosy.engine.ps.server.state import State, Updater
-from argosy.engine.ps.server.steps import Steps
-from argosy.engine.ps.server.values import Pulled, Values
+from argosy.engine.ps.server.state import ServerState, Updater
+from argosy.engine.ps.server.sync import DeferredRequests, StepCoordinator
+from argosy.engine.ps.server.trainer_collectives import TrainerCollectives
 
 _TICK_S = 0.5
 _LINGER_S = 10.0
-_TELL_S = 5.0
-_ABSENT_S = 30.0
-"""How often a server says which trainers have not come yet."""
+_PROGRESS_S = 5.0
+_MISSING_S = 30.0
+"""How often a server logs which trainers have not connected yet."""
 
 
 class Service:
@@ -44,236 +44,328 @@ class Service:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: JobPlan,
         number: int,
         updater: Updater,
-        settings: Settings,
+        settings: RpcSettings,
         directory: Path | None = None,
         drops_dead: bool = False,
         stays: bool = False,
         snapshot_s: float = 60.0,
         dead_workers: Path | None = None,
+        durability: str = "log",
+        job: str = "",
+        loader: Callable[[Path], None] | None = None,
+        disk: Disk | None = None,
     ) -> None:
-        """`directory`: where to keep what must survive a kill. `drops_dead`: go on without a trainer that is silent.
+        """`directory`: for the state that must survive a kill. `drops_dead`: continue without an unresponsive trainer.
 
-        `stays`: serve until `stop`, also when all trainers have left. `dead_workers`: a file that names trainers that
-        are dead, a number in each line.
+        `stays`: serve until `stop`, also when all trainers have left. `dead_workers`: a file with the numbers of dead
+        trainers, one in each line. `durability`, `job`: see `ServerState`.
+        `loader` loads a saved model. `disk`: where the directory is; by default this machine's.
         """
         self.plan, self.number, self.settings = plan, number, settings
         self._drops_dead, self._stays, self._snapshot_s = drops_dead, stays, snapshot_s
-        self._dead_workers = dead_workers
+        self._dead_workers, self.loader = dead_workers, loader
         self._lock = threading.RLock()
-        self.members = Members(plan.trainers)
-        self.norms = Norms(plan, number, settings, lambda: self.listener.is_stopped)
-        self.state = State(plan, updater, self.members, self.norms, directory)
-        self._held = Held(self._lock, self._is_ready)
-        self.steps = Steps(plan, self.members, self._held, self._lock, self.state, self._fail)
-        self._gatherings = Gatherings(self.members, self.state)
-        pulled: Pulled = {}
-        self._values = Values(plan, number, self.state, self.steps, self._held, pulled)
-        self._gradients = Gradients(plan, self.state, self.steps, pulled)
+        self.membership = Membership(plan.trainers)
+        self.norms = Norms(plan, number, settings, lambda: self.rpc.is_stopped)
+        self.state = ServerState(
+            plan, updater, self.membership, self.norms, directory, durability, job, disk, self._fail
+        )
+        self._deferred = DeferredRequests(self._lock, self._is_ready)
+        self.steps = StepCoordinator(
+            plan, self.membership, self._deferred, self._lock, self.state, self._fail
+        )
+        self._collectives = TrainerCollectives(self.membership, self.state)
+        last_pulled: LastPulled = {}
+        self._pull_handlers = PullHandlers(plan, number, self.state, self.steps, self._deferred, last_pulled)
+        self._push_handlers = PushHandlers(plan, self.state, self.steps, last_pulled)
         self._failure = ""
         self._failed_at: float | None = None
         self._empty_since: float | None = None
         self._restored_at: float | None = None
-        self._told = self._saved = self._said = time.monotonic()
-        self._over = threading.Event()
-        self.listener = Listener(plan.endpoints[number], settings, self._handlers(), self.on_silent)
+        self._restored = Restored(None, is_untouched=True)
+        self._has_agreed = threading.Event()
+        self._early: list[Request] = []
+        """Hello requests that arrived before the servers agreed on a step."""
+        self._reported_at = self._snapshot_at = self._missing_logged_at = time.monotonic()
+        self._stopped = threading.Event()
+        self.rpc = RpcServer(plan.endpoints[number], settings, self._handlers(), self.on_unresponsive)
 
     def _handlers(self) -> dict[str, Handler]:
-        parts = (self._values, self._gradients, self.steps, self.norms, self._gatherings)
+        parts = (self._pull_handlers, self._push_handlers, self.steps, self.norms, self._collectives)
         checked = {
-            "hello": Handler("get", self._hello),
+            "hello": Handler("get", self._hello_or_defer),
+            "load": Handler("send", self._load),
             **{kind: handler for part in parts for kind, handler in part.handlers().items()},
         }
         return {
-            "ping": Handler("io", lambda request: request.answer()),
-            "leave": Handler("get", self._leave),
+            "ping": Handler("io", lambda request: request.reply()),
+            "goodbye": Handler("get", self._leave),
+            "last_step": Handler("io", lambda request: request.reply(messages.meta(self._restored))),
             **{kind: replace(handler, function=self._checked(handler)) for kind, handler in checked.items()},
         }
 
     def _checked(self, handler: Handler) -> Callable[[Request], None]:
-        """What a server refuses that has failed."""
+        """Wrap a handler: reject requests after a failure, and requests with the wrong tensors."""
 
         def checked(request: Request) -> None:
             if self._failure:
-                request.refuse(self._failure)
+                request.reject(self._failure)
             else:
+                messages.check_tensors(request.kind, request.meta, request.tensors)
                 handler.function(request)
 
         return checked
 
     def _is_ready(self, after: int) -> bool:
-        return self.state.is_initialised and (not self.plan.is_in_step or after <= self.steps.done)
+        return self.state.is_initialised and (not self.plan.is_synchronous or after <= self.steps.done)
 
-    # --- life -----------------------------------------------------------------------------------------
+    # --- lifecycle -----------------------------------------------------------------------------------------
 
     def serve(self) -> None:
         """Serve until all trainers have left, or `stop` is called."""
-        if (done := self.state.restore()) is not None:
-            self.steps.begin_at(done)
-            self._gatherings.restore()
-            self._restored_at = time.monotonic()
-            self._note_empty()
+        done = self.state.restore()
+        self._restored = Restored(done, self.state.is_untouched)
         watcher = threading.Thread(target=self._watch, name="ps-watch", daemon=True)
         watcher.start()
+        if self.state.is_of_another_job:  # the other servers query this one, so it must already serve
+            starter = threading.Thread(target=self._start, args=(done,), name="ps-start", daemon=True)
+            starter.start()
+        else:
+            starter = None
+            self._start(done)
         try:
-            self.listener.serve()
+            self.rpc.serve()
         finally:
-            self._over.set()
+            self._stopped.set()
             watcher.join()
+            if starter is not None:
+                starter.join()
             self.norms.close()
-            if not self._failure and not self.steps.is_applying:
-                self.state.snapshot(self.steps.done)
+            # sync: while trainers are live, another server may be a step behind; the log has everything.
+            if not self._failure and not (self.plan.mode == "sync" and self.membership.live):
+                self._write_last_snapshot()
             self.state.close()
         if self._failure:
             raise ProgramError(self._failure)
 
+    def _start(self, done: int | None) -> None:
+        """Continue from the restored state; in a new job, from the last step that all servers have done."""
+        try:
+            if self.state.is_of_another_job:
+                done = self._agreed(done)
+            if done is not None:
+                self.steps.begin_at(max(done, self.state.steps_reported))
+                self._collectives.restore()
+                self._restored_at = time.monotonic()
+                self._note_if_empty()
+            self._restored = Restored(done, self.state.is_untouched)
+        except Exception as e:
+            self._fail(f"cannot start from the state of an earlier job: {e}")
+        with self._lock:
+            self._has_agreed.set()
+            early, self._early = self._early, []
+        for request in early:
+            if not self._failure:
+                self._hello(request)
+            else:
+                request.reject_if_pending(self._failure)  # the RPC server may have stopped, and rejected it
+
+    def _agreed(self, done: int | None) -> int | None:
+        is_stopped = lambda: self.rpc.is_stopped  # noqa: E731
+        common = common_step(self.plan, self.number, self._restored, self.settings, is_stopped)
+        if common is None and self.plan.initialised_by_trainer:
+            self.state.is_initialised = False  # trainer 0 sends the initial values to all servers again
+            return None
+        if self.plan.mode == "sync" and common is not None and done is not None and common < done:
+            logger.warning("another server has done %d steps only: rolling back from step %d", common, done)
+            done = self.state.restore(last=common)
+        self.state.begin_job(done or 0)
+        return done
+
     def stop(self) -> None:
-        self.listener.stop()
+        self.rpc.stop()
 
     def _watch(self) -> None:
-        """Twice a second: who is silent, what is due, whether all is over."""
-        while not self._over.wait(_TICK_S):
+        """Call `_tick` twice a second."""
+        while not self._stopped.wait(_TICK_S):
             try:
-                self._look_round(time.monotonic())
-            except Exception:  # whoever watches must not die
-                logger.exception("looking after trainers failed")
+                self._tick(time.monotonic())
+            except Exception:  # the thread must survive
+                logger.exception("the periodic check of trainers and snapshots failed")
 
-    def _look_round(self, now: float) -> None:
-        self._look_for_silent(now)
-        self._look_for_dead()
+    def _tick(self, now: float) -> None:
+        self._check_unresponsive(now)
+        self._check_dead_workers()
         if self._is_over(now):
             self.stop()
             return
-        if now - self._told >= _TELL_S:
-            self._told = now
-            self._tell()
-        if now - self._said >= _ABSENT_S:
-            self._said = now
-            if absent := sorted(self.members.live - self.listener.alive().keys()):
-                logger.log(NOTICE, "%s: not come yet; see the workerlogs", named(absent))
-        if self.plan.mode != "sync" and now - self._saved >= self._snapshot_s:
-            self._saved = now
-            try:
-                self.state.snapshot(self.steps.done)
-            except Exception as e:  # also safetensors' own, of a full disk
-                logger.error("the state could not be written: %s; again in %g s", e, self._snapshot_s)
+        if now - self._reported_at >= _PROGRESS_S:
+            self._reported_at = now
+            self._report_progress()
+        if now - self._missing_logged_at >= _MISSING_S:
+            self._missing_logged_at = now
+            if missing := sorted(self.membership.live - self.rpc.alive().keys()):
+                logger.log(NOTICE, "%s: not connected yet; see the workerlogs", named(missing))
+        self._write_snapshot(now)
 
-    def _tell(self) -> None:
-        """Say to those who wait for whom."""
+    def _write_last_snapshot(self) -> None:
+        try:
+            self.state.snapshot(self.steps.done)
+        except OSError as e:
+            logger.error("the last snapshot could not be written: %s; the log is complete", e)
+
+    def _write_snapshot(self, now: float) -> None:
+        """Write a snapshot if one is due; updates continue meanwhile."""
+        is_time = self.state.durability == "snapshot" and now - self._snapshot_at >= self._snapshot_s
+        try:
+            if self.plan.mode != "sync" and (is_time or self.state.is_snapshot_due):
+                self._snapshot_at = now
+                self.state.snapshot(self.steps.done)
+            else:
+                self.state.write_snapshot()  # sync: captured between two steps
+        except Exception as e:  # safetensors has its own exception for a full disk
+            logger.error("a snapshot could not be written: %s; retrying", e)
+
+    def _report_progress(self) -> None:
+        """Report to all waiting clients what they wait for."""
         with self._lock:
-            self.steps.tell()
-            for request in self.members.away.values():
-                request.tell("waits in a meeting")
-        self._gatherings.tell()
-        self.norms.tell()
+            self.steps.report_progress()
+            for request in self.membership.excluded.values():
+                request.progress("is excluded from steps while it waits in a collective")
+        self._collectives.report_progress()
+        self.norms.report_progress()
 
     def _is_over(self, now: float) -> bool:
-        """True if all trainers have left, and have had time to get the answer: nobody is heard any more."""
+        """True if all trainers have left, and no heartbeats arrive: they have received the last replies."""
         if self._failed_at is not None:
             return now - self._failed_at > _LINGER_S
-        if self.members.live or self._stays or self._empty_since is None:
+        if self.membership.live or self._stays or self._empty_since is None:
             return False
-        quiet = all(heard > 2 * self.settings.heartbeat_s for heard in self.listener.alive().values())
-        return quiet or now - self._empty_since > _LINGER_S
+        is_quiet = all(silent_s > 2 * self.settings.heartbeat_s for silent_s in self.rpc.alive().values())
+        return is_quiet or now - self._empty_since > _LINGER_S
 
-    # --- trainers come and go -------------------------------------------------------------------------
+    # --- membership -----------------------------------------------------------------------------------
+
+    def _hello_or_defer(self, request: Request) -> None:
+        with self._lock:
+            if not self._has_agreed.is_set():
+                self._early.append(request)
+                return
+        self._hello(request)
 
     def _hello(self, request: Request) -> None:
         hello = read(messages.Hello, request.meta)
         ours = messages.hello(self.plan)
         for what in ("mode", "trainers", "blocks", "tables", "optimizers"):
-            theirs, own = getattr(hello, what), getattr(ours, what)
-            if theirs != own:
+            theirs, expected = getattr(hello, what), getattr(ours, what)
+            if theirs != expected:
                 raise ConfigError(
-                    f"{request.who} and this server disagree on {_difference(what, theirs, own)}"
+                    f"{request.who} and this server disagree on {_difference(what, theirs, expected)}"
                 )
         if not 0 <= request.trainer < self.plan.trainers:
-            raise ConfigError(f"{request.who}: there are trainers 0 to {self.plan.trainers - 1}")
+            raise ConfigError(
+                f"{request.who}: the job has trainers 0 to {self.plan.trainers - 1}; fix its number"
+            )
         with self._lock:
-            is_new = not self.members.knows(request)
-            had_left = self.members.greet(request)
-            next_step = self.steps.next_of(request.trainer)
+            is_new = not self.membership.is_registered(request)
+            applying = self.steps.applying_step if is_new else 0
+            if applying:
+                # That step is not logged yet: if this server is killed now, no process sends it again.
+                self._deferred.run_after(applying, request, self._hello)
+                return
+            had_left = self.membership.register(request)
+            next_step = self.steps.next_of(request.trainer, request.client)
         if is_new:
-            self._values.begin(request.trainer)
+            self._pull_handlers.begin(request.trainer)
         if had_left:
-            self.state.record_back(request.trainer)
-        request.answer(messages.meta(messages.Welcome(next_step, self.state.is_initialised)))
+            self.state.record_rejoin(request.trainer)
+        request.reply(messages.meta(messages.HelloReply(next_step, self.state.is_initialised)))
+
+    def _load(self, request: Request) -> None:
+        message = read(messages.Load, request.meta)
+        loader = self.loader
+        if loader is None:
+            raise ConfigError("this server cannot load a saved model; start it from the saved model")
+        self.state.replace(lambda: loader(Path(message.path)), message.number, self.steps.done)
+        self._deferred.release()
+        request.reply()
 
     def _leave(self, request: Request) -> None:
-        """Written down before it is answered, and the trainer is not waited for before it hears so."""
+        """Log that the trainer leaves, remove it from the live trainers, then reply."""
         trainer = request.trainer
-        if self.members.is_of_this_life(request):
-            self.members.left.add(trainer)
+        if self.membership.is_current_incarnation(request):
+            self.membership.left.add(trainer)
             try:
-                self.state.record_left(trainer)
+                self.state.record_leave(trainer)
             except OSError as e:
-                logger.error("that trainer %d has left could not be written down: %s", trainer, e)
+                logger.error("the leave of trainer %d could not be logged: %s", trainer, e)
             logger.log(NOTICE, "trainer %d has left after step %d", trainer, self.steps.done)
-            self._without(trainer)
-        request.answer()
+            self._remove(trainer)
+        request.reply()
 
-    def on_silent(self, trainer: int) -> None:
-        """A trainer has not been heard for long: go on without it, or end the job."""
-        if trainer not in self.members.live:
+    def on_unresponsive(self, trainer: int) -> None:
+        """A trainer is unresponsive: continue without it, or fail the job."""
+        if trainer not in self.membership.live:
             return
-        is_known = trainer in self.members.silent
-        text = f"trainer {trainer} has been silent for {(4 if is_known else 1) * self.settings.silent_s:g} s"
+        is_known = trainer in self.membership.unresponsive
+        silent_s = (4 if is_known else 1) * self.settings.heartbeat_timeout_s
+        text = f"trainer {trainer} has been unresponsive for {silent_s:g} s"
         if self._drops_dead:
-            logger.warning("%s; going on without it", text)
-            self._without(trainer)
-        elif self._stays and not is_known:  # a launcher may start it anew, or end the job
+            logger.warning("%s; continuing without it", text)
+            self._remove(trainer)
+        elif self._stays and not is_known:  # a launcher may restart it, or end the job
             logger.warning("%s", text)
-            self.members.silent[trainer] = time.monotonic()
+            self.membership.unresponsive[trainer] = time.monotonic()
         else:
             self._fail(
-                f"{text}, so the job cannot go on; see its workerlog (did it end without fleet.stop_worker() or "
-                "exe.close()?), start it anew (fleetrun --max_restarts=N) or let the others go on without it (fleetrun "
+                f"{text}, so the job cannot continue; see its workerlog (did it exit without fleet.stop_worker() or "
+                "exe.close()?), restart it (fleetrun --max_restarts=N) or let the others continue without it (fleetrun "
                 "--dead_worker=drop)"
             )
 
-    def _look_for_silent(self, now: float) -> None:
-        """Trainers that nobody has started anew, and those that died while this server was away."""
-        heard = self.listener.alive()
-        for trainer, since in list(self.members.silent.items()):
-            if heard.get(trainer, float("inf")) < self.settings.silent_s:
-                self.members.silent.pop(trainer, None)  # it was only stopped for a while
-            elif now - since > 3 * self.settings.silent_s and self._failed_at is None:
-                self.on_silent(trainer)
-        if self._restored_at is not None and now - self._restored_at >= self.settings.silent_s:
+    def _check_unresponsive(self, now: float) -> None:
+        """Fail, or drop, trainers that were not restarted, and those that died while this server was down."""
+        silent_s = self.rpc.alive()
+        for trainer, since in list(self.membership.unresponsive.items()):
+            if silent_s.get(trainer, float("inf")) < self.settings.heartbeat_timeout_s:
+                self.membership.unresponsive.pop(trainer, None)  # it was only paused
+            elif now - since > 3 * self.settings.heartbeat_timeout_s and self._failed_at is None:
+                self.on_unresponsive(trainer)
+        if self._restored_at is not None and now - self._restored_at >= self.settings.heartbeat_timeout_s:
             self._restored_at = None
-            for trainer in self.members.live - heard.keys():
-                self.on_silent(trainer)
+            for trainer in self.membership.live - silent_s.keys():
+                self.on_unresponsive(trainer)
 
-    def _look_for_dead(self) -> None:
-        """Those of which the launcher knows that they are."""
+    def _check_dead_workers(self) -> None:
+        """Drop the trainers that the launcher reports as dead."""
         if self._dead_workers is None or not self._dead_workers.exists():
             return
         for word in self._dead_workers.read_text().split():
-            if word.isdecimal() and int(word) in self.members.live:
-                logger.warning("trainer %s is dead, as the launcher says; going on without it", word)
-                self._without(int(word))
+            if word.isdecimal() and int(word) in self.membership.live:
+                logger.warning("the launcher reports trainer %s as dead; continuing without it", word)
+                self._remove(int(word))
 
-    def _without(self, trainer: int) -> None:
-        """Nobody waits for this trainer any more."""
+    def _remove(self, trainer: int) -> None:
+        """Remove a trainer from the live trainers: steps and collectives no longer wait for it."""
         self.steps.drop(trainer)
-        self._gatherings.check()
-        self._note_empty()
+        self._collectives.check()
+        self._note_if_empty()
 
-    def _note_empty(self) -> None:
-        if not self.members.live:
+    def _note_if_empty(self) -> None:
+        if not self.membership.live:
             self._empty_since = time.monotonic()
 
     def _fail(self, text: str) -> None:
-        """The job cannot go on: tell everybody who waits, and end soon."""
+        """Fail the job: reject all waiting requests, and stop soon."""
         self._failure, self._failed_at = f"server {self.number}: {text}", time.monotonic()
         logger.error("%s", self._failure)
         with self._lock:
-            everybody = [*self.steps.requests(), *self.members.away.values()]
-        for request in [*everybody, *self._gatherings.requests()]:
-            if not request.is_answered:
-                request.refuse(self._failure)
+            waiting = [*self.steps.requests(), *self.membership.excluded.values()]
+        for request in [*waiting, *self._collectives.requests()]:
+            request.reject_if_pending(self._failure)
 
 
 _current: Service | None = None
@@ -290,9 +382,9 @@ def set_current(service: Service | None) -> None:
     _current = service
 
 
-def _difference(what: str, theirs: Any, own: Any) -> str:
-    if isinstance(own, list):
-        only = sorted(set(theirs) ^ set(own))
+def _difference(what: str, theirs: Any, expected: Any) -> str:
+    if isinstance(expected, list):
+        only = sorted(set(theirs) ^ set(expected))
         named = f"{only[0]!r} is on one side only" if only else "their order differs"
         return f"{what}: {named}; build the same program with the same settings in every process"
-    return f"{what}: {theirs!r} and {own!r}; transpile both with the same arguments (or strategy)"
+    return f"{what}: {theirs!r} and {expected!r}; transpile both with the same arguments (or strategy)"

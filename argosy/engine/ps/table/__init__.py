@@ -1,15 +1,14 @@
-"""Sparse tables: rows of floats found by 64-bit ids, created on first touch, updated row by row, larger than memory.
+"""Sparse tables: rows of floats by 64-bit ids, created on first access, updated row by row, larger than memory.
 
-spec       what a table is: size of a row, first values, optimizer, how much of it stays in memory
-init       first values: a function of the id alone
-rows       the optimizers, over rows that are gathered
-index      id ─▶ slot
-memory     slot ─▶ record [value | optimizer's slots | count], version, last use
-spill      the records that memory has no room for: RocksDB
-segments   snapshots: files of records that changed since the last one
-text       Paddle's text format
-merge      several trainers' gradients of rows into one
-table      SparseTable: all of it behind one lock
+spec             a table's specification: row size, initializer, optimizer, rows in memory
+row_init         initial values: a function of the id alone
+row_optimizers   the optimizers, over gathered rows
+index            id ─▶ slot
+row_store        slot ─▶ record [value | optimizer's slots | count], version, last use; evicts to disk
+spill            the records that do not fit into memory: RocksDB
+segments         snapshots: files of records that changed since the last one
+text             Paddle's text format
+table            SparseTable: all of it behind one lock; merge_rows: sums gradients of rows
 """
 
 # SPDX-License-Identifier: Apache-2.0

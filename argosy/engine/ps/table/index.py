@@ -1,4 +1,4 @@
-"""id ─▶ slot: a hash table in C++, or a dict where there is no compiler."""
+"""id ─▶ slot: a hash table in C++, or a dict without a compiler."""
 
 # SPDX-License-Identifier: Apache-2.0
 import weakref
@@ -9,33 +9,33 @@ import torch
 from torch import Tensor
 
 from argosy.engine import kernels
-from argosy.engine.kernels import pointer
+from argosy.engine.kernels.signatures import INDEX_ERASE, INDEX_FIND, INDEX_INSERT
 
 
 class Index(Protocol):
-    """Slots are numbers from 0 on; those of erased ids are given out again. One thread at a time."""
+    """Slots are numbers from 0; those of erased ids are reused. Not thread-safe."""
 
     def __len__(self) -> int: ...
 
     @property
     def high(self) -> int:
-        """All slots that were ever given out are below."""
+        """An upper bound of all slots that were ever used."""
 
     def find(self, ids: Tensor) -> Tensor:
         """The slot of each id; -1: unknown."""
 
     def insert(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The slot of each id, unknown ones get one; and the positions at which those first stand."""
+        """The slot of each id, new ones for unknown ids; and the positions of the first occurrences of these."""
 
     def erase(self, ids: Tensor) -> None:
-        """Forget ids; unknown ones are none."""
+        """Remove ids; unknown ids have no effect."""
 
     def memory_bytes(self) -> int:
-        """What it takes of memory."""
+        """Its memory use."""
 
 
 def make_index() -> Index:
-    """An empty index, of the fastest kind that there is."""
+    """An empty index, of the fastest available kind."""
     return DictIndex() if kernels.unavailable() else HashIndex()
 
 
@@ -59,18 +59,17 @@ class HashIndex:
 
     def find(self, ids: Tensor) -> Tensor:
         slots = torch.empty_like(ids)
-        self._library.argosy_index_find(self._handle, c_int64(len(ids)), pointer(ids), pointer(slots))
+        INDEX_FIND((ids, slots), self._handle, c_int64(len(ids)))
         return slots
 
     def insert(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         slots, fresh = torch.empty_like(ids), torch.empty_like(ids)
-        arrays = [pointer(array) for array in (ids, slots, fresh)]
-        found = int(self._library.argosy_index_insert(self._handle, c_int64(len(ids)), *arrays))
-        _check(found >= 0)
-        return slots, fresh[:found]
+        count = int(INDEX_INSERT((ids, slots, fresh), self._handle, c_int64(len(ids))))
+        _check(count >= 0)
+        return slots, fresh[:count]
 
     def erase(self, ids: Tensor) -> None:
-        _check(self._library.argosy_index_erase(self._handle, c_int64(len(ids)), pointer(ids)) >= 0)
+        _check(INDEX_ERASE((ids,), self._handle, c_int64(len(ids))) >= 0)
 
     def memory_bytes(self) -> int:
         return int(self._library.argosy_index_bytes(self._handle))
@@ -86,11 +85,11 @@ _RESULTS: dict[str, Any] = {
 
 def _check(has_memory: bool) -> None:
     if not has_memory:
-        raise MemoryError("there is no memory for more ids of a table; set memory_rows, or use more servers")
+        raise MemoryError("out of memory for the ids of a table; set memory_rows, or use more servers")
 
 
 class DictIndex:
-    """The same in Python, with the same slots for the same calls."""
+    """The same in Python; equal calls give equal slots."""
 
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
@@ -114,8 +113,8 @@ class DictIndex:
         return torch.tensor(slots, dtype=torch.int64), torch.tensor(fresh, dtype=torch.int64)
 
     def erase(self, ids: Tensor) -> None:
-        found = (self._slots.pop(key, None) for key in ids.tolist())
-        self._free.extend(slot for slot in found if slot is not None)
+        slots = (self._slots.pop(key, None) for key in ids.tolist())
+        self._free.extend(slot for slot in slots if slot is not None)
 
     def memory_bytes(self) -> int:
         return 100 * len(self._slots) + 8 * len(self._free)  # a dict's entry with its two numbers

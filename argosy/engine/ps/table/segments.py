@@ -1,119 +1,122 @@
 """Snapshots of a table: files of the records that changed between two of them.
 
     tables/  emb-00000001.safetensors     ids, records, versions: all rows of the first snapshot
-             emb-00000002.safetensors     those that changed until the second one
-             …                            whoever reads them in their order has the table
+             emb-00000002.safetensors     the rows that changed until the second one
+             …                            reading them in order restores the table
 
-A file is there whole or not at all. Who takes the snapshot writes down the names of the files that count, afterwards;
-a kill before that leaves files that nobody names, and the next snapshot removes them.
+Files are written atomically. The caller lists the current files in its manifest afterwards; a kill before that leaves
+files that are not listed, and the next snapshot removes them.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import json
 import re
-import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import safetensors
 import torch
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
+from argosy.engine.checksum import checksum
+from argosy.engine.disk import Disk
 from argosy.engine.errors import ConfigError, CorruptFileError
-from argosy.engine.files import replacing, sync
 from argosy.engine.ps.table.spill import Rows
 
 _FORMAT = "argosy.table-segment.1"
-_MOST_ROWS = 1 << 20
-"""In one file: that much is copied once more to be written."""
+_MAX_ROWS = 1 << 20
+"""The largest segment: it is copied once to be written."""
 
 
 class Segments:
     """The files of one table in a folder."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, disk: Disk) -> None:
         """`table`: its name as part of a file's name."""
-        self._table = table
+        self._table, self._disk = table, disk
         self.folder: Path | None = None
         self.names: list[str] = []
         """The files of the last snapshot, in their order."""
         self.rows = 0
-        """How many records they hold; a row that changed often has several."""
+        """The number of their records; a row that changed often has several."""
 
     def write(self, folder: Path, parts: Iterable[Rows], clock: int, is_whole: bool) -> None:
-        """Write a snapshot; if it is not whole, it adds to the one before, which is in the same folder."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write a snapshot; if it is not whole, it extends the previous one in the same folder."""
+        self._disk.make_folder(folder)
         names, rows = ([], 0) if is_whole else (list(self.names), self.rows)
         number = self._last_number(folder)
         for part in _pieces(parts):
             number += 1
             names.append(f"{self._table}-{number:08}.safetensors")
-            _write(folder / names[-1], part, clock)
+            self._disk.write(folder / names[-1], [_encoded(part, clock)])
             rows += len(part[0])
-        sync(folder)
         self.folder, self.names, self.rows = folder, names, rows
 
     def read(self, folder: Path, names: Iterable[str]) -> Iterator[tuple[Rows, int]]:
-        """The records of each file and the table's clock when it was written; then these files are the snapshot."""
+        """The records of each file and the table's clock when it was written; they become the current snapshot."""
         self.folder, self.names, self.rows = folder, list(names), 0
         for name in self.names:
-            rows, clock = _read(folder / name)
+            rows, clock = self._decoded(folder / name)
             self.rows += len(rows[0])
             yield rows, clock
 
     def remove_others(self, folder: Path, named: Collection[str]) -> None:
-        """Remove this table's files that are not named: of killed and of older snapshots."""
-        if not folder.is_dir():
-            return
-        for path in folder.iterdir():
-            if self._number(path.name) is not None and path.name not in named:
-                path.unlink(missing_ok=True)
+        """Remove this table's files that are not named: of incomplete and of older snapshots."""
+        for name in self._disk.names(folder):
+            if self._number(name) is not None and name not in named:
+                self._disk.remove(folder / name)
+
+    def _decoded(self, path: Path) -> tuple[Rows, int]:
+        if path.name not in self._disk.names(path.parent):
+            raise ConfigError(
+                f"segment {path} is missing; give the folder of the snapshot, and the files that it lists"
+            )
+        try:
+            data = self._disk.read(path)
+            tensors, head = load(bytes(data)), _metadata(data)
+            if head.get("format") != _FORMAT:
+                raise ValueError(f"its format is {head.get('format')!r}, not {_FORMAT!r}")
+            if json.loads(head["checksums"]) != _sums(tensors, head["clock"]):
+                raise ValueError("checksum mismatch")
+            return (tensors["ids"], tensors["records"], tensors["versions"]), int(head["clock"])
+        except (safetensors.SafetensorError, ValueError, KeyError, AttributeError) as e:
+            raise CorruptFileError(
+                f"{path} is a corrupt segment of a table: {e}; restore it from a backup, or start from a saved model"
+            ) from e
 
     def _last_number(self, folder: Path) -> int:
-        found = (self._number(path.name) for path in folder.iterdir())
-        return max((number for number in found if number is not None), default=0)
+        numbers = map(self._number, self._disk.names(folder))
+        return max((number for number in numbers if number is not None), default=0)
 
     def _number(self, name: str) -> int | None:
-        """The number of a file of this table, finished or not; None for all others."""
-        found = re.fullmatch(re.escape(self._table) + r"-(\d{8,})\.safetensors(\.tmp)?", name)
-        return int(found[1]) if found else None
+        """The number of a file of this table, complete or temporary; None for other files."""
+        match = re.fullmatch(re.escape(self._table) + r"-(\d{8,})\.safetensors(\.tmp)?", name)
+        return int(match[1]) if match else None
 
 
 def _pieces(parts: Iterable[Rows]) -> Iterator[Rows]:
-    """The same rows in pieces that are not too large, and none that is empty."""
+    """The same rows in non-empty pieces of limited size."""
     for ids, records, versions in parts:
-        for at in range(0, len(ids), _MOST_ROWS):
-            end = at + _MOST_ROWS
+        for at in range(0, len(ids), _MAX_ROWS):
+            end = at + _MAX_ROWS
             yield ids[at:end], records[at:end], versions[at:end]
 
 
-def _write(path: Path, rows: Rows, clock: int) -> None:
+def _encoded(rows: Rows, clock: int) -> bytes:
     tensors = dict(zip(("ids", "records", "versions"), (t.contiguous() for t in rows), strict=True))
-    sums = {name: _crc(value) for name, value in tensors.items()}
-    head = {"format": _FORMAT, "clock": str(clock), "crc32": json.dumps(sums)}
-    with replacing(path) as file:
-        file.write(save(tensors, head))
+    sums = _sums(tensors, str(clock))
+    return save(tensors, {"format": _FORMAT, "clock": str(clock), "checksums": json.dumps(sums)})
 
 
-def _read(path: Path) -> tuple[Rows, int]:
-    advice = "restore an older snapshot, or begin anew"
-    if not path.is_file():
-        raise ConfigError(
-            f"there is no segment {path}; give the folder of the snapshot, and the files it names"
-        )
-    try:
-        with safetensors.safe_open(path, framework="pt", backend="pread") as file:
-            head = file.metadata() or {}
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no Mapping)
-        if head.get("format") != _FORMAT:
-            raise ValueError(f"its format is {head.get('format')!r}, not {_FORMAT!r}")
-        if json.loads(head["crc32"]) != {name: _crc(value) for name, value in found.items()}:
-            raise ValueError("its content does not fit its checksums")
-        return (found["ids"], found["records"], found["versions"]), int(head["clock"])
-    except (safetensors.SafetensorError, ValueError, KeyError) as e:
-        raise CorruptFileError(f"{path} is no whole segment of a table: {e}; {advice}") from e
+def _metadata(data: memoryview) -> dict[str, str]:
+    """The metadata of a safetensors file: 8 bytes of length, then a header in JSON."""
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(bytes(data[8 : 8 + length])).get("__metadata__", {})  # type: ignore[no-any-return]
 
 
-def _crc(value: Tensor) -> int:
-    return zlib.crc32(value.reshape(-1).view(torch.uint8).numpy().data)
+def _sums(tensors: Mapping[str, Tensor], clock: str) -> dict[str, int]:
+    sums = {
+        name: checksum(value.reshape(-1).view(torch.uint8).numpy().data) for name, value in tensors.items()
+    }
+    return {**sums, "clock": checksum(clock.encode())}

@@ -1,4 +1,4 @@
-"""What a sparse table is: plain values that can be written as JSON."""
+"""The specification of a sparse table: plain values that can be written as JSON."""
 
 # SPDX-License-Identifier: Apache-2.0
 import math
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.engine.ps.table.rows import checked_settings
+from argosy.engine.ps.table.row_optimizers import checked_settings
 
 _INITS = ("constant", "uniform", "normal", "truncated_normal")
 
 
 @dataclass(frozen=True)
 class RowInit:
-    """How the first values of a row are drawn."""
+    """The distribution of the initial values of a row."""
 
     kind: str = "constant"
     """constant: a; uniform: a to b; normal: mean a, deviation b; truncated_normal: the same, within 2 deviations."""
@@ -40,7 +40,7 @@ class RowInit:
 
 @dataclass(frozen=True)
 class RowOptimizer:
-    """How a push changes a row; `rows.py` lists the kinds and their settings."""
+    """How a push changes a row; `row_optimizers.py` lists the kinds and their settings."""
 
     kind: str = "sgd"
     settings: dict[str, float] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class TableSpec:
     padding_idx: int | None = None
     """This id reads as zeros; it is never stored or updated."""
     memory_rows: int = 0
-    """0: all rows stay in memory; else about so many, and the others are on disk."""
+    """0: all rows stay in memory; else about this many, and the others are on disk."""
     dtype: str = "float32"
 
     def __post_init__(self) -> None:

@@ -1,10 +1,10 @@
-"""The rows of a table that memory has no room for, in RocksDB.
+"""The rows of a table that do not fit into memory, in RocksDB.
 
     key     id, 8 bytes
     value   record, then version
 
-A row is in memory or here, never in both. Nothing here outlives the process: the store is opened empty, and a
-snapshot is what a restart begins with; so nothing is logged or synced.
+A row is in memory or here, never in both. The store is opened empty, and a restart restores a snapshot: so nothing is
+logged or synced.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,10 +28,10 @@ _CHUNK_ROWS = 65536
 
 
 class Spill:
-    """Rows on disk by id; who calls holds a lock, but what `changed` gives may be read without."""
+    """Rows on disk by id; the caller holds the table's lock, except for reading the iterator of `changed`."""
 
     def __init__(self, path: Path, width: int, log_rows: int) -> None:
-        """`log_rows`: of about so many rows it is known without a search when they last changed."""
+        """`log_rows`: about this many of the newest versions are found without a scan."""
         self._rocks = _rocksdict(path)
         self._path, self._width = path, width
         self._chunk = max(log_rows, _CHUNK_ROWS)
@@ -40,10 +40,10 @@ class Spill:
         self._log_rows = log_rows
         self._db, self._log = self._opened(), _Log(log_rows)
         self.count = 0
-        """The rows that are here."""
+        """The number of rows on disk."""
 
     def put(self, rows: Rows) -> None:
-        """Store rows that are not here yet."""
+        """Store rows that are not on disk yet."""
         batch = self._rocks.WriteBatch(raw_mode=True)
         for key, value in zip(_keys(rows[0]), _values(rows), strict=True):
             batch.put(key, value)
@@ -52,7 +52,7 @@ class Spill:
         self._log.add(rows[0], rows[2])
 
     def drop(self, ids: Tensor) -> None:
-        """Forget rows, all different, that are here."""
+        """Remove rows, all different, that are on disk."""
         batch = self._rocks.WriteBatch(raw_mode=True)
         for key in _keys(ids):
             batch.delete(key)
@@ -60,18 +60,18 @@ class Spill:
         self.count -= len(ids)
 
     def get(self, ids: Tensor) -> tuple[Tensor, Rows]:
-        """Which of these ids are here, and their rows."""
-        found = self._db[_keys(ids)] if self.count and len(ids) else [None] * len(ids)
-        is_here = torch.tensor([value is not None for value in found], dtype=torch.bool)
-        records, versions = self._decoded([value for value in found if value is not None])
-        return is_here, (ids[is_here], records, versions)
+        """Which of these ids are on disk, and their rows."""
+        values = self._db[_keys(ids)] if self.count and len(ids) else [None] * len(ids)
+        is_stored = torch.tensor([value is not None for value in values], dtype=torch.bool)
+        records, versions = self._decoded([value for value in values if value is not None])
+        return is_stored, (ids[is_stored], records, versions)
 
     def changed(self, mark: int) -> Iterator[Rows]:
-        """The rows with a version above the mark, as they are now, whenever they are read."""
+        """The rows with a version above the mark, as of this call."""
         if self._log.covers(mark):
             _, rows = self.get(self._log.since(mark))
             return iter([_since(rows, mark)])
-        # An iterator of RocksDB sees what was there when it was made.
+        # An iterator of RocksDB reads a snapshot of the time of its creation.
         return self._search(self._db.items(), mark)
 
     def _search(self, items: Iterable[tuple[Any, Any]], mark: int) -> Iterator[Rows]:
@@ -86,20 +86,19 @@ class Spill:
         return _tensor(b"".join(self._db.keys()), np.int64)
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all rows."""
         self._db.close()
         self._db, self._log, self.count = self._opened(), _Log(self._log_rows), 0
 
     def close(self) -> None:
         """Remove the store."""
         self._db.close()
-        with contextlib.suppress(
-            Exception
-        ):  # somebody still reads what `changed` gave: the next start removes it
+        # An iterator of `changed` may still be open; the next start removes the store.
+        with contextlib.suppress(Exception):
             self._rocks.Rdict.destroy(str(self._path))
 
     def memory_bytes(self) -> int:
-        """What RocksDB and the log take of memory."""
+        """The memory use of RocksDB and of the log of versions."""
         used = ("cur-size-all-mem-tables", "block-cache-usage", "estimate-table-readers-mem")
         return (
             sum(self._db.property_int_value(f"rocksdb.{name}") or 0 for name in used)
@@ -109,7 +108,7 @@ class Spill:
     def _opened(self) -> Any:
         """An empty rocksdict.Rdict."""
         table = self._rocks.BlockBasedOptions()
-        table.set_bloom_filter(10, False)  # most of the ids that are asked for are new: the filter knows
+        table.set_bloom_filter(10, False)  # most lookups are of new ids
         table.set_block_cache(self._rocks.Cache(_CACHE))
         options = self._rocks.Options(raw_mode=True)
         options.create_if_missing(True)
@@ -121,8 +120,8 @@ class Spill:
             return self._rocks.Rdict(str(self._path), options)
         except Exception as e:  # rocksdict raises nothing more precise
             raise ConfigError(
-                f"the rows of a table cannot be kept in {self._path}: {e}; give each server a directory of its own "
-                "that it may write to"
+                f"the rows of a table cannot be stored in {self._path}: {e}; give each server its own writable "
+                "directory"
             ) from e
 
     def _decoded(self, values: list[bytes]) -> tuple[Tensor, Tensor]:
@@ -133,7 +132,7 @@ class Spill:
 
 
 class _Log:
-    """Which rows were stored, and their versions: the newest of them, down to a floor."""
+    """The ids and versions of the rows stored last, down to a lowest version."""
 
     def __init__(self, rows: int) -> None:
         self._most = max(2 * rows, 1024)
@@ -147,14 +146,14 @@ class _Log:
             self._shorten()
 
     def covers(self, mark: int) -> bool:
-        """Whether all rows with a version above the mark are in it."""
+        """Whether the log has all rows with a version above the mark."""
         return mark >= self._floor
 
     def since(self, mark: int) -> Tensor:
-        """The ids with a version above the mark, and others that had one."""
+        """The ids that have, or had, a version above the mark."""
         newer = [ids[versions > mark] for ids, versions in self._parts]
-        found: Tensor = torch.unique(torch.cat([torch.empty(0, dtype=torch.int64), *newer]))
-        return found
+        ids: Tensor = torch.unique(torch.cat([torch.empty(0, dtype=torch.int64), *newer]))
+        return ids
 
     def memory_bytes(self) -> int:
         return 16 * self._size
@@ -162,9 +161,9 @@ class _Log:
     def _shorten(self) -> None:
         ids, versions = (torch.cat(tensors) for tensors in zip(*self._parts, strict=True))
         order = torch.argsort(versions, descending=True)
-        kept, dropped = order[: self._most // 2], order[self._most // 2 :]
+        newest, dropped = order[: self._most // 2], order[self._most // 2 :]
         self._floor = max(self._floor, int(versions[dropped[0]]))
-        self._parts, self._size = [(ids[kept], versions[kept])], len(kept)
+        self._parts, self._size = [(ids[newest], versions[newest])], len(newest)
 
 
 def _since(rows: Rows, mark: int) -> Rows:
@@ -187,8 +186,8 @@ def _pieces(raw: bytes, size: int) -> list[bytes]:
 
 
 def _tensor(raw: bytes, dtype: Any) -> Tensor:
-    made: Tensor = torch.from_numpy(np.frombuffer(bytearray(raw), dtype))
-    return made
+    tensor: Tensor = torch.from_numpy(np.frombuffer(bytearray(raw), dtype))
+    return tensor
 
 
 def _rocksdict(path: Path) -> Any:
@@ -196,7 +195,7 @@ def _rocksdict(path: Path) -> Any:
         import rocksdict
     except ImportError as e:
         raise ConfigError(
-            f"a table with memory_rows keeps rows in {path}, and there is no rocksdict: {e}; "
+            f"a table with memory_rows stores rows in {path}, which needs rocksdict: {e}; "
             "install it, or set memory_rows to 0"
         ) from e
     return rocksdict

@@ -9,24 +9,24 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from argosy.engine.disk import Disk
 from argosy.engine.errors import ConfigError
 from argosy.engine.ps.table import text
-from argosy.engine.ps.table.merge import merge_rows
-from argosy.engine.ps.table.rows import RowRule
+from argosy.engine.ps.table.row_optimizers import RowRule
+from argosy.engine.ps.table.row_store import RowStore
 from argosy.engine.ps.table.segments import Segments
 from argosy.engine.ps.table.spec import TableSpec
 from argosy.engine.ps.table.spill import Rows
-from argosy.engine.ps.table.store import RowStore
 
-__all__ = ["Cut", "SparseTable", "merge_rows"]
+__all__ = ["SparseTable", "TableSnapshot", "merge_rows"]
 
 _RESTART = 1 << 32
-"""The clock jumps by so much at a restore: beyond all versions that were given out after the snapshot and are lost."""
+"""Added to the clock at a restore: beyond all versions that were assigned after the snapshot and are lost."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The rows of a table at one moment, all of them or those that changed since a snapshot; read once."""
+class TableSnapshot:
+    """The rows of a table at one moment: all, or those that changed since the last snapshot; iterated once."""
 
     parts: Iterator[Rows]
     clock: int
@@ -36,20 +36,21 @@ class Cut:
 class SparseTable:
     """Rows by id; every method may be called from any thread."""
 
-    def __init__(self, spec: TableSpec, directory: Path | None = None) -> None:
-        """`directory`: where rows are kept that memory has no room for; wanted if the spec has memory_rows."""
+    def __init__(self, spec: TableSpec, directory: Path | None = None, disk: Disk | None = None) -> None:
+        """`directory`: for rows that do not fit into memory; required if the spec has memory_rows."""
         self.spec = spec
         self._rule = RowRule(spec.optimizer.kind, spec.optimizer.settings, spec.dim)
         self._store = RowStore(spec, self._rule, directory)
-        self._segments = Segments(spec.file_name)
+        self._disk = disk or Disk()
+        self._segments = Segments(spec.file_name, self._disk)
         self._saved = 0  # the last version that is in a snapshot
         self._lock = threading.Lock()
-        self._writing = threading.Lock()  # one snapshot at a time; rows go on changing
+        self._writing = threading.Lock()  # one snapshot at a time; rows may change meanwhile
 
     # --- rows -----------------------------------------------------------------------------------------
 
     def pull(self, ids: Tensor, create: bool = True) -> Tensor:
-        """The values of rows, float32 [n, dim]; unknown ids are created, or only read as their first values."""
+        """The values of rows, float32 [n, dim]; unknown ids are created, or only read as their initial values."""
         ids = self._checked_ids(ids)
         real = self._real(ids)
         if real is None:
@@ -90,7 +91,7 @@ class SparseTable:
         return ids, records[order, : self.spec.dim], clock
 
     def clock(self) -> int:
-        """The mark of now, for `changed_since`."""
+        """The current mark, for `changed_since`."""
         with self._lock:
             return self._store.clock
 
@@ -98,8 +99,24 @@ class SparseTable:
         """Which of these ids, which may repeat, have a row; the padding counts as having one. bool [n]"""
         ids = self._checked_ids(ids)
         with self._lock:
-            found = self._store.contains(ids)
-        return found if self.spec.padding_idx is None else found | (ids == self.spec.padding_idx)
+            is_known = self._store.contains(ids)
+        return is_known if self.spec.padding_idx is None else is_known | (ids == self.spec.padding_idx)
+
+    def records(self) -> tuple[Tensor, Tensor]:
+        """Ids and records, values with the optimizer's state, of all rows."""
+        parts = list(zip(*self.capture().parts, strict=True))
+        return torch.cat(parts[0]), torch.cat(parts[1])
+
+    def set_records(self, ids: Tensor, records: Tensor) -> None:
+        """Set whole records, as returned by `records`."""
+        with self._lock:
+            self._store.put((ids, records, self._store.new_versions(len(ids))))
+
+    def clear(self) -> None:
+        """Remove all rows; the next snapshot is a full one."""
+        with self._writing, self._lock:
+            self._store.clear()
+            self._segments = Segments(self.spec.file_name, self._disk)
 
     def ids(self) -> Tensor:
         """All ids, sorted."""
@@ -111,44 +128,46 @@ class SparseTable:
             return len(self._store)
 
     def memory_bytes(self) -> int:
-        """What the table takes of memory."""
+        """The memory use of the table."""
         with self._lock:
             return self._store.memory_bytes()
 
     def close(self) -> None:
-        """Remove what is on disk besides snapshots; the table is not used again."""
+        """Remove the files on disk except snapshots; the table must not be used again."""
         with self._lock:
             self._store.close()
 
     # --- snapshots ------------------------------------------------------------------------------------
 
     def snapshot(self, path: Path, named: Collection[str] | None = None) -> None:
-        """Write what changed since the last snapshot into the folder; `state` then names the files that count.
+        """Write what changed since the last snapshot into the folder; `state` then lists the current files.
 
-        `named`: the files that the manifest on disk names now, which are kept until the next time; by default those
-        of the last `state`.
+        `named`: the files that the manifest on disk lists, which stay until the next snapshot; by default those of the
+        last `state`.
         """
         with self._writing:
-            self._write(path, self.cut(path), named)
+            self._write(path, self.capture(path), named)
 
-    def cut(self, path: Path | None = None) -> Cut:
-        """The rows as they are now: for `write` to this folder, or without one all of them."""
+    def capture(self, path: Path | None = None) -> TableSnapshot:
+        """Capture the rows as they are now: for `write` to this folder, or without one all rows."""
         with self._lock:
             segments = self._segments
             is_whole = path is None or path != segments.folder or segments.rows > 2 * len(self._store)
-            return Cut(self._store.parts(0 if is_whole else self._saved), self._store.clock, is_whole)
+            return TableSnapshot(
+                self._store.parts(0 if is_whole else self._saved), self._store.clock, is_whole
+            )
 
-    def write(self, path: Path, cut: Cut, named: Collection[str] | None = None) -> None:
-        """Write a snapshot of a moment that has passed: `snapshot` in two halves, of which `cut` is quick."""
+    def write(self, path: Path, snapshot: TableSnapshot, named: Collection[str] | None = None) -> None:
+        """Write a captured snapshot: the slow half of `snapshot`."""
         with self._writing:
-            self._write(path, cut, named)
+            self._write(path, snapshot, named)
 
     def state(self) -> list[str]:
-        """The names of the files of the last snapshot, in the order in which `restore` wants them."""
+        """The files of the last snapshot, in the order that `restore` needs."""
         return list(self._segments.names)
 
     def restore(self, path: Path, segments: Sequence[str]) -> None:
-        """Become what a snapshot says: the files that a manifest names, in its order."""
+        """Restore a snapshot: the files that a manifest lists, in its order."""
         with self._writing, self._lock:
             store = self._store
             store.clear()
@@ -159,27 +178,31 @@ class SparseTable:
             store.clock += _RESTART
             self._saved = store.clock
 
-    def _write(self, path: Path, cut: Cut, named: Collection[str] | None) -> None:
-        assert cut.clock >= self._saved, (
-            f"the cut at {cut.clock} is older than the last snapshot, {self._saved}"
+    def _write(self, path: Path, snapshot: TableSnapshot, named: Collection[str] | None) -> None:
+        assert snapshot.clock >= self._saved, (
+            f"the snapshot at {snapshot.clock} is older than the last snapshot, {self._saved}"
         )
         segments = self._segments
-        # Of a folder where we have written or read nothing, only a manifest can tell what counts.
+        # In a folder that this table has not used, only a manifest says which files are current.
         if named is not None or path == segments.folder:
             segments.remove_others(path, {*segments.names, *(named or ())})
-        segments.write(path, cut.parts, cut.clock, cut.is_whole)
-        self._saved = cut.clock
+        segments.write(path, snapshot.parts, snapshot.clock, snapshot.is_whole)
+        self._saved = snapshot.clock
 
-    def save_text(self, path: Path, shard: int = 0, told: text.Told | None = None) -> Path:
+    def save_text(
+        self, path: Path, shard: int = 0, save: str = "", progress: text.ProgressCallback | None = None
+    ) -> Path:
         """Write all rows in Paddle's format: `<name>.block<shard>.txt` and `.meta` in the folder.
 
-        `told` is told from time to time how many are written.
+        `save` becomes part of the names; `progress` is called from time to time with the number of written rows.
         """
-        return text.save_text(path, self.spec.name, shard, self._rule.fields, self.cut().parts, told)
+        return text.save_text(
+            path, self.spec.name, shard, self._rule.fields, self.capture().parts, save, progress
+        )
 
-    def load_text(self, path: Path, keeps: Callable[[Tensor], Tensor] | None = None) -> None:
-        """Add the rows that any servers saved to the folder, or those of them whose ids `keeps` says True to."""
-        for ids, fields in text.load_text(path, self.spec.name, self._rule.fields):
+    def load_text(self, paths: Sequence[Path], keeps: Callable[[Tensor], Tensor] | None = None) -> None:
+        """Add the rows of these files; with `keeps`, only those whose ids it selects."""
+        for ids, fields in text.load_text(paths, self._rule.fields):
             real = self._real(ids)
             wanted = torch.ones(len(ids), dtype=torch.bool) if real is None else real
             if keeps is not None:
@@ -204,9 +227,9 @@ class SparseTable:
             self._store.evict()
         if len(values) == len(ids):
             return values
-        found = self._store.first(ids)
-        found[is_known] = values
-        return found
+        rows = self._store.first(ids)
+        rows[is_known] = values
+        return rows
 
     def _change(self, ids: Tensor, rows: Tensor, step: Callable[[Tensor, Tensor], object]) -> None:
         ids = self._checked_ids(ids)
@@ -250,3 +273,16 @@ class SparseTable:
                 f"the snapshot of table {self.spec.name!r} in {path} has {records.shape[1]} floats in a row and the "
                 f"table has {self._rule.width}; restore it with the optimizer and the size that it was saved with"
             )
+
+
+def merge_rows(parts: Sequence[tuple[Tensor, Tensor]], scale: float) -> tuple[Tensor, Tensor]:
+    """Unique ids, sorted, and `scale` times the sum of the gradients of each; ids may repeat in a part too.
+
+    Summed in the order of the parts, so that equal parts give equal bits.
+    """
+    assert parts, "there is nothing to merge"
+    ids, where = torch.unique(torch.cat([part[0] for part in parts]), return_inverse=True)
+    total = parts[0][1].new_zeros(len(ids), parts[0][1].shape[1])
+    # On the CPU index_add_ goes through the index in its order, on one thread.
+    total.index_add_(0, where, torch.cat([part[1] for part in parts]))
+    return ids, total if scale == 1.0 else total.mul_(scale)

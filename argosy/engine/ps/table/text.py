@@ -1,4 +1,4 @@
-"""A table in Paddle's text format: one file of rows and one that says what is in a row, for each server.
+"""A table in Paddle's text format: one file of rows and one that describes a row, for each server.
 
     emb.block0.txt     17 TAB 0.25,-1.5,0.125,        id, then the floats of all fields, each with a comma behind it
     emb.block0.meta    param=emb
@@ -7,13 +7,17 @@
                        row_dims=2,1
                        count=1
 
-Paddle writes six digits; here it is nine, so that a float is read back as it was. Paddle 2.1 has three columns more
-between the id and the floats (how often a row was seen, and the like), which are skipped.
+Files of Argosy have the id of their save in their names, `emb.block0-1f3a….txt`, so that a save never overwrites
+another; the model file of the save lists them.
+
+Paddle writes six digits; Argosy writes nine, so that a float32 round-trips exactly. Paddle 2.1 has three more columns
+between the id and the floats (how often a row was seen, for example), which are skipped.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import glob
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -26,19 +30,41 @@ from argosy.engine.log import logger
 from argosy.engine.ps.table.spill import Rows
 
 Fields = Mapping[str, int]
-Told = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 _CHUNK_ROWS = 65536
 _COLUMNS = (2, 5)
 
 
+def table_folder(directory: Path, name: str) -> Path:
+    """Where a table's files are in the directory of a save."""
+    return directory / f"{name}_txt"
+
+
+def remove_other_saves(
+    folder: Path, name: str, owns_shard: Callable[[int], bool], current: Collection[str]
+) -> None:
+    """Remove the files of outdated saves, of the caller's shards; Paddle's files have no save id and stay."""
+    pattern = re.compile(rf"{re.escape(name)}\.block(\d+)-([0-9a-f]+)\.(txt|meta)(\.tmp)?")
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = pattern.fullmatch(path.name)
+        if match and owns_shard(int(match[1])) and match[2] not in current:
+            path.unlink(missing_ok=True)
+
+
 def save_text(
-    folder: Path, name: str, shard: int, fields: Fields, parts: Iterable[Rows], told: Told | None = None
+    folder: Path,
+    name: str,
+    shard: int,
+    fields: Fields,
+    parts: Iterable[Rows],
+    save: str = "",
+    progress: ProgressCallback | None = None,
 ) -> Path:
     """Write `<name>.block<shard>.txt` and `.meta` into the folder; the path of the first.
 
-    `told` is told from time to time how many rows are written.
+    `save` becomes part of the names; `progress` is called from time to time how many rows are written.
     """
-    path = folder / f"{name}.block{shard}.txt"
+    path = folder / f"{name}.block{shard}{f'-{save}' if save else ''}.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
     with replacing(path) as file:
@@ -46,8 +72,8 @@ def save_text(
             for lines, rows in _lines(ids, records):
                 file.write(lines)
                 count += rows
-                if told is not None:
-                    told(count)
+                if progress is not None:
+                    progress(count)
     meta = {
         "param": name,
         "shard_id": shard,
@@ -60,13 +86,18 @@ def save_text(
     return path
 
 
-def load_text(folder: Path, name: str, fields: Fields) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-    """All rows of a table in the folder, whichever server wrote them, in parts: ids, and the fields that we have."""
+def files_of_paddle(folder: Path, name: str) -> list[Path]:
+    """All files of a table that Paddle saved into a folder."""
     paths = sorted(folder.glob(f"{glob.escape(name)}.block*.txt"))
     if not paths:
         raise DataError(
             f"there is no {name}.block*.txt in {folder}; give the folder that the table was saved to"
         )
+    return paths
+
+
+def load_text(paths: Iterable[Path], fields: Fields) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+    """The rows of these files, whichever server wrote them, in parts: ids, and the fields that the table has."""
     for path in paths:
         yield from _rows_of(path, fields)
 
@@ -88,7 +119,7 @@ def _rows_of(path: Path, wanted: Fields) -> Iterator[tuple[Tensor, dict[str, Ten
 
 def _read_meta(path: Path) -> dict[str, str]:
     if not path.is_file():
-        raise DataError(f"there is no {path}, which says what the rows hold; copy it beside the .txt")
+        raise DataError(f"there is no {path}, which describes the rows; copy it beside the .txt")
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     meta = dict(line.split("=", 1) for line in lines if "=" in line)
     missing = {"row_names", "row_dims", "count"} - meta.keys()
@@ -98,7 +129,7 @@ def _read_meta(path: Path) -> dict[str, str]:
 
 
 def _fields(path: Path, meta: Mapping[str, str], wanted: Fields) -> dict[str, int]:
-    """The fields of the rows in a file; those that are of no use here are told of."""
+    """The fields of the rows in a file; logs a warning for unused fields."""
     names, dims = meta["row_names"].split(","), meta["row_dims"].split(",")
     if len(names) != len(dims) or not all(dim.isdecimal() for dim in dims) or "Param" not in names:
         raise CorruptFileError(
@@ -113,9 +144,9 @@ def _fields(path: Path, meta: Mapping[str, str], wanted: Fields) -> dict[str, in
                 "table with rows of that size"
             )
     if unused := fields.keys() - wanted.keys():
-        logger.warning("%s: the table's optimizer has no %s, it is left out", path, ", ".join(sorted(unused)))
+        logger.warning("%s: the table's optimizer has no %s; ignoring it", path, ", ".join(sorted(unused)))
     if missing := wanted.keys() - fields.keys():
-        logger.warning("%s has no %s: the optimizer begins anew", path, ", ".join(sorted(missing)))
+        logger.warning("%s has no %s: the optimizer starts from zero state", path, ", ".join(sorted(missing)))
     return fields
 
 
@@ -126,7 +157,7 @@ def _parsed(path: Path, file: TextIO, width: int) -> Iterator[tuple[Tensor, Tens
         try:
             row_id, row = _parsed_line(line, width)
         except (ValueError, OverflowError) as e:
-            raise CorruptFileError(f"{path}:{number}: {e}; save the table again, or take the line out") from e
+            raise CorruptFileError(f"{path}:{number}: {e}; save the table again, or remove the line") from e
         ids.append(row_id)
         floats.append(row)
         if len(ids) == _CHUNK_ROWS:
@@ -150,7 +181,7 @@ def _parsed_line(line: str, width: int) -> tuple[int, list[float]]:
 
 
 def _lines(ids: Tensor, records: Tensor) -> Iterator[tuple[bytes, int]]:
-    """Lines of text, and how many they are."""
+    """Lines of text, and their number."""
     template = "%d\t" + "%.9g," * records.shape[1] + "\n"
     for at in range(0, len(ids), _CHUNK_ROWS):
         rows = zip(ids[at : at + _CHUNK_ROWS].tolist(), records[at : at + _CHUNK_ROWS].tolist(), strict=True)

@@ -1,12 +1,12 @@
-"""Geo-SGD: trainers train by themselves and exchange what has changed, every k steps.
+"""Geo-SGD: trainers train locally, and synchronize their deltas every k steps.
 
-    delta = (w - old) / trainers         what this trainer has learnt, its share of the mean
-    old  += delta                        what the servers have of it
+    delta = (w - old) / trainers         this trainer's change, its part of the mean
+    old  += delta                        the part that the servers have
     server: w_s += delta
-    w    += w_s - old;   old = w_s       what the others have learnt, on top of what is not sent yet
+    w    += w_s - old;   old = w_s       the others' changes, on top of what is not sent yet
 
-Tables the same way, row by row: a trainer keeps the rows that it has looked up, and asks for the rows that anybody
-has changed since it asked last.
+Tables work the same way, row by row: a trainer caches the rows that it has looked up, and pulls the rows that were
+changed since its last synchronization.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,17 +17,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from argosy.engine.ps.plan import Plan
+from argosy.engine.ps.job_plan import JobPlan
 from argosy.engine.ps.table.table import SparseTable
 from argosy.engine.ps.trainer.blocks import Blocks
 from argosy.engine.ps.trainer.connection import Connection, Tensors
-from argosy.engine.ps.trainer.rows import Rows
+from argosy.engine.ps.trainer.table_client import TableClient
+
+_STEPS = "steps"
+"""How many steps this trainer has done, in `Geo.state`."""
 
 
 class Geo:
-    """What one trainer has changed, and the rows that it trains."""
+    """The unsent changes of one trainer, and its cache of rows."""
 
-    def __init__(self, connection: Connection, blocks: Blocks, rows: Rows) -> None:
+    def __init__(self, connection: Connection, blocks: Blocks, rows: TableClient) -> None:
         self._connection, self._blocks, self._rows = connection, blocks, rows
         self._old: dict[str, Tensor] = {}
         """The dense variables as the servers have them, as far as this trainer knows."""
@@ -39,40 +42,62 @@ class Geo:
     def has_begun(self) -> bool:
         return bool(self._old)
 
+    def state(self) -> dict[str, Tensor]:
+        """The state of this trainer that the servers do not have; called right after `synchronize`."""
+        with self._lock:
+            rows = {
+                f"{name}/{part}": value
+                for name, c in self._caches.items()
+                for part, value in c.state().items()
+            }
+            return {**rows, _STEPS: torch.tensor([self._steps])}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore the result of `state`, after `begin`."""
+        with self._lock:
+            self._steps = int(state[_STEPS][0])
+            for name in {key.rpartition("/")[0] for key in state if key != _STEPS}:
+                self._cache(name).load(state[f"{name}/ids"], state[f"{name}/records"])
+
+    def reset(self) -> None:
+        """Discard the local state: the servers have loaded other values, and `begin` follows."""
+        with self._lock:
+            self._old, self._caches = {}, {}
+
     def begin(self, params: Mapping[str, Tensor]) -> None:
-        """These are the servers' values; changes count from here."""
+        """Set the servers' values, which deltas are relative to."""
         self._old = {name: value.detach().clone() for name, value in params.items()}
 
     def step(self, params: Tensors, names: Sequence[str]) -> None:
-        """After every k-th step: send what has changed here, and take what others have changed."""
+        """In every k-th step: push this trainer's deltas, and pull the others'."""
         with self._lock:
             self._steps += 1
             if self._steps % self._connection.plan.k_steps == 0:
-                self.exchange(dict(zip(names, params, strict=True)))
+                self.synchronize(dict(zip(names, params, strict=True)))
 
-    def exchange(self, params: Mapping[str, Tensor]) -> None:
-        """One exchange of changes: dense parameters, then the rows of each table."""
-        self._blocks.send_changes(self._changes(params))
+    def synchronize(self, params: Mapping[str, Tensor]) -> None:
+        """Synchronize with the servers: dense parameters, then the rows of each table."""
+        self._blocks.push_deltas(self._deltas(params))
         fresh = {n: torch.empty_like(v, memory_format=torch.contiguous_format) for n, v in params.items()}
         self._blocks.pull(fresh)
         for name, value in params.items():
             value.add_(fresh[name] - self._old[name])
             self._old[name].copy_(fresh[name])
         for cache in self._caches.values():
-            cache.exchange()
-        self._connection.sent.pushes.clear()
+            cache.synchronize()
+        self._connection.in_flight.pushes.clear()
 
-    def _changes(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """This trainer's changes, which are added to what the servers have."""
-        found = {}
+    def _deltas(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """This trainer's deltas, which the servers add to their values."""
+        deltas = {}
         for name, value in params.items():
             delta = (value.detach() - self._old[name]).div_(self._connection.plan.trainers).contiguous()
             self._old[name].add_(delta)
-            found[name] = delta
-        return found
+            deltas[name] = delta
+        return deltas
 
     def rows(self, table: str, ids: Tensor) -> Tensor:
-        """Rows as trained here."""
+        """The rows as this trainer has trained them."""
         with self._lock:
             return self._cache(table).pull(ids)
 
@@ -87,18 +112,18 @@ class Geo:
 
 
 class _Cache:
-    """The rows of a table that this trainer has looked up: as it has trained them, and as the servers have them."""
+    """The rows of a table that this trainer has looked up: the local values, and those of the servers."""
 
-    def __init__(self, connection: Connection, rows: Rows, name: str) -> None:
+    def __init__(self, connection: Connection, rows: TableClient, name: str) -> None:
         self._connection, self._rows, self._name = connection, rows, name
         self._mine, self._old = _tables(connection.plan, name)
         self._touched: list[Tensor] = []
 
     def pull(self, ids: Tensor) -> Tensor:
-        """The rows as trained here; those seen for the first time come from the servers."""
+        """The rows as trained here; rows that are not cached are pulled."""
         new = ids[~self._mine.contains(ids)]
         if new.numel():
-            rows = self._rows.ask(self._name, new).wait()
+            rows = self._rows.start_pull(self._name, new).wait()
             self._mine.assign(new, rows)
             self._old.assign(new, rows)
         return self._mine.pull(ids)
@@ -108,15 +133,22 @@ class _Cache:
         self._mine.push(ids, grads, rate)
         self._touched.append(ids)
 
-    def exchange(self) -> None:
-        """Send the changes of the rows that were trained since the last time, take the others'."""
+    def state(self) -> dict[str, Tensor]:
+        return dict(zip(("ids", "records"), self._mine.records(), strict=True))
+
+    def load(self, ids: Tensor, records: Tensor) -> None:
+        self._mine.set_records(ids, records)
+        self._old.assign(ids, self._mine.pull(ids))
+
+    def synchronize(self) -> None:
+        """Push the deltas of the rows that were trained since the last call, and pull the others'."""
         if self._touched:
             ids = torch.unique(torch.cat(self._touched))
             self._touched = []
             delta = (self._mine.pull(ids) - self._old.pull(ids)).div_(self._connection.plan.trainers)
             self._old.add(ids, delta)
             self._rows.push(self._name, ids, delta, 1.0)
-            self._connection.settle()
+            self._connection.wait_acked()
         ids, rows = self._rows.changed(self._name)
         known = self._mine.contains(ids)
         ids, rows = ids[known], rows[known]
@@ -125,8 +157,8 @@ class _Cache:
             self._old.assign(ids, rows)
 
 
-def _tables(plan: Plan, name: str) -> tuple[SparseTable, SparseTable]:
-    """One that trains, and one that only remembers."""
+def _tables(plan: JobPlan, name: str) -> tuple[SparseTable, SparseTable]:
+    """The table that is trained, and the copy of the servers' values."""
     spec = replace(plan.table(name), memory_rows=0)
     summing = replace(spec.optimizer, kind="sum", settings={})
     return SparseTable(spec, None), SparseTable(replace(spec, optimizer=summing), None)

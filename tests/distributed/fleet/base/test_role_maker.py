@@ -158,9 +158,9 @@ def test_an_incomplete_job_with_servers_is_refused(
 def test_a_user_defined_collective_worker(environ: pytest.MonkeyPatch) -> None:
     role = UserDefinedRoleMaker(is_collective=True, current_id=1, worker_endpoints=WORKERS)
     assert (role._worker_index(), role._worker_num(), role._node_num()) == (1, 3, 2)
-    found = role.identity()
-    assert (found.rank, found.size, found.local_rank, found.local_size) == (1, 3, 1, 2)
-    assert (found.master, found.hosts_store) == (WORKERS[0], False)
+    actual = role.identity()
+    assert (actual.rank, actual.size, actual.local_rank, actual.local_size) == (1, 3, 1, 2)
+    assert (actual.master, actual.hosts_store) == (WORKERS[0], False)
 
 
 def test_a_user_defined_server(environ: pytest.MonkeyPatch) -> None:
@@ -186,12 +186,12 @@ def test_a_user_defined_worker_with_servers_needs_no_endpoints_of_workers(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"current_id": 0}, "knows no workers"),
+        ({"current_id": 0}, "was given no workers"),
         ({"current_id": 3, "worker_endpoints": WORKERS}, "current_id is 3 of 3 workers"),
         ({"current_id": -1, "worker_endpoints": WORKERS}, "current_id is -1"),
         ({"current_id": 0, "worker_endpoints": WORKERS, "worker_num": 2}, "worker_num is 2"),
         ({"current_id": 0, "worker_endpoints": "a:1"}, "worker_endpoints is 'a:1'; use a list"),
-        ({"current_id": 0, "worker_endpoints": ["a"]}, "no host:port"),
+        ({"current_id": 0, "worker_endpoints": ["a"]}, "is not host:port"),
         ({"current_id": 0, "worker_endpoints": WORKERS, "role": Role.SERVER}, "use Role.WORKER with"),
         ({"current_id": 0, "worker_num": 2}, "give worker_endpoints"),
         ({"current_id": 0, "worker_num": 2, "is_collective": False}, "server_endpoints is empty"),

@@ -29,9 +29,9 @@ counts = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, m
 @given(counts)
 def test_auc_is_the_share_of_pairs_in_the_right_order(bins: list[tuple[int, int]]) -> None:
     positives, negatives = map(list, zip(*bins, strict=True))
-    found = metrics.auc(np.array([positives]), np.array([negatives]))
+    values = metrics.auc(np.array([positives]), np.array([negatives]))
     expected = pairs(positives, negatives) if sum(positives) and sum(negatives) else 0.5
-    assert found == pytest.approx(expected, abs=1e-12)
+    assert values == pytest.approx(expected, abs=1e-12)
 
 
 def test_auc_is_a_half_without_positives_or_negatives() -> None:

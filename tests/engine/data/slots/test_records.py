@@ -1,4 +1,4 @@
-"""Records: chosen, joined, exchanged, and as batches."""
+"""Records: take, concat, serialization, and batches."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ import torch
 from argosy.engine.data.slots.batches import batches_in_order, batches_of_stream
 from argosy.engine.data.slots.parse import parse
 from argosy.engine.data.slots.records import Records
-from argosy.engine.data.slots.slot import Slot, slots_of
+from argosy.engine.data.slots.slot import SlotSpec, slots_of
 from argosy.engine.errors import ConfigError, DataError
 
-IDS, X, Y = Slot("ids", False, (-1, -1)), Slot("x", True, (-1, 2)), Slot("y", False, (-1, 1))
+IDS, X, Y = SlotSpec("ids", False, (-1, -1)), SlotSpec("x", True, (-1, 2)), SlotSpec("y", False, (-1, 1))
 SLOTS = (IDS, X, Y)
 
 
@@ -27,50 +27,50 @@ def records(sizes: Sequence[int]) -> Records:
     return parse("".join(lines).encode(), SLOTS, "here")
 
 
-def check_record(found: Records, at: int, number: int, size: int) -> None:
-    batch = found.batch(np.array([at]))
+def check_record(result: Records, at: int, number: int, size: int) -> None:
+    batch = result.batch(np.array([at]))
     assert batch["ids"].tolist() == [[number + 100 * k for k in range(size)]]
     assert batch["x"].tolist() == [[number, number / 2]]
     assert batch["y"].tolist() == [[number]]
 
 
 @pytest.mark.parametrize("sizes", [[2, 2, 2, 2, 2], [1, 3, 2, 1, 4]])
-def test_chosen_records_are_whole_and_in_the_order_that_was_asked_for(sizes: list[int]) -> None:
-    found = records(sizes).chosen(np.array([3, 0, 3, 4]))
-    assert len(found) == 4
+def test_take_returns_complete_records_in_the_given_order(sizes: list[int]) -> None:
+    result = records(sizes).take(np.array([3, 0, 3, 4]))
+    assert len(result) == 4
     for at, number in enumerate([3, 0, 3, 4]):
-        check_record(found, at, number, sizes[number])
+        check_record(result, at, number, sizes[number])
 
 
 @pytest.mark.parametrize("sizes", [[2, 2, 2, 2, 2], [1, 3, 2, 1, 4]])
-def test_records_travel_as_bytes(sizes: list[int]) -> None:
-    found = Records.from_bytes(SLOTS, records(sizes).to_bytes())
+def test_records_are_serialized(sizes: list[int]) -> None:
+    result = Records.from_bytes(SLOTS, records(sizes).to_bytes())
     for number, size in enumerate(sizes):
-        check_record(found, number, number, size)
+        check_record(result, number, number, size)
     with pytest.raises(DataError, match="give all workers the same use_var"):
         Records.from_bytes(SLOTS[:2], records(sizes).to_bytes())
-    assert len(Records.from_bytes(SLOTS, Records.none(SLOTS).to_bytes())) == 0
+    assert len(Records.from_bytes(SLOTS, Records.empty(SLOTS).to_bytes())) == 0
 
 
-def test_even_and_uneven_parts_join() -> None:
-    found = Records.joined(SLOTS, [records([2, 2]), Records.none(SLOTS), records([1, 3, 2])])
+def test_even_and_uneven_parts_are_concatenated() -> None:
+    result = Records.concat(SLOTS, [records([2, 2]), Records.empty(SLOTS), records([1, 3, 2])])
     for at, (number, size) in enumerate([(0, 2), (1, 2), (0, 1), (1, 3), (2, 2)]):
-        check_record(found, at, number, size)
+        check_record(result, at, number, size)
 
 
 @pytest.mark.parametrize("sizes", [[2, 2, 2], [1, 3, 2]])
-def test_one_slot_is_exchanged_and_the_others_stay(sizes: list[int]) -> None:
+def test_one_slot_is_permuted_and_the_others_stay(sizes: list[int]) -> None:
     rows = np.array([2, 0, 1])
-    found = records(sizes).with_slot_of("ids", rows)
+    result = records(sizes).with_slot_from("ids", rows)
     for at, source in enumerate(rows.tolist()):
-        batch = found.batch(np.array([at]))
+        batch = result.batch(np.array([at]))
         assert batch["ids"].tolist() == [[source + 100 * k for k in range(sizes[source])]]
         assert (batch["x"].tolist(), batch["y"].tolist()) == ([[at, at / 2]], [[at]])
-    moved = records(sizes).with_slot_of("x", rows).batch(slice(1))
+    moved = records(sizes).with_slot_from("x", rows).batch(slice(1))
     assert (moved["x"].tolist(), moved["y"].tolist()) == ([[2, 1.0]], [[0]])
 
 
-def test_arrays_of_a_batch_are_their_own_and_can_be_fed_without_a_copy() -> None:
+def test_arrays_of_a_batch_are_no_views_and_can_be_fed_without_a_copy() -> None:
     source = records([2, 2, 2])
     batch = source.batch(slice(0, 2))
     for array in batch.values():
@@ -101,13 +101,13 @@ def test_records_of_different_lengths_cannot_be_one_batch() -> None:
 def test_a_batch_has_the_shape_of_the_variable(
     shape: tuple[int, ...], is_sequence: bool, count: int, made: tuple[int, ...]
 ) -> None:
-    assert Slot("s", True, shape, is_sequence).shaped(np.zeros(2 * count), 2).shape == made
+    assert SlotSpec("s", True, shape, is_sequence).shaped(np.zeros(2 * count), 2).shape == made
 
 
 @pytest.mark.parametrize(("shape", "is_sequence"), [((-1, 4), False), ((-1, 1), False), ((-1, 2), True)])
-def test_values_that_do_not_fit_the_shape_are_refused(shape: tuple[int, ...], is_sequence: bool) -> None:
+def test_values_that_do_not_fit_the_shape_are_rejected(shape: tuple[int, ...], is_sequence: bool) -> None:
     with pytest.raises(DataError, match="a record has 3 values"):
-        Slot("s", True, shape, is_sequence).shaped(np.zeros(6), 2)
+        SlotSpec("s", True, shape, is_sequence).shaped(np.zeros(6), 2)
 
 
 def variable(
@@ -116,12 +116,12 @@ def variable(
     return SimpleNamespace(name=name, dtype=dtype, shape=shape, lod_level=0)
 
 
-def test_variables_that_cannot_be_slots_are_refused() -> None:
+def test_variables_that_cannot_be_slots_are_rejected() -> None:
     with pytest.raises(ConfigError, match="a slot is float32 or int64"):
         slots_of([variable(dtype=torch.float64)])
     with pytest.raises(ConfigError, match="at most one other unknown size"):
         slots_of([variable(shape=(-1, -1, -1))])
-    with pytest.raises(ConfigError, match=r"names \['v'\] more than once"):
+    with pytest.raises(ConfigError, match=r"has \['v'\] more than once"):
         slots_of([variable(), variable()])
     with pytest.raises(ConfigError, match="give the list of variables"):
         slots_of([])
@@ -130,7 +130,7 @@ def test_variables_that_cannot_be_slots_are_refused() -> None:
 @pytest.mark.parametrize("size", [1, 3, 4, 100])
 def test_batches_of_a_stream_are_those_of_the_whole(size: int) -> None:
     whole = records([2] * 11)
-    parts = [whole.chosen(slice(a, b)) for a, b in ((0, 1), (1, 8), (8, 8), (8, 11))]
+    parts = [whole.take(slice(a, b)) for a, b in ((0, 1), (1, 8), (8, 8), (8, 11))]
     streamed = [b["y"].ravel().tolist() for b in batches_of_stream(SLOTS, parts, size)]
     ordered = [b["y"].ravel().tolist() for b in batches_in_order(whole, np.arange(11), size)]
     assert streamed == ordered == [list(range(a, min(a + size, 11))) for a in range(0, 11, size)]

@@ -11,15 +11,15 @@ from typing import Any
 
 import zmq
 
-from argosy.engine.ps.rpc import address, security
-from argosy.engine.ps.rpc.settings import Settings
+from argosy.engine.ps.rpc import sockets
+from argosy.engine.ps.rpc.settings import RpcSettings
 
 
 class Cutter:
     """Passes bytes on in both directions, until `cut` ends every connection."""
 
     def __init__(self, endpoint: str) -> None:
-        self._target = address.split(endpoint)
+        self._target = sockets.split(endpoint)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self._pairs: list[socket.socket] = []
@@ -87,7 +87,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 class Mistreater:
     """Passes messages on, and drops, repeats or delays some of them, requests and answers alike."""
 
-    def __init__(self, endpoint: str, settings: Settings, seed: int, share: float) -> None:
+    def __init__(self, endpoint: str, settings: RpcSettings, seed: int, share: float) -> None:
         self._target, self._settings, self._share = endpoint, settings, share
         self._random = random.Random(seed)
         self.dropped = self.repeated = self.delayed = 0
@@ -95,13 +95,13 @@ class Mistreater:
         self._later: list[tuple[float, int, Any, list[bytes]]] = []
         self._backs: dict[bytes, zmq.Socket[bytes]] = {}
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._gate = self._context.socket(zmq.REP)
-        self._gate.bind(security.ZAP_ENDPOINT)
+        self._zap_socket = self._context.socket(zmq.REP)
+        self._zap_socket.bind(sockets.ZAP_ENDPOINT)
         self._front = self._context.socket(zmq.ROUTER)
-        security.guard_server(self._front, settings)
-        self.endpoint = address.bind(self._front, "127.0.0.1:0", settings)
+        sockets.guard_server(self._front, settings)
+        self.endpoint = sockets.bind(self._front, "127.0.0.1:0", settings)
         self._poller = zmq.Poller()
-        self._poller.register(self._gate, zmq.POLLIN)
+        self._poller.register(self._zap_socket, zmq.POLLIN)
         self._poller.register(self._front, zmq.POLLIN)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -116,8 +116,8 @@ class Mistreater:
         routes: dict[Any, bytes] = {}
         while not self._is_over.is_set():
             for found, _ in self._poller.poll(5):
-                if found is self._gate:
-                    security.answer_zap(self._gate, self._settings)
+                if found is self._zap_socket:
+                    sockets.handle_zap_request(self._zap_socket, self._settings)
                 elif found is self._front:
                     route, *frames = self._front.recv_multipart()
                     if route not in self._backs:
@@ -132,8 +132,8 @@ class Mistreater:
 
     def _connect(self) -> "zmq.Socket[bytes]":
         back = self._context.socket(zmq.DEALER)
-        security.guard_client(back, self._settings)
-        address.connect(back, self._target)
+        sockets.guard_client(back, self._settings)
+        sockets.connect(back, self._target)
         self._poller.register(back, zmq.POLLIN)
         return back
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 
-from argosy.engine.ps.rpc.listener import Handler, Listener, Request
-from argosy.engine.ps.rpc.settings import Settings
+from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
+from argosy.engine.ps.rpc.settings import RpcSettings
 
-QUICK = Settings(heartbeat_s=0.1, retry_s=0.1, deadline_s=20.0)
+QUICK = RpcSettings(heartbeat_s=0.1, retry_s=0.1, deadline_s=20.0)
 
 
 def echo(request: Request) -> None:
-    request.answer(request.meta, request.tensors)
+    request.reply(request.meta, request.tensors)
 
 
 ECHO = {"echo": Handler("send", echo), "echo_io": Handler("io", echo)}
@@ -27,28 +27,28 @@ def ignore(trainer: int) -> None:
 @contextmanager
 def serving(
     handlers: Mapping[str, Handler] | None = None,
-    settings: Settings = QUICK,
-    on_silent: Callable[[int], None] = ignore,
+    settings: RpcSettings = QUICK,
+    on_unresponsive: Callable[[int], None] = ignore,
     endpoint: str = "127.0.0.1:0",
-) -> Iterator[Listener]:
+) -> Iterator[RpcServer]:
     """A server in a thread of this process."""
-    listener = Listener(endpoint, settings, ECHO if handlers is None else handlers, on_silent)
-    thread = threading.Thread(target=listener.serve)
+    server = RpcServer(endpoint, settings, ECHO if handlers is None else handlers, on_unresponsive)
+    thread = threading.Thread(target=server.serve)
     thread.start()
     try:
-        yield listener
+        yield server
     finally:
-        listener.stop()
+        server.stop()
         thread.join(20)
         assert not thread.is_alive(), "serve() did not return"
 
 
-def process(endpoint: str, settings: Settings = QUICK) -> BaseProcess:
+def process(endpoint: str, settings: RpcSettings = QUICK) -> BaseProcess:
     """A server that echoes, in a process of its own, to be killed."""
     made = multiprocessing.get_context("fork").Process(target=_serve, args=(endpoint, settings), daemon=True)
     made.start()
     return made
 
 
-def _serve(endpoint: str, settings: Settings) -> None:
-    Listener(endpoint, settings, ECHO, ignore).serve()
+def _serve(endpoint: str, settings: RpcSettings) -> None:
+    RpcServer(endpoint, settings, ECHO, ignore).serve()

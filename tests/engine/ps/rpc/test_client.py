@@ -15,8 +15,8 @@ import torch
 
 from argosy.engine.errors import ConfigError, DeadlineError, ProgramError, RefusedError, RpcError
 from argosy.engine.log import NOTICE
-from argosy.engine.ps.rpc.client import Client, Reply
-from argosy.engine.ps.rpc.listener import Handler, Request
+from argosy.engine.ps.rpc.client import Client, PendingReply
+from argosy.engine.ps.rpc.server import Handler, Request
 from tests.engine.ps.rpc import serving as servers
 from tests.engine.ps.rpc.serving import QUICK, serving
 
@@ -32,8 +32,8 @@ def test_many_requests_are_outstanding_at_two_servers() -> None:
         serving() as two,
         Client([one.endpoint, two.endpoint], "trainer 0", 0, QUICK) as client,
     ):
-        replies = [client.start(i % 2, "echo", {"i": i}, [torch.full((50,), i)]) for i in range(400)]
-        for i, reply in reversed(list(enumerate(replies))):
+        pending = [client.start(i % 2, "echo", {"i": i}, [torch.full((50,), i)]) for i in range(400)]
+        for i, reply in reversed(list(enumerate(pending))):
             answer = reply.wait()
             assert answer.meta == {"i": i}
             assert torch.equal(answer.tensors[0], torch.full((50,), i))
@@ -41,10 +41,10 @@ def test_many_requests_are_outstanding_at_two_servers() -> None:
 
 
 def test_large_tensors_arrive_whole_and_writable() -> None:
-    with serving() as listener, Client([listener.endpoint], "trainer 0", 0, QUICK) as client:
+    with serving() as server, Client([server.endpoint], "trainer 0", 0, QUICK) as client:
         sent = [torch.rand(1 << 20) for _ in range(6)]
-        replies = [client.start(0, "echo", {}, [tensor]) for tensor in sent]
-        for tensor, reply in zip(sent, replies, strict=True):
+        pending = [client.start(0, "echo", {}, [tensor]) for tensor in sent]
+        for tensor, reply in zip(sent, pending, strict=True):
             found = reply.wait().tensors[0]
             assert torch.equal(found, tensor)
             found.zero_()
@@ -55,24 +55,24 @@ def test_several_threads_use_one_client() -> None:
 
     def use(client: Client, number: int) -> None:
         for i in range(60):
-            replies = [client.start(0, "echo", {"n": [number, i, j]}) for j in range(3)]
-            wrong.extend(r for j, r in enumerate(replies) if r.wait().meta["n"] != [number, i, j])
+            pending = [client.start(0, "echo", {"n": [number, i, j]}) for j in range(3)]
+            wrong.extend(r for j, r in enumerate(pending) if r.wait().meta["n"] != [number, i, j])
 
-    with serving() as listener, Client([listener.endpoint], "trainer 0", 0, QUICK) as client:
+    with serving() as server, Client([server.endpoint], "trainer 0", 0, QUICK) as client:
         threads = [threading.Thread(target=use, args=(client, number)) for number in range(6)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(30)
         assert not any(thread.is_alive() for thread in threads)
-        assert listener.counters()["requests"] == {"echo": 6 * 60 * 3}
+        assert server.counters()["requests"] == {"echo": 6 * 60 * 3}
     assert wrong == []
 
 
 def test_start_does_not_wait_for_a_thread_that_waits() -> None:
     kept: list[Request] = []
     handlers = {"keep": Handler("io", kept.append), **servers.ECHO}
-    with serving(handlers) as listener, Client([listener.endpoint], "trainer 0", 0, QUICK) as client:
+    with serving(handlers) as server, Client([server.endpoint], "trainer 0", 0, QUICK) as client:
         slow = client.start(0, "keep")
         waiting = threading.Thread(target=slow.wait)
         waiting.start()
@@ -80,7 +80,7 @@ def test_start_does_not_wait_for_a_thread_that_waits() -> None:
         start = time.monotonic()
         assert client.call(0, "echo").meta == {}
         assert time.monotonic() - start < 0.4  # nobody had to wait for the other's next look
-        kept[0].answer()
+        kept[0].reply()
         waiting.join(5)
         assert not waiting.is_alive()
 
@@ -88,13 +88,13 @@ def test_start_does_not_wait_for_a_thread_that_waits() -> None:
 def test_is_done_tells_without_waiting() -> None:
     kept: list[Request] = []
     with (
-        serving({"keep": Handler("io", kept.append)}) as listener,
-        Client([listener.endpoint], "trainer 0", 0, QUICK) as client,
+        serving({"keep": Handler("io", kept.append)}) as server,
+        Client([server.endpoint], "trainer 0", 0, QUICK) as client,
     ):
         reply = client.start(0, "keep")
         while not kept:
             assert not reply.is_done()
-        kept[0].answer({"a": 1})
+        kept[0].reply({"a": 1})
         while not reply.is_done():
             time.sleep(0.001)
         assert reply.wait().meta == reply.wait().meta == {"a": 1}
@@ -109,7 +109,7 @@ def test_a_client_may_start_before_its_server() -> None:
             assert reply.wait().meta == {"a": 1}
 
 
-def test_who_waits_says_so_and_gives_up_at_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_waiting_client_logs_and_fails_at_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
     endpoint = free_endpoint()
     settings = replace(QUICK, deadline_s=1.5, notice_s=0.4)
     start = time.monotonic()
@@ -117,7 +117,7 @@ def test_who_waits_says_so_and_gives_up_at_the_deadline(caplog: pytest.LogCaptur
         with pytest.raises(DeadlineError) as caught:
             client.call(0, "push", what="push of w.block0")
         assert 1.4 < time.monotonic() - start < 4
-    assert f"server {endpoint} does not answer since 1 s; trying until 2 s (push of w.block0)" in caplog.text
+    assert f"server {endpoint} has not replied for 1 s; retrying until 2 s (push of w.block0)" in caplog.text
     for part in (
         endpoint,
         "is not connected",
@@ -129,14 +129,14 @@ def test_who_waits_says_so_and_gives_up_at_the_deadline(caplog: pytest.LogCaptur
         assert part in str(caught.value)
 
 
-def test_a_word_of_the_server_is_logged_and_begins_the_deadline_anew(
+def test_a_progress_message_is_logged_and_resets_the_deadline(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     kept: list[Request] = []
     settings = replace(QUICK, deadline_s=1.0, notice_s=0.5)
     with (
-        serving({"barrier": Handler("io", kept.append)}, settings) as listener,
-        Client([listener.endpoint], "trainer 0", 0, settings) as client,
+        serving({"barrier": Handler("io", kept.append)}, settings) as server,
+        Client([server.endpoint], "trainer 0", 0, settings) as client,
         caplog.at_level(NOTICE, "argosy"),
     ):
         reply = client.start(0, "barrier")
@@ -144,15 +144,15 @@ def test_a_word_of_the_server_is_logged_and_begins_the_deadline_anew(
         def tell() -> None:
             for _ in range(6):
                 time.sleep(0.3)
-                kept[0].tell("waits for trainers 1, 3 since 12 s")
-            kept[0].answer({"after": 1.8})
+                kept[0].progress("waits for trainers 1, 3 since 12 s")
+            kept[0].reply({"after": 1.8})
 
         thread = threading.Thread(target=tell)
         thread.start()
         assert reply.wait("step 4").meta == {"after": 1.8}
         thread.join()
-    assert f"server {listener.endpoint} waits for trainers 1, 3 since 12 s (step 4)" in caplog.text
-    assert "does not answer" not in caplog.text
+    assert f"server {server.endpoint} waits for trainers 1, 3 since 12 s (step 4)" in caplog.text
+    assert "has not replied" not in caplog.text
 
 
 def test_a_killed_server_that_comes_back_is_waited_for() -> None:
@@ -161,22 +161,22 @@ def test_a_killed_server_that_comes_back_is_waited_for() -> None:
     try:
         with Client([endpoint], "trainer 0", 0, QUICK) as client:
             assert client.call(0, "echo", {"a": 1}).meta == {"a": 1}
-            first = client.health()[0].life
+            first = client.health()[0].incarnation
             os.kill(server.pid, signal.SIGSTOP)  # what is sent now is not answered before the kill
-            replies: list[Reply] = [
+            pending: list[PendingReply] = [
                 client.start(0, "echo", {"i": i}, [torch.full((9000,), i)]) for i in range(20)
             ]
             time.sleep(0.2)
             os.kill(server.pid, signal.SIGKILL)
             server.join()
-            replies.append(client.start(0, "echo", {"i": 20}, [torch.full((9000,), 20)]))
+            pending.append(client.start(0, "echo", {"i": 20}, [torch.full((9000,), 20)]))
             time.sleep(0.3)
             server = servers.process(endpoint)
-            for i, reply in enumerate(replies):
+            for i, reply in enumerate(pending):
                 answer = reply.wait()
                 assert answer.meta == {"i": i}
                 assert torch.equal(answer.tensors[0], torch.full((9000,), i))
-            assert client.health()[0].life not in ("", first)
+            assert client.health()[0].incarnation not in ("", first)
     finally:
         server.kill()
         server.join()
@@ -184,58 +184,58 @@ def test_a_killed_server_that_comes_back_is_waited_for() -> None:
 
 def test_a_wrong_token_is_refused_at_once() -> None:
     right, wrong = replace(QUICK, token="right"), replace(QUICK, token="wrong")
-    with serving(settings=right) as listener:
+    with serving(settings=right) as server:
         for other in (wrong, QUICK):
             start = time.monotonic()
-            with Client([listener.endpoint], "trainer 0", 0, other) as client:
+            with Client([server.endpoint], "trainer 0", 0, other) as client:
                 with pytest.raises(
-                    RefusedError, match="refused this process's token; all processes of a job need"
+                    RefusedError, match="rejected this process's token; all processes of a job need"
                 ):
                     client.call(0, "echo")
                 with pytest.raises(RefusedError, match="token"):
                     client.call(0, "echo")
             assert time.monotonic() - start < 5
-        assert listener.counters()["requests"] == {}
-        assert listener.counters()["refused_connections"] >= 2
-        with Client([listener.endpoint], "trainer 0", 0, right) as client:
+        assert server.counters()["requests"] == {}
+        assert server.counters()["rejected_connections"] >= 2
+        with Client([server.endpoint], "trainer 0", 0, right) as client:
             assert client.call(0, "echo", {"a": 1}).meta == {"a": 1}
 
 
 def test_curve_encrypts_for_those_with_the_token_and_refuses_the_others() -> None:
     right = replace(QUICK, token="right", encrypt=True)
-    with serving(settings=right) as listener:
-        with Client([listener.endpoint], "trainer 0", 0, right) as client:
+    with serving(settings=right) as server:
+        with Client([server.endpoint], "trainer 0", 0, right) as client:
             tensor = torch.rand(1 << 18)
             assert torch.equal(client.call(0, "echo", {}, [tensor]).tensors[0], tensor)
         for wrong in (replace(right, token="wrong"), replace(right, encrypt=False)):
             start = time.monotonic()
             with (
-                Client([listener.endpoint], "trainer 0", 0, wrong) as client,
+                Client([server.endpoint], "trainer 0", 0, wrong) as client,
                 pytest.raises(RefusedError, match="same ARGOSY_JOB_TOKEN and the same ARGOSY_PS_ENCRYPT"),
             ):
                 client.call(0, "echo")
             assert time.monotonic() - start < 8
-        assert listener.counters()["requests"] == {"echo": 1}
+        assert server.counters()["requests"] == {"echo": 1}
 
 
 def test_a_forked_child_cannot_use_its_parents_client() -> None:
-    with serving() as listener, Client([listener.endpoint], "trainer 0", 0, QUICK) as client:
+    with serving() as server, Client([server.endpoint], "trainer 0", 0, QUICK) as client:
         child = os.fork()
         if child == 0:
             try:
                 client.call(0, "echo")
             except ProgramError as e:
                 client.close()  # harmless
-                os._exit(0 if "make a Client in each process" in str(e) else 2)
+                os._exit(0 if "create a Client in each process" in str(e) else 2)
             os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         assert client.call(0, "echo", {"a": 1}).meta == {"a": 1}
 
 
-def test_close_ends_those_who_wait_and_can_be_repeated() -> None:
+def test_close_fails_pending_requests_and_can_be_repeated() -> None:
     errors: list[Exception] = []
 
-    def wait(reply: Reply) -> None:
+    def wait(reply: PendingReply) -> None:
         try:
             reply.wait()
         except RpcError as e:
@@ -249,15 +249,15 @@ def test_close_ends_those_who_wait_and_can_be_repeated() -> None:
         client.close()
         for thread in threads:
             thread.join(5)
-        assert ["closed before the answer came" in str(e) for e in errors] == [True, True]
-        with pytest.raises(ProgramError, match="was closed; make a new one"):
+        assert ["closed before the reply arrived" in str(e) for e in errors] == [True, True]
+        with pytest.raises(ProgramError, match="is closed; create a new one"):
             client.start(0, "echo")
 
 
 def test_a_client_needs_servers_with_addresses() -> None:
     with pytest.raises(ConfigError, match="at least one endpoint"):
         Client([], "trainer 0", 0, QUICK)
-    with pytest.raises(ConfigError, match="no endpoint; use host:port"):
+    with pytest.raises(ConfigError, match="not an endpoint; use host:port"):
         Client(["127.0.0.1"], "trainer 0", 0, QUICK)
     with pytest.raises(ConfigError, match="a number from 0 on, or -1"):
         Client(["127.0.0.1:1"], "trainer 0", -5, QUICK)
@@ -266,8 +266,8 @@ def test_a_client_needs_servers_with_addresses() -> None:
 def test_a_process_ends_without_closing_its_client() -> None:
     script = (
         "from argosy.engine.ps.rpc.client import Client\n"
-        "from argosy.engine.ps.rpc.settings import Settings\n"
-        f"client = Client(['{free_endpoint()}'], 'trainer 0', 0, Settings())\n"
+        "from argosy.engine.ps.rpc.settings import RpcSettings\n"
+        f"client = Client(['{free_endpoint()}'], 'trainer 0', 0, RpcSettings())\n"
         "client.start(0, 'echo')\n"
     )
     done = subprocess.run(

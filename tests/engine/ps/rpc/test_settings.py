@@ -1,16 +1,16 @@
-"""Settings of the transport: defaults, environment, refusals."""
+"""RpcSettings of the transport: defaults, environment, refusals."""
 
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.rpc.settings import Settings
+from argosy.engine.ps.rpc.settings import RpcSettings
 
 
 def test_the_defaults_are_paddles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ARGOSY_JOB_TOKEN", raising=False)
-    settings = Settings.from_env()
-    assert settings == Settings()
+    settings = RpcSettings.from_env()
+    assert settings == RpcSettings()
     assert (settings.send_threads, settings.get_threads, settings.prefetch_threads) == (12, 12, 12)
     assert (settings.deadline_s, settings.retry_times) == (180.0, 3)
 
@@ -30,27 +30,36 @@ def test_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None
     }
     for name, value in said.items():
         monkeypatch.setenv(name, value)
-    assert Settings.from_env() == Settings(
-        1, 2, 3, 2.5, 0, heartbeat_s=0.5, silent_s=7.0, token="secret", encrypt=True, max_message_mb=64
+    assert RpcSettings.from_env() == RpcSettings(
+        1,
+        2,
+        3,
+        2.5,
+        0,
+        heartbeat_s=0.5,
+        heartbeat_timeout_s=7.0,
+        token="secret",
+        encrypt=True,
+        max_message_mb=64,
     )
 
 
 @pytest.mark.parametrize(
     "flag", ["FLAGS_rpc_send_thread_num", "FLAGS_rpc_get_thread_num", "FLAGS_rpc_prefetch_thread_num"]
 )
-def test_no_threads_are_refused(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_threads_are_rejected(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(flag, "0")
     with pytest.raises(ConfigError, match=rf"_threads = 0 \({flag}\) is too small; use 1 or more"):
-        Settings.from_env()
+        RpcSettings.from_env()
 
 
-def test_no_time_is_refused() -> None:
+def test_no_time_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"deadline_s = 0.0 \(FLAGS_rpc_deadline, in ms\) is too small"):
-        Settings(deadline_s=0.0)
+        RpcSettings(deadline_s=0.0)
     with pytest.raises(ConfigError, match=r"retry_s = 0.0 is too small"):
-        Settings(retry_s=0.0)
+        RpcSettings(retry_s=0.0)
 
 
 def test_encryption_needs_a_token() -> None:
     with pytest.raises(ConfigError, match="set ARGOSY_JOB_TOKEN"):
-        Settings(encrypt=True)
+        RpcSettings(encrypt=True)

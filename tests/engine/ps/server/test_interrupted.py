@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import RefusedError
-from argosy.engine.ps.rpc import listener
+from argosy.engine.ps.rpc import server as rpc_server
 from argosy.engine.ps.server import service as module
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import SETTINGS, PlainSgd, served, step
@@ -41,14 +41,14 @@ def until(happened: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_after_a_meeting_nobody_does_a_step_alone() -> None:
+def test_after_a_collective_no_trainer_does_a_step_alone() -> None:
     with served(trainers=3) as (service, plan):
         trainers = trainers_of(plan)
 
         def train(trainer: Trainer) -> Tensor:
             pauses = random.Random(trainer.number)
             for _ in range(15):
-                trainer.group.exchange([b"x" * (1 + trainer.number * 100_000)] * 3)
+                trainer.group.all_to_all([b"x" * (1 + trainer.number * 100_000)] * 3)
                 time.sleep(pauses.random() / 100)
                 w = step(trainer, torch.ones(3))
             return w
@@ -77,7 +77,7 @@ def test_who_leaves_amid_a_step_does_not_wait_for_its_end() -> None:
         second.blocks.send(torch.full((3,), 9.0), 1.0, ["w"], [3], [0])
         second.blocks._flush()
         second.leave()
-        assert service.members.live == {0}
+        assert service.membership.live == {0}
         assert (step(first, torch.ones(3)) == -1.0).all()
         close([first])
 
@@ -99,28 +99,30 @@ def test_half_async_trainers_of_different_steps_all_go_on_with_a_server_that_kno
         close([first, second])
 
 
-def test_a_trainer_that_was_silent_for_a_while_is_forgiven() -> None:
+def test_a_trainer_that_was_unresponsive_for_a_while_continues() -> None:
     with served(stays=True) as (service, plan):
         trainers = trainers_of(plan)
-        service.members.silent[1] = time.monotonic() - 100
-        until(lambda: not service.members.silent)
+        service.membership.unresponsive[1] = time.monotonic() - 100
+        until(lambda: not service.membership.unresponsive)
         all_do(trainers, lambda t: step(t, torch.ones(3)))
         close(trainers)
 
 
-def test_who_did_not_hear_the_result_of_a_meeting_gets_it_from_the_servers_next_life(tmp_path: Path) -> None:
+def test_a_trainer_without_the_result_of_a_collective_gets_it_from_the_restarted_server(
+    tmp_path: Path,
+) -> None:
     with served(directory=tmp_path) as (_, plan):
         endpoint = plan.endpoints[0]
         first, second = trainers_of(plan)
         sums = all_do([first, second], lambda t: t.group.all_reduce(torch.tensor([t.number + 1]), "sum", "s"))
         assert [int(s) for s in sums] == [3, 3]
     with served(directory=tmp_path, endpoint=endpoint):
-        second.group._met["back"] -= 1  # as if it had not heard of the last meeting
-        second.group._join("back")
+        second.group._numbers["back"] -= 1  # as if it had not heard of the last meeting
+        second.group._join("back", second.group._next_number("back"))
         close([first, second])
 
 
-def test_who_has_left_before_a_kill_is_not_waited_for_and_who_came_back_is(tmp_path: Path) -> None:
+def test_after_a_kill_steps_wait_for_rejoined_trainers_and_not_for_those_that_left(tmp_path: Path) -> None:
     with served(directory=tmp_path) as (_, plan):
         endpoint = plan.endpoints[0]
         first, second = trainers_of(plan)
@@ -128,19 +130,19 @@ def test_who_has_left_before_a_kill_is_not_waited_for_and_who_came_back_is(tmp_p
         assert (step(first, torch.ones(3)) == -1.0).all()
     with served(directory=tmp_path, endpoint=endpoint) as (service, plan):
         assert (step(first, torch.ones(3)) == -2.0).all()
-        assert service.members.live == {0}
+        assert service.membership.live == {0}
         again = Trainer(plan, 1, SETTINGS)
         all_do([first, again], lambda t: step(t, torch.ones(3)))
     with served(directory=tmp_path, endpoint=endpoint) as (service, _):
         assert all((w == -4.0).all() for w in all_do([first, again], lambda t: step(t, torch.ones(3))))
-        assert service.members.live == {0, 1}
+        assert service.membership.live == {0, 1}
         close([first, again])
 
 
 def test_a_stop_while_an_update_runs_applies_no_step_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "_END_S", 0.2)
+    monkeypatch.setattr(rpc_server, "_END_S", 0.2)
     with served(trainers=1, directory=tmp_path, updater=SlowSgd(1.5, w=torch.zeros(3))) as (service, plan):
         endpoint = plan.endpoints[0]
         (trainer,) = trainers_of(plan)
@@ -151,7 +153,7 @@ def test_a_stop_while_an_update_runs_applies_no_step_twice(
 
         stopping = threading.Thread(target=stop_amid_update)
         stopping.start()
-        with pytest.raises(RefusedError, match="has ended before it could answer"):
+        with pytest.raises(RefusedError, match="stopped before it could reply"):
             step(trainer, torch.ones(3))
     stopping.join()
     time.sleep(1.5)  # now the update has ended, too
@@ -161,8 +163,8 @@ def test_a_stop_while_an_update_runs_applies_no_step_twice(
         close([trainer])
 
 
-def test_a_long_update_is_told_of_so_that_trainers_go_on_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TELL_S", 0.2)
+def test_progress_of_a_long_update_extends_the_deadline_of_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PROGRESS_S", 0.2)
     with served(trainers=1, updater=SlowSgd(4.0, w=torch.zeros(3))) as (_, plan):
         impatient = Trainer(plan, 0, replace(SETTINGS, deadline_s=3.0))
         assert (step(impatient, torch.ones(3)) == -1.0).all()
@@ -172,14 +174,15 @@ def test_a_long_update_is_told_of_so_that_trainers_go_on_waiting(monkeypatch: py
 def test_a_snapshot_that_fails_does_not_end_the_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with served(mode="async", directory=tmp_path, snapshot_s=0.1, drops_dead=True) as (service, plan):
+    more = {"snapshot_s": 0.1, "durability": "snapshot"}
+    with served(mode="async", directory=tmp_path, drops_dead=True, **more) as (service, plan):
         trainers = trainers_of(plan)
 
         def fail(step: int) -> None:
             raise RuntimeError("no room")
 
         monkeypatch.setattr(service.state, "snapshot", fail)
-        until(lambda: "the state could not be written: no room; again in 0.1 s" in caplog.text)
+        until(lambda: "a snapshot could not be written: no room; retrying" in caplog.text)
         monkeypatch.undo()
         close(trainers)
 
@@ -199,6 +202,7 @@ def test_norms_survive_a_snapshot_bit_for_bit(tmp_path: Path, dtype: torch.dtype
     norm = torch.tensor([1 / 3], dtype=dtype)
     with served(directory=tmp_path) as (service, _):
         service.norms.known[7] = norm
+        service.state.snapshot(0)
     with served(directory=tmp_path) as (service, plan):
         close(trainers_of(plan))  # it answers: it has read all
         assert torch.equal(service.norms.known[7], norm)

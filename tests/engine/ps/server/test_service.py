@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from argosy.engine.errors import RefusedError
-from argosy.engine.ps.plan import Compensation, Plan
+from argosy.engine.ps.job_plan import Compensation, JobPlan
 from argosy.engine.ps.server import service as module
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import SETTINGS, PlainSgd, served, step
 
 
-def trainers_of(plan: Plan) -> list[Trainer]:
+def trainers_of(plan: JobPlan) -> list[Trainer]:
     return [Trainer(plan, number, SETTINGS) for number in range(plan.trainers)]
 
 
@@ -64,7 +64,7 @@ def test_a_table_gets_the_mean_over_the_trainers() -> None:
         rows = torch.tensor([[[1.0, 0.0]], [[0.0, 2.0]]])
         all_do(trainers, lambda t: step(t, torch.zeros(3), 1.0, rows * (1 + t.number)))
         wanted = 1.0 - torch.tensor([[1.5, 0.0], [0.0, 3.0]])
-        assert (trainers[0].rows.ask("table", torch.tensor([5, 7])).wait() == wanted).all()
+        assert (trainers[0].rows.start_pull("table", torch.tensor([5, 7])).wait() == wanted).all()
         assert len(service.state.tables["table"]) == 2
         close(trainers)
 
@@ -112,7 +112,7 @@ def test_a_dead_trainer_is_dropped_from_the_barriers_if_the_user_chose_so() -> N
         time.sleep(0.2)
         dead.close()  # without a word, like a killed process
         assert (step(alive, torch.ones(3)) == -1.0).all(), "its half of a step must not count"
-        assert service.members.live == {0}
+        assert service.membership.live == {0}
         again = Trainer(plan, 1, SETTINGS)
         found = all_do([alive, again], lambda t: step(t, torch.ones(3)))
         assert all((w == -2.0).all() for w in found), "back again, it counts again"
@@ -122,10 +122,10 @@ def test_a_dead_trainer_is_dropped_from_the_barriers_if_the_user_chose_so() -> N
 def test_a_server_says_who_has_not_come_yet(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_ABSENT_S", 0.1)
+    monkeypatch.setattr(module, "_MISSING_S", 0.1)
     with served(trainers=3) as (_, plan):
         first, end = Trainer(plan, 0, SETTINGS), time.monotonic() + 20
-        while "trainers 1, 2: not come yet; see the workerlogs" not in caplog.text:
+        while "trainers 1, 2: not connected yet; see the workerlogs" not in caplog.text:
             assert time.monotonic() < end
             time.sleep(0.05)
         first.close()
@@ -139,7 +139,7 @@ def test_who_is_dead_as_the_launcher_says_is_not_waited_for(tmp_path: Path) -> N
         waiting.start()
         told.write_text("1\n")
         waiting.join(20)
-        assert service.members.live == {0}
+        assert service.membership.live == {0}
         close([alive, dead])
 
 
@@ -147,7 +147,9 @@ def test_a_dead_trainer_ends_the_job_otherwise() -> None:
     with served(stays=False, may_fail=True) as (_, plan):
         alive, dead = trainers_of(plan)
         dead.close()
-        with pytest.raises(RefusedError, match=r"trainer 1 has been silent for 1 s.*--dead_worker=drop"):
+        with pytest.raises(
+            RefusedError, match=r"trainer 1 has been unresponsive for 1 s.*--dead_worker=drop"
+        ):
             step(alive, torch.ones(3))
         alive.close()
 
@@ -198,22 +200,22 @@ def test_trainers_meet_and_exchange_bytes() -> None:
         sums = all_do(trainers, lambda t: t.group.all_reduce(torch.tensor([t.number, 10]), "sum", "sum"))
         assert all(found.tolist() == [3, 30] for found in sums)
         swapped = all_do(
-            trainers, lambda t: t.group.exchange([b"%d to %d" % (t.number, to) for to in range(3)])
+            trainers, lambda t: t.group.all_to_all([b"%d to %d" % (t.number, to) for to in range(3)])
         )
         assert swapped[1] == [b"0 to 1", b"1 to 1", b"2 to 1"]
-        assert all_do(trainers, lambda t: t.group.exchange([b"", b"", b""]))[0] == [b""] * 3
+        assert all_do(trainers, lambda t: t.group.all_to_all([b"", b"", b""]))[0] == [b""] * 3
         close(trainers)
 
 
 def test_trainers_and_servers_must_agree() -> None:
     with served(mode="sync") as (_, plan):
-        other = Plan(plan.endpoints, 3, "sync", plan.dense, plan.tables)
+        other = JobPlan(plan.endpoints, 3, "sync", plan.dense, plan.tables)
         with pytest.raises(RefusedError, match="disagree on trainers: 3 and 2"):
             Trainer(other, 0, SETTINGS)
-        other = Plan(plan.endpoints, 2, "async", plan.dense, plan.tables)
+        other = JobPlan(plan.endpoints, 2, "async", plan.dense, plan.tables)
         with pytest.raises(RefusedError, match="disagree on mode: 'async' and 'sync'"):
             Trainer(other, 0, SETTINGS)
-        other = Plan(plan.endpoints, 2, "sync", plan.dense, ())
+        other = JobPlan(plan.endpoints, 2, "sync", plan.dense, ())
         with pytest.raises(RefusedError, match="disagree on tables: 'table\\[2\\]' is on one side only"):
             Trainer(other, 0, SETTINGS)
 
@@ -296,7 +298,7 @@ def test_half_async_goes_on_from_a_snapshot_that_is_older_than_the_trainers() ->
         close(trainers)
 
 
-def test_a_new_life_of_a_trainer_replaces_what_its_former_life_has_sent() -> None:
+def test_a_restarted_trainer_replaces_the_contribution_of_its_previous_incarnation() -> None:
     with served() as (service, plan):
         first, second = trainers_of(plan)
         second.blocks.send(torch.full((3,), 9.0), 1.0, ["w"], [3], [0])
@@ -305,24 +307,23 @@ def test_a_new_life_of_a_trainer_replaces_what_its_former_life_has_sent() -> Non
         time.sleep(0.3)
         second.close()
         again = Trainer(plan, 1, SETTINGS)
-        assert again.connection.next_step == 2, "its former life has sent all of step 1"
-        again.connection.next_step = 1  # another server has less of it
+        assert again.connection.next_step == 1, "nobody would send again what its former process has sent"
         rows = torch.ones(2, 1, 2)
         waiting = threading.Thread(target=step, args=(again, torch.ones(3), 1.0, rows))
         waiting.start()
         time.sleep(0.5)
         assert (step(first, torch.ones(3), 1.0, rows) == -1.0).all()
         waiting.join(20)
-        assert first.rows.ask("table", torch.tensor([5])).wait().tolist() == [[0.0, 0.0]]
+        assert first.rows.start_pull("table", torch.tensor([5])).wait().tolist() == [[0.0, 0.0]]
         assert service.steps.done == 1
         close([first, again])
 
 
-def test_who_was_dropped_and_goes_on_is_told() -> None:
+def test_a_dropped_trainer_that_continues_gets_an_error() -> None:
     with served(drops_dead=True) as (service, plan):
         first, second = trainers_of(plan)
-        service.on_silent(1)
-        with pytest.raises(RefusedError, match="it was dropped; start it anew"):
+        service.on_unresponsive(1)
+        with pytest.raises(RefusedError, match="was dropped; restart it to rejoin"):
             step(second, torch.ones(3))
         assert (step(first, torch.ones(3)) == -1.0).all()
         close([first, second])
@@ -360,12 +361,12 @@ def test_rows_that_were_asked_for_ahead_are_not_asked_for_again() -> None:
             if following is not None:
                 trainer.lookups.prefetch("table", [following])
             trainer.lookups.lookup("table", [now])
-        asked = service.listener.counters()["requests"]["pull_rows"]
+        asked = service.rpc.counters()["requests"]["pull_rows"]
         assert asked == len(batches), "the first when it is looked up, the others ahead"
         trainer.close()
 
 
-def test_who_waits_in_a_meeting_does_not_hold_up_the_steps_of_others() -> None:
+def test_a_trainer_in_a_collective_does_not_block_the_steps_of_others() -> None:
     with served() as (_, plan):
         first, second = trainers_of(plan)
         all_do([first, second], lambda t: step(t, torch.ones(3)))
@@ -380,7 +381,7 @@ def test_who_waits_in_a_meeting_does_not_hold_up_the_steps_of_others() -> None:
         close([first, second])
 
 
-def test_meetings_that_end_at_once_leave_nobody_away() -> None:
+def test_collectives_that_complete_at_once_leave_no_trainer_excluded() -> None:
     with served() as (service, plan):
         trainers = trainers_of(plan)
 
@@ -389,6 +390,6 @@ def test_meetings_that_end_at_once_leave_nobody_away() -> None:
                 trainer.group.barrier("soon")
 
         all_do(trainers, meet_often)
-        assert not service.members.away
+        assert not service.membership.excluded
         assert all((w == -1.0).all() for w in all_do(trainers, lambda t: step(t, torch.ones(3))))
         close(trainers)

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from numpy.typing import NDArray
 from torch import Tensor
 
-from argosy.engine.ps.table.init import first_values
+from argosy.engine.ps.table.row_init import first_values
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.table.table import SparseTable
 

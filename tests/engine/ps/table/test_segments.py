@@ -136,7 +136,7 @@ def test_a_cut_is_a_moment_whatever_comes_before_it_is_written(tmp_path: Path) -
     ids, grads = torch.arange(500), torch.randn(500, 4)
     for each in (table, twin):
         each.push(ids, grads, 0.1)
-    cut = table.cut(tmp_path)
+    cut = table.capture(tmp_path)
     table.push(ids + 100, grads, 0.1)
     table.write(tmp_path, cut)
     assert_same(restored(tmp_path, table.state()), twin)
@@ -161,7 +161,7 @@ def test_a_table_with_rows_on_disk_is_saved_and_restored(tmp_path: Path) -> None
         each.close()
 
 
-def test_altered_truncated_missing_and_foreign_segments_are_refused(tmp_path: Path) -> None:
+def test_altered_truncated_missing_and_foreign_segments_are_rejected(tmp_path: Path) -> None:
     table = SparseTable(SPEC)
     push(table, *range(100))
     table.snapshot(tmp_path)
@@ -169,9 +169,9 @@ def test_altered_truncated_missing_and_foreign_segments_are_refused(tmp_path: Pa
     data = (tmp_path / name).read_bytes()
     for bad in (data[:-1], data[:100], b"", data[:-50] + b"x" + data[-49:]):
         (tmp_path / name).write_bytes(bad)
-        with pytest.raises(CorruptFileError, match="no whole segment"):
+        with pytest.raises(CorruptFileError, match="corrupt segment"):
             restored(tmp_path, [name])
-    with pytest.raises(ConfigError, match="there is no segment"):
+    with pytest.raises(ConfigError, match="segment .* is missing"):
         restored(tmp_path, ["emb-00000009.safetensors"])
     (tmp_path / name).write_bytes(data)
     other = SparseTable(TableSpec("emb", 4))

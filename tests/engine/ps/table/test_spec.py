@@ -35,7 +35,7 @@ def test_a_spec_goes_through_json() -> None:
         (lambda: RowOptimizer("sgd", {"l2": float("inf")}), "l2=inf"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make: Any, says: str) -> None:
+def test_invalid_specs_are_rejected(make: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make()
 

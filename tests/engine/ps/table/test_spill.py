@@ -42,7 +42,7 @@ def test_rows_come_back_as_they_went(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("log_rows", [10_000, 1])
-def test_what_changed_is_told_from_the_log_or_by_a_search(tmp_path: Path, log_rows: int) -> None:
+def test_changed_rows_are_found_in_the_log_or_by_a_scan(tmp_path: Path, log_rows: int) -> None:
     spill = Spill(tmp_path / "s", 3, log_rows)
     for version in range(1, 41):
         spill.put(rows(*range(100 * version, 100 * version + 100), version=version))
@@ -81,7 +81,7 @@ def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
 def test_two_tables_do_not_share_a_directory(tmp_path: Path) -> None:
     table = SparseTable(spec_of(10), tmp_path)
     table.pull(torch.arange(100))
-    with pytest.raises(ConfigError, match="give each server a directory of its own"):
+    with pytest.raises(ConfigError, match="give each server its own writable directory"):
         SparseTable(spec_of(10), tmp_path)
     assert len(table) == 100
     table.close()
@@ -150,7 +150,7 @@ def test_a_read_without_creating_finds_rows_on_disk(tmp_path: Path) -> None:
     table.close()
 
 
-def test_without_rocksdict_only_tables_with_memory_rows_are_refused(tmp_path: Path) -> None:
+def test_without_rocksdict_only_tables_with_memory_rows_are_rejected(tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules['rocksdict'] = None\n"
         "from pathlib import Path; from argosy.engine.ps.table.table import SparseTable, TableSpec\n"
@@ -164,5 +164,5 @@ def test_without_rocksdict_only_tables_with_memory_rows_are_refused(tmp_path: Pa
         timeout=120,
         check=False,
     )
-    assert "there is no rocksdict" in done.stderr
+    assert "which needs rocksdict" in done.stderr
     assert "line 4" in done.stderr

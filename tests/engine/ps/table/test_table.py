@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.table.init import first_values
+from argosy.engine.ps.table.row_init import first_values
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.table.table import SparseTable
 
@@ -107,18 +107,18 @@ def test_no_ids_are_fine() -> None:
         (lambda t: t.pull(torch.zeros(2)), r"torch.float32\[2\]; give a flat int64"),
         (lambda t: t.push(tensor(1, 2), torch.ones(2, 3), 0.1), r"\[2, 3\]; give float32 \[2, 2\]"),
         (lambda t: t.add(tensor(1), torch.ones(1, 2).double()), "float64"),
-        (lambda t: t.push(tensor(1, 2, 1), torch.ones(3, 2), 0.1), "id 1 .* twice; add its rows up"),
-        (lambda t: t.assign(tensor(4, 4), torch.ones(2, 2)), "id 4 .* twice"),
+        (lambda t: t.push(tensor(1, 2, 1), torch.ones(3, 2), 0.1), "id 1 .* is repeated; sum its rows"),
+        (lambda t: t.assign(tensor(4, 4), torch.ones(2, 2)), "id 4 .* is repeated"),
     ],
 )
-def test_wrong_arguments_are_refused(call: Any, says: str) -> None:
+def test_wrong_arguments_are_rejected(call: Any, says: str) -> None:
     table = table_of()
     with pytest.raises(ConfigError, match=says):
         call(table)
     torch.testing.assert_close(table.pull(tensor(1, 4)), first(tensor(1, 4)))  # nothing was updated
 
 
-def test_memory_rows_without_a_directory_are_refused() -> None:
+def test_memory_rows_without_a_directory_are_rejected() -> None:
     with pytest.raises(ConfigError, match="memory_rows=10 and no directory"):
         table_of(memory_rows=10)
 

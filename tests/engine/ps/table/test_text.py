@@ -10,6 +10,7 @@ import torch
 from argosy.engine.errors import ArgosyError
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.table.table import SparseTable
+from argosy.engine.ps.table.text import files_of_paddle, remove_other_saves
 
 META = "param=emb\nshard_id=0\nrow_names=Param\nrow_dims=2\ncount=1\n"
 
@@ -37,7 +38,7 @@ def test_values_and_state_are_read_back_bit_for_bit(tmp_path: Path, memory_rows:
     for _ in range(2):
         table.push(ids, torch.randn(200, 3), 0.1)
     table.save_text(tmp_path)
-    again.load_text(tmp_path)
+    again.load_text(files_of_paddle(tmp_path, table.spec.name))
     grads = torch.randn(200, 3)
     for each in (table, again):
         each.push(ids, grads, 0.1)
@@ -51,7 +52,7 @@ def test_a_long_saving_says_how_far_it_is(tmp_path: Path) -> None:
     table = table_of()
     table.pull(torch.arange(150_000))
     told: list[int] = []
-    path = table.save_text(tmp_path, told=told.append)
+    path = table.save_text(tmp_path, progress=told.append)
     assert len(told) >= 3
     assert told == sorted(told)
     assert told[-1] == 150_000 == path.read_bytes().count(b"\n")
@@ -63,8 +64,17 @@ def test_a_server_reads_its_rows_out_of_the_files_of_all(tmp_path: Path) -> None
         saved.pull(torch.arange(shard, 30, 3))
         saved.save_text(tmp_path, shard)
     table = table_of()
-    table.load_text(tmp_path, lambda ids: ids % 2 == 1)
+    table.load_text(files_of_paddle(tmp_path, "emb"), lambda ids: ids % 2 == 1)
     assert table.ids().tolist() == list(range(1, 30, 2))
+
+
+def test_only_files_of_other_saves_are_removed(tmp_path: Path) -> None:
+    table = table_of()
+    for shard, save in ((0, ""), (0, "aa"), (0, "bb"), (1, "aa"), (2, "aa")):
+        table.save_text(tmp_path, shard, save)
+    remove_other_saves(tmp_path, "emb", lambda shard: shard in (0, 2), {"bb"})
+    left = sorted(path.name for path in tmp_path.glob("*.txt"))
+    assert left == ["emb.block0-bb.txt", "emb.block0.txt", "emb.block1-aa.txt"]
 
 
 def test_what_paddle_writes_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -74,10 +84,10 @@ def test_what_paddle_writes_is_read(tmp_path: Path, caplog: pytest.LogCaptureFix
     )
     table = table_of("momentum")
     with caplog.at_level(logging.WARNING, logger="argosy"):
-        table.load_text(tmp_path)
+        table.load_text(files_of_paddle(tmp_path, "emb"))
     assert table.pull(torch.tensor([-1])).tolist() == [[0.5, 0.25]]
-    assert "has no LearningRate, it is left out" in caplog.text
-    assert "has no Velocity: the optimizer begins anew" in caplog.text
+    assert "has no LearningRate; ignoring it" in caplog.text
+    assert "has no Velocity: the optimizer starts from zero state" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -107,4 +117,4 @@ def test_bad_files_are_named(tmp_path: Path, lines: str | None, meta: str | None
     if meta is not None:
         (tmp_path / "emb.block0.meta").write_text(meta)
     with pytest.raises(ArgosyError, match=says):
-        table_of().load_text(tmp_path)
+        table_of().load_text(files_of_paddle(tmp_path, "emb"))

@@ -22,18 +22,18 @@ def test_a_process_is_one_trainer_until_it_leaves() -> None:
             trainer.connect(plan, 1)
         trainer.disconnect()
         assert not trainer.is_connected()
-        assert service.members.left == {0}
+        assert service.membership.left == {0}
 
 
-def test_a_trainer_that_ends_without_leaving_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trainer_that_exits_without_leaving_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with served(trainers=1, mode="geo") as (_, plan):
         trainer.connect(plan, 0)
-        trainer._warn_of_forgotten()
+        trainer._warn_if_connected()
         trainer.disconnect()
         said = caplog.text
-        trainer._warn_of_forgotten()
+        trainer._warn_if_connected()
     assert (
-        "trainer 0 ends and has not left the servers: what it has learnt since the last exchange is lost"
+        "trainer 0 exits and has not left the servers: its changes since the last synchronization are lost"
         in said
     )
     assert "call fleet.stop_worker(), or exe.close()" in said

@@ -1,0 +1,98 @@
+"""Translate the user's optimizer and initializer to row optimizers and row initializers of a server table."""
+
+# SPDX-License-Identifier: Apache-2.0
+import math
+from typing import Any
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.variable import Parameter
+from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
+from argosy.framework import initializer as initial
+from argosy.optimizer import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Ftrl, Momentum, Optimizer, RMSProp
+from argosy.regularizer import L2Decay, to_regularizer
+
+_ADAM = ("beta1", "beta2", "epsilon")
+_KINDS: dict[type[Optimizer], tuple[str, dict[str, str]]] = {
+    SGD: ("sgd", {}),
+    Momentum: ("momentum", {"mu": "momentum", "use_nesterov": "use_nesterov"}),
+    Adagrad: ("adagrad", {n: n for n in ("epsilon", "initial_accumulator_value")}),
+    Adam: ("adam", {n: n for n in _ADAM}),
+    AdamW: ("adamw", {**{n: n for n in _ADAM}, "coeff": "weight_decay"}),
+    Adamax: ("adamax", {n: n for n in _ADAM}),
+    RMSProp: ("rmsprop", {n: n for n in ("rho", "epsilon", "momentum", "centered")}),
+    Adadelta: ("adadelta", {n: n for n in ("rho", "epsilon")}),
+    Ftrl: ("ftrl", {"ftrl_l1": "l1", "ftrl_l2": "l2", "lr_power": "lr_power"}),
+}
+"""Optimizer class -> the kind of row optimizer, and its settings -> attributes of the optimizer."""
+
+
+def table_of(
+    parameter: Parameter,
+    optimizer: Optimizer,
+    initializer: Any,
+    seed: int,
+    padding_idx: int | None,
+    memory_rows: int,
+) -> TableSpec:
+    """The specification of the server table for a parameter."""
+    return TableSpec(
+        parameter.name,
+        parameter.shape[1],
+        row_init(parameter, initializer, seed),
+        row_optimizer(parameter, optimizer),
+        padding_idx,
+        memory_rows,
+    )
+
+
+def row_optimizer(parameter: Parameter, optimizer: Optimizer) -> RowOptimizer:
+    """The row optimizer for the user's optimizer, including weight decay."""
+    kind = next((k for k in type(optimizer).__mro__ if k in _KINDS), None)
+    if kind is None:
+        usable = ", ".join(sorted(k.__name__ for k in _KINDS))
+        raise ConfigError(
+            f"{type(optimizer).__name__} cannot train the table {parameter.name!r} by rows; use one of {usable}, or "
+            "build the embedding without is_sparse"
+        )
+    name, settings = _KINDS[kind]
+    values = {setting: float(getattr(optimizer, attribute)) for setting, attribute in settings.items()}
+    if isinstance(optimizer, AdamW) and optimizer.apply_decay_param_fun is not None:
+        values["coeff"] *= bool(optimizer.apply_decay_param_fun(parameter.name))
+    parameter_decay = to_regularizer(parameter.regularizer, f"regularizer of parameter {parameter.name!r}")
+    decay = optimizer.regularization if parameter_decay is None else parameter_decay
+    if decay is not None and decay.coeff:
+        if not isinstance(decay, L2Decay):
+            raise ConfigError(
+                f"the table {parameter.name!r} has {type(decay).__name__}; tables on servers support L2Decay only: use "
+                "it, or build the embedding without is_sparse"
+            )
+        values["l2"] = decay.coeff
+    return RowOptimizer(name, values)
+
+
+def row_init(parameter: Parameter, initializer: Any, seed: int) -> RowInit:
+    """The row initializer for the user's initializer: a row is initialized when it is first looked up."""
+    shape = parameter.shape
+    if isinstance(initializer, initial.Xavier | initial.MSRA):
+        fan_in, fan_out = initial.fans(shape)
+        total = initializer.fan_in or fan_in
+        if isinstance(initializer, initial.Xavier):
+            total = (total + (initializer.fan_out or fan_out)) / 1.0
+        limit = math.sqrt(6.0 / total)
+        return (
+            RowInit("uniform", -limit, limit, seed)
+            if initializer.uniform
+            else RowInit("normal", 0.0, math.sqrt(2.0 / total), seed)
+        )
+    if isinstance(initializer, initial.Constant):
+        return RowInit("constant", float(initializer.value), 0.0, seed)
+    if isinstance(initializer, initial.Uniform):
+        return RowInit("uniform", initializer.low, initializer.high, seed)
+    if isinstance(initializer, initial.TruncatedNormal):
+        return RowInit("truncated_normal", initializer.mean, initializer.std, seed)
+    if isinstance(initializer, initial.Normal):
+        return RowInit("normal", initializer.mean, initializer.std, seed)
+    raise ConfigError(
+        f"the table {parameter.name!r} has the initializer {type(initializer).__name__}, which cannot initialize "
+        "single rows; use Constant, Uniform, Normal, TruncatedNormal, Xavier or MSRA"
+    )

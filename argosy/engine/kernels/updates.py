@@ -1,0 +1,99 @@
+"""The C functions that update many parameters at once, and the checks of their arguments.
+
+    rest = FUSED_MOMENTUM(rows, c_double(mu), c_int(nesterov))      updates the supported rows, returns the others
+
+A row is supported if its tensors are float32 on the CPU and dense, with the same shape and layout, and its counters
+have one element each. Mutated tensors must not overlap anything else: two threads would update the same memory.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from array import array
+from collections.abc import Sequence
+from ctypes import c_double, c_int, c_int64, c_void_p
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from argosy.engine.kernels.library import library
+
+_FORMATS = (torch.contiguous_format, torch.channels_last)
+_GRADIENT = 1
+
+
+class Row(NamedTuple):
+    """One parameter's update."""
+
+    rate: float
+    decay: float
+    tensors: Sequence[Tensor]
+    """Parameter, gradient and states."""
+    steps: Sequence[Tensor]
+    """The counter of steps, if the optimizer has one."""
+
+
+class UpdateKernel:
+    """One C function; `tensors` are its tensors per parameter, `steps` the number of step counters."""
+
+    def __init__(self, name: str, tensors: str, steps: int = 0) -> None:
+        self.name = name
+        self.tensors = tensors.split()
+        self.steps = steps
+
+    def __call__(self, rows: Sequence[Row], *numbers: c_double | c_int) -> list[Row]:
+        """Update the rows that the function supports; returns the others."""
+        supported: list[Row] = []
+        rest: list[Row] = []
+        for row in rows:
+            (supported if self.supports(row) else rest).append(row)
+        if supported:
+            self._check_overlap(supported)
+            self._call(supported, numbers)
+        return rest
+
+    def supports(self, row: Row) -> bool:
+        """True if the function supports these tensors."""
+        tensors, steps = row.tensors, row.steps
+        if len(tensors) != len(self.tensors) or len(steps) != self.steps:
+            return False
+        if not all(t.dtype is torch.float32 and t.is_cpu for t in (*tensors, *steps)):
+            return False
+        return all(step.numel() == 1 for step in steps) and have_same_layout(tensors)
+
+    def _check_overlap(self, rows: Sequence[Row]) -> None:
+        spans = sorted(
+            (t.data_ptr(), t.nbytes, place != _GRADIENT, number)
+            for number, row in enumerate(rows)
+            for place, t in enumerate((*row.tensors, *row.steps))
+        )
+        end = end_of_written = 0
+        for begin, size, is_written, number in spans:
+            if size and begin < (end if is_written else end_of_written):
+                shape = list(rows[number].tensors[0].shape)
+                raise ValueError(
+                    f"{self.name}: parameter {number} of {len(rows)}, {shape}, or its gradient or state, overlaps "
+                    "another one in memory; update every parameter once, with its own states"
+                )
+            end = max(end, begin + size)
+            end_of_written = max(end_of_written, begin + size) if is_written else end_of_written
+
+    def _call(self, rows: Sequence[Row], numbers: Sequence[c_double | c_int]) -> None:
+        columns = zip(*((*row.tensors, *row.steps) for row in rows), strict=True)
+        pointers = [array("Q", [t.data_ptr() for t in column]) for column in columns]
+        sizes = array("q", [row.tensors[0].numel() for row in rows])
+        rates, decays = array("d", [row.rate for row in rows]), array("d", [row.decay for row in rows])
+        arrays = [c_void_p(a.buffer_info()[0]) for a in (*pointers, sizes, rates, decays)]
+        getattr(library(), self.name)(c_int64(len(rows)), *arrays, *numbers)
+
+
+def have_same_layout(tensors: Sequence[Tensor]) -> bool:
+    """True if they have the same shape and memory format, so that the i-th elements in memory correspond."""
+    shape = tensors[0].shape
+    if any(t.shape != shape for t in tensors):
+        return False
+    return any(all(t.is_contiguous(memory_format=order) for t in tensors) for order in _FORMATS)
+
+
+FUSED_SGD = UpdateKernel("argosy_fused_sgd", "param grad")
+FUSED_MOMENTUM = UpdateKernel("argosy_fused_momentum", "param grad velocity")
+FUSED_ADAMW = UpdateKernel("argosy_fused_adamw", "param grad moment1 moment2", steps=1)

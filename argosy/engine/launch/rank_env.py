@@ -1,0 +1,229 @@
+"""Endpoints and environment variables of the ranks of this host, in a collective job."""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.launch import hosts, ports
+from argosy.engine.launch.configuration import Configuration, num_cores
+from argosy.engine.launch.devices import DeviceAssignment, assign, count_gpus
+
+_DEFAULT_START_PORT = 6070
+TIMELINE = ("ARGOSY_TIMELINE", "ARGOSY_TIMELINE_STEPS")
+_PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+# Set by an outer job or for another machine; a rank must not inherit them.
+NOT_INHERITED = ("ARGOSY_STORE_FD", "FLAGS_selected_gpus", *_PROXIES)
+
+
+@dataclass(frozen=True)
+class CollectiveLayout:
+    """The part of a collective job that does not change with restarts."""
+
+    config: Configuration
+    environ: Mapping[str, str]
+    devices: DeviceAssignment
+    host_index: int
+    addresses: tuple[str, ...]
+    start_port: int | None
+    """None: free ports from the operating system, chosen at each start."""
+    token: str | None
+
+    @property
+    def num_local(self) -> int:
+        return len(self.devices.per_rank)
+
+    @property
+    def size(self) -> int:
+        return self.num_local * len(self.addresses)
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessSpec:
+    """A process to start: a rank, or a server or worker."""
+
+    rank: int
+    local_rank: int
+    environ: Mapping[str, str]
+    shown: tuple[str, ...]
+    """The variables that `table` prints, in its order."""
+    role: str = "rank"
+    """In a job with parameter servers: server or worker."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.role} {self.rank}"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The ranks of one attempt, with their endpoints."""
+
+    ranks: tuple[ProcessSpec, ...]
+    endpoints: tuple[str, ...]
+    store: socket.socket | None
+    """Listens on rank 0's endpoint; only the host of rank 0 has it."""
+
+
+def plan(config: Configuration, environ: Mapping[str, str], num_gpus: int | None = None) -> CollectiveLayout:
+    """Check the configuration against this host; nothing is started."""
+    check_timeline(config)
+    devices = assign(config, count_gpus() if num_gpus is None else num_gpus, environ)
+    index, addresses = hosts.addresses(config)
+    first = start_port(config, environ, len(devices.per_rank))
+    if first is None and len(addresses) > 1:
+        first = _DEFAULT_START_PORT
+    token = environ.get("ARGOSY_JOB_TOKEN")
+    if len(addresses) == 1:
+        token = token or os.urandom(16).hex()
+    return CollectiveLayout(config, environ, devices, index, addresses, first, token)
+
+
+def check_timeline(config: Configuration) -> None:
+    """Raise if the timeline's directory exists and is no directory."""
+    if config.timeline is not None and os.path.exists(config.timeline) and not os.path.isdir(config.timeline):
+        raise ConfigError(f"--timeline={config.timeline} is a file; use a directory, which need not exist")
+
+
+def place(layout: CollectiveLayout, restart: int) -> Placement:
+    """Choose the ports and the environment of each rank of this host."""
+    first = layout.addresses[0]
+    store = None
+    if layout.host_index == 0:
+        store = ports.listen(first, layout.start_port or 0, timeout_s=2.0 if restart else 0.0)
+    endpoints, master_port = _endpoints(layout, store)
+    common = _common(layout, restart, endpoints, f"{first}:{master_port}")
+    ranks = tuple(_rank(layout, common, endpoints, i, store) for i in range(layout.num_local))
+    return Placement(ranks, endpoints, store)
+
+
+def start_port(config: Configuration, environ: Mapping[str, str], num: int) -> int | None:
+    """--start_port, else FLAGS_START_PORT; raises if fewer than `num` ports follow it."""
+    start = config.start_port
+    if start is None and (text := environ.get("FLAGS_START_PORT")):
+        if not text.isdecimal():
+            raise ConfigError(
+                f"FLAGS_START_PORT={text!r} is not a port; use a number such as 6070, or unset it"
+            )
+        start = int(text)
+    if start is not None and not 1 <= start <= 65535 - num:
+        raise ConfigError(
+            f"there are fewer than {num} ports from {start} on, one for each process; use a smaller --start_port"
+        )
+    return start
+
+
+def _endpoints(layout: CollectiveLayout, store: socket.socket | None) -> tuple[tuple[str, ...], int]:
+    """Every rank's endpoint, and MASTER_PORT for scripts that call torch.distributed themselves."""
+    count = layout.num_local
+    if len(layout.addresses) == 1:
+        assert store is not None, "the only host has rank 0"
+        *others, master = ports.free_ports(layout.addresses[0], count)
+        if layout.start_port is None:
+            chosen = [store.getsockname()[1], *others]
+        else:
+            chosen = [layout.start_port + i for i in range(count)]
+        return tuple(f"{layout.addresses[0]}:{port}" for port in chosen), master
+    assert layout.start_port is not None, "several hosts cannot agree on free ports"
+    endpoints = tuple(f"{a}:{layout.start_port + i}" for a in layout.addresses for i in range(count))
+    return endpoints, layout.start_port + count
+
+
+def _common(
+    layout: CollectiveLayout, restart: int, endpoints: tuple[str, ...], master: str
+) -> dict[str, str]:
+    """The variables that are the same for all ranks of this host."""
+    variables = {
+        "PADDLE_TRAINERS_NUM": str(layout.size),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+        "PADDLE_WORLD_DEVICE_IDS": ",".join(
+            ":".join(d) for d in layout.devices.per_rank * len(layout.addresses)
+        ),
+        "TRAINING_ROLE": "TRAINER",
+        "WORLD_SIZE": str(layout.size),
+        "LOCAL_WORLD_SIZE": str(layout.num_local),
+        "GROUP_RANK": str(layout.host_index),
+        "NODE_RANK": str(layout.host_index),
+        "GROUP_WORLD_SIZE": str(len(layout.addresses)),
+        "MASTER_ADDR": master.rpartition(":")[0],
+        "MASTER_PORT": master.rpartition(":")[2],
+        "TORCHELASTIC_RUN_ID": "fleetrun",
+        "TORCHELASTIC_RESTART_COUNT": str(restart),
+        "TORCHELASTIC_MAX_RESTARTS": str(layout.config.max_restarts),
+    }
+    if layout.token:
+        variables["ARGOSY_JOB_TOKEN"] = layout.token
+    variables |= torch_variables(layout.environ, max(1, num_cores() // layout.num_local))
+    return variables | option_variables(layout.config) | timeline_variables(layout.config)
+
+
+def torch_variables(environ: Mapping[str, str], threads: int) -> dict[str, str]:
+    """Variables of torch, except those that the user has set."""
+    variables = {"OMP_NUM_THREADS": str(threads)}
+    variables["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # else a lost peer fills the log with C++ stack frames
+    return {name: value for name, value in variables.items() if name not in environ}
+
+
+def option_variables(config: Configuration) -> dict[str, str]:
+    """The variables for --timeout and --log_level."""
+    variables = {}
+    if config.timeout_s is not None:
+        variables["ARGOSY_COLLECTIVE_TIMEOUT_S"] = f"{config.timeout_s:g}"
+    if config.log_level is not None:
+        variables["ARGOSY_LOG"] = config.log_level
+    return variables
+
+
+def timeline_variables(config: Configuration) -> dict[str, str]:
+    """The variables for --timeline and --timeline_steps."""
+    variables = {}
+    if config.timeline is not None:
+        variables["ARGOSY_TIMELINE"] = os.path.abspath(config.timeline)
+    if config.timeline_steps is not None:
+        variables["ARGOSY_TIMELINE_STEPS"] = config.timeline_steps
+    return variables
+
+
+def _rank(
+    layout: CollectiveLayout,
+    common: dict[str, str],
+    endpoints: tuple[str, ...],
+    local: int,
+    store: socket.socket | None,
+) -> ProcessSpec:
+    rank = layout.host_index * layout.num_local + local
+    devices = ",".join(layout.devices.per_rank[local])
+    # In the order of Paddle's table; the rest follows.
+    variables = {
+        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+        "PADDLE_TRAINERS_NUM": common["PADDLE_TRAINERS_NUM"],
+        "PADDLE_TRAINER_ENDPOINTS": common["PADDLE_TRAINER_ENDPOINTS"],
+        **({"FLAGS_selected_gpus": devices} if layout.devices.gpu else {}),
+        "PADDLE_TRAINER_ID": str(rank),
+    }
+    shown = tuple(variables)
+    variables |= {
+        **common,
+        "PADDLE_RANK_IN_NODE": str(local),
+        "PADDLE_LOCAL_DEVICE_IDS": devices,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local),
+    }
+    if rank == 0 and store is not None:
+        variables["ARGOSY_STORE_FD"] = str(store.fileno())
+    inherited = {k: v for k, v in layout.environ.items() if k not in NOT_INHERITED}
+    return ProcessSpec(rank, local, inherited | variables, shown)
+
+
+def table(rank: ProcessSpec) -> str:
+    """The variables of a rank in the format of Paddle's launcher."""
+    rows = [(name, rank.environ[name]) for name in rank.shown]
+    width = max(40, *(len(name) for name, _ in rows))
+    edge, rule = (f"    +{c * (width + 47)}+" for c in "=-")
+    lines = [
+        f"    |{name:>{width}}  {'... ' + value[-41:] if len(value) >= 45 else value:^45}|"
+        for name, value in [("Distributed Envs", "Value"), *rows]
+    ]
+    return "\n".join(["", edge, lines[0], rule, *lines[1:], edge, ""])

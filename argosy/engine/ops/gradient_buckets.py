@@ -1,0 +1,64 @@
+"""Slots of gradients in a flat buffer, so that a bucket of them is all-reduced as one tensor.
+
+    buffer = gradient_buffer(1024, float32, 'dp', …)     the same memory in every step
+    p      = copy_into_bucket(buffer, g, 64)             copies g to the slot at element 64
+    p      = mm_into_bucket(buffer, a, b, 64)            computes a × b into the slot: no copy
+    …        all_reduce_fused(buffer, …), wait           all-reduces a span of the buffer, the bucket
+    r      = bucket_view(sum, p, 64)                     a view of the slot in the sum, in the shape of p
+
+In a program a buffer is a tensor. At run time it is a FlatBuffer, which the ranks of a host share. Paddle's op for the
+buffer is `coalesce_tensor`.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from torch import Tensor, dtype, empty, mm
+
+from argosy.engine.collective import FlatBuffer, world
+from argosy.engine.kernels.signatures import is_dense
+from argosy.engine.ops.op_spec import OpSpec, declare
+
+
+def _buffer(numel: int, dtype: dtype, group: str, name: str) -> FlatBuffer:
+    return world().flat_buffer(name, numel, dtype, group)
+
+
+def _fake_buffer(numel: int, dtype: dtype, group: str, name: str) -> Tensor:
+    return empty(numel, dtype=dtype)
+
+
+def _copy(buffer: FlatBuffer, gradient: Tensor, first: int) -> Tensor:
+    return _slot(buffer.local, gradient, first).copy_(gradient)
+
+
+def _mm(buffer: FlatBuffer, a: Tensor, b: Tensor, first: int) -> Tensor:
+    slot = buffer.local.narrow(0, first, a.shape[0] * b.shape[1]).view(a.shape[0], b.shape[1])
+    return mm(a, b, out=slot)
+
+
+def _fake_mm(buffer: Tensor, a: Tensor, b: Tensor, first: int) -> Tensor:
+    return buffer.as_strided((a.shape[0], b.shape[1]), (b.shape[1], 1), first)
+
+
+def _slot(flat: Tensor, like: Tensor, first: int) -> Tensor:
+    """A view of a flat tensor in the shape of `like`, and with its strides if those are dense."""
+    if not like.is_contiguous() and is_dense(like):
+        return flat.as_strided(like.shape, like.stride(), flat.storage_offset() + first)
+    return flat.narrow(0, first, like.numel()).view(like.shape)
+
+
+gradient_buffer = declare(
+    "gradient_buffer(int numel, ScalarType dtype, str group, str name) -> Tensor", _buffer, _fake_buffer
+)
+copy_into_bucket = declare(
+    "copy_into_bucket(Tensor(a!) buffer, Tensor gradient, int first) -> Tensor(a!)", _copy, _slot
+)
+mm_into_bucket = declare(
+    "mm_into_bucket(Tensor(a!) buffer, Tensor a, Tensor b, int first) -> Tensor(a!)",
+    _mm,
+    _fake_mm,
+)
+bucket_view = declare("bucket_view(Tensor(a) sum, Tensor like, int first) -> Tensor(a)", _slot, _slot)
+SPEC = OpSpec(gradient_buffer, _buffer, is_collective=True, persistent=True)
+MM_SPEC = OpSpec(mm_into_bucket, _mm)
+COPY_SPEC = OpSpec(copy_into_bucket, _copy)
+VIEW_SPEC = OpSpec(bucket_view, _slot)
