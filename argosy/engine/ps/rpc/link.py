@@ -264,6 +264,9 @@ class Link:
                 self._end(reply, RefusedError(str(header.meta.get("text"))))
             case "progress":
                 reply.status, reply.last_seen = str(header.meta.get("text")), now
+                # The server has the request. The queries are for the time after its last message: a long wait
+                # must not use them up, or a reply that is lost at its end is never asked for.
+                reply.queries, reply.query_at = 0, now + self._settings.retry_s
             case "not_found":
                 if not reply.due:
                     self._due.append(reply)

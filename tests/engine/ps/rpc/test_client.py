@@ -155,6 +155,28 @@ def test_a_progress_message_is_logged_and_resets_the_deadline(
     assert "has not replied" not in caplog.text
 
 
+def test_a_reply_that_is_lost_after_a_long_wait_is_queried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queries of `retry_times` are for the time after the last progress message."""
+    deferred: list[Request] = []
+    settings = replace(QUICK, deadline_s=3.0, retry_times=2)
+    with (
+        serving({"barrier": Handler("io", deferred.append)}, settings) as server,
+        Client([server.endpoint], "trainer 0", 0, settings) as client,
+    ):
+        reply = client.start(0, "barrier")
+        waiting = threading.Thread(target=reply.wait)
+        waiting.start()
+        for _ in range(12):  # longer than both queries: 0.1 s and 0.2 s
+            time.sleep(0.1)
+            for request in deferred[:1]:
+                request.progress("waits for trainer 1")
+        with monkeypatch.context() as lossy:
+            lossy.setattr(server, "_send", lambda *_: None)
+            deferred[0].reply({"step": 4})
+        waiting.join(10)
+        assert reply.wait().meta == {"step": 4}
+
+
 def test_a_killed_server_that_comes_back_is_waited_for() -> None:
     endpoint = free_endpoint()
     server = servers.process(endpoint)
