@@ -15,6 +15,9 @@ A description names the tensors in the order of the C function, each with its ki
     ?           may be None
     !           is written: new memory, or exactly the memory of an argument after `over`, which overlaps no other one
 
+The first tensor decides the type of the elements: float32, or bfloat16 if the function has a variant for it. `channels`
+are float32 in both.
+
 An invalid argument raises ValueError, to which the executor adds the node and its source line. Valid combinations of
 shapes, strides and dtypes are cached; overlaps are checked in every call. Ops call the functions only through this
 class: they never pass pointers.
@@ -55,9 +58,13 @@ class _Argument(NamedTuple):
 class Kernel:
     """One C function on tensors, and their required kinds."""
 
-    def __init__(self, name: str, arguments: str, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, name: str, arguments: str, dtype: torch.dtype = torch.float32, has_bf16: bool = False
+    ) -> None:
         self.name = name
         self.dtype = dtype
+        self.has_bf16 = has_bf16
+        """True: there is a function `name`_bf16 for bfloat16 elements."""
         matches = [_ARGUMENT.fullmatch(text) for text in arguments.split(", ")]
         parts = [match.groups() for match in matches if match is not None]
         assert len(parts) == len(matches), arguments
@@ -72,7 +79,9 @@ class Kernel:
     def __call__(self, tensors: Sequence[Tensor | None], *numbers: Any) -> Any:
         """Check the tensors and call the function with their pointers, and then the numbers."""
         pointers = self.check(tensors)
-        return getattr(library(), self.name)(*map(c_void_p, pointers), *numbers)
+        first = tensors[0]
+        suffix = "_bf16" if first is not None and first.dtype is torch.bfloat16 else ""
+        return getattr(library(), self.name + suffix)(*map(c_void_p, pointers), *numbers)
 
     def check(self, tensors: Sequence[Tensor | None]) -> list[int | None]:
         """The tensors' addresses; raises ValueError unless every tensor is of the required kind."""
@@ -97,9 +106,10 @@ class Kernel:
         return pointers
 
     def _check_kinds(self, tensors: Sequence[Tensor | None]) -> None:
-        first, dtype = tensors[0], self.dtype
+        first = tensors[0]
         if first is None or len(tensors) != len(self.arguments):
             raise ValueError(f"{self.name} got {len(tensors)} tensors and takes {len(self.arguments)}")
+        dtype = first.dtype if self.has_bf16 and first.dtype is torch.bfloat16 else self.dtype
         shape, strides = first.shape, first.stride()
         memory_format = memory_format_of(first)
         for argument in self._alike:
@@ -123,7 +133,9 @@ class Kernel:
                 if argument.is_optional:
                     continue
             elif (
-                tensor.dtype is dtype and tensor.is_cpu and _fits(argument.kind, tensor, first, memory_format)
+                tensor.dtype is (self.dtype if argument.kind == "channels" else dtype)
+                and tensor.is_cpu
+                and _fits(argument.kind, tensor, first, memory_format)
             ):
                 continue
             self._reject(argument, tensor, first)
@@ -150,6 +162,8 @@ class Kernel:
 
     def _reject(self, argument: _Argument, value: Tensor | None, first: Tensor) -> None:
         kind = str(self.dtype).removeprefix("torch.")
+        if self.has_bf16 and argument.kind != "channels":
+            kind = f"{kind}, or bfloat16 as {self.arguments[0].name},"
         raise ValueError(
             f"{self.name}: {argument.name} is {_text(value)}; it must be {kind} on the CPU, {_WORDS[argument.kind]} "
             f"({self.arguments[0].name} is {_text(first)})"
@@ -210,17 +224,22 @@ def _text(value: Tensor | None) -> str:
 
 # --- the functions ------------------------------------------------------------------------------------
 
-ADD_ACT = Kernel("argosy_add_act", "a: dense, b: repeated, y: dense! over a b, s: dense?!")
+ADD_ACT = Kernel("argosy_add_act", "a: dense, b: repeated, y: dense! over a b, s: dense?!", has_bf16=True)
 ACT_BACKWARD = Kernel(
-    "argosy_act_backward", "dy: dense, more: dense?, ref: dense, dx: dense! over dy more ref"
+    "argosy_act_backward", "dy: dense, more: dense?, ref: dense, dx: dense! over dy more ref", has_bf16=True
 )
 _NORM = "x: image, other: image?, weight: channels?, bias: channels?, y: image!"
-BN_ACT_FORWARD = Kernel("argosy_bn_act_forward", f"{_NORM}, mean: channels!, invstd: channels!")
-BN_ACT_RECOMPUTE = Kernel("argosy_bn_act_recompute", f"{_NORM}, mean: channels, invstd: channels")
+BN_ACT_FORWARD = Kernel(
+    "argosy_bn_act_forward", f"{_NORM}, mean: channels!, invstd: channels!", has_bf16=True
+)
+BN_ACT_RECOMPUTE = Kernel(
+    "argosy_bn_act_recompute", f"{_NORM}, mean: channels, invstd: channels", has_bf16=True
+)
 BN_ACT_BACKWARD = Kernel(
     "argosy_bn_act_backward",
     "dy: image, more: image?, x: image, y: image?, weight: channels?, bias: channels?, mean: channels, "
     "invstd: channels, dx: image?! over dy, dother: image?! over dy, dweight: channels?!, dbias: channels?!",
+    has_bf16=True,
 )
 DEPTHWISE = Kernel("argosy_depthwise", "x: image, weight: filters, y: output!")
 DEPTHWISE_BACKWARD = Kernel(

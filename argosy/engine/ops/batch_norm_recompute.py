@@ -19,9 +19,10 @@ def _kernel(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor,
     scale = invstd if weight is None else invstd * weight
     shift = -mean * scale if bias is None else torch.addcmul(bias, mean, scale, value=-1)
     shape = (-1, *[1] * (x.ndim - 2))
-    return torch.addcmul(
-        shift.view(shape), x.contiguous(memory_format=memory_format_of(x)), scale.view(shape)
-    )
+    x = x.contiguous(memory_format=memory_format_of(x))
+    return torch.addcmul(shift.view(shape), x, scale.view(shape)).to(
+        x.dtype
+    )  # statistics of 16-bit x are float32
 
 
 def _fake(x: Tensor, *rest: Any) -> Tensor:

@@ -5,7 +5,8 @@
 
 Each direction takes two passes over memory where ATen's ops take five or six. Without `other` the backward recomputes
 the activation's mask from x, so y need not be kept; with `other` it reads y. `more` is a second gradient of y, which
-is added in the same pass. kernels/source/batch_norm.cpp has the loops.
+is added in the same pass. Elements are float32 or bfloat16, weights and statistics float32.
+kernels/source/batch_norm.cpp has the loops.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -148,7 +149,8 @@ def _sizes(x: Tensor) -> tuple[c_int64, c_int64, c_int64]:
 
 
 def _fake(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return empty_as(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    mean, invstd = (x.new_empty(x.shape[1], dtype=torch.float32) for _ in range(2))
+    return empty_as(x), mean, invstd
 
 
 def _fake_gradients(out: Tensor, x: Tensor, y: Maybe, mean: Tensor, mask: list[bool]) -> tuple[Maybe, ...]:

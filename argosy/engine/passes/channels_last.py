@@ -69,7 +69,7 @@ def _obstacle(graph: fx.Graph) -> str | None:
 
 def _states(graph: fx.Graph, convolutions: list[fx.Node]) -> list[fx.Node]:
     """The convolutions' weights, and the optimizer state that is updated together with them."""
-    weights = {n.args[1] for n in convolutions if _is_plain_weight(n.args[1])}
+    weights = {w for n in convolutions if _is_plain_weight(w := _without_cast(n.args[1]))}
     states = dict.fromkeys(n for n in graph.nodes if n in weights)
     for updated in (together for node in graph.nodes for together in _updated_together(node)):
         for weight in [n for n in updated if n in weights]:
@@ -93,7 +93,12 @@ def _updated_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
     yield from zip(*lists, strict=True)
 
 
-def _is_plain_weight(node: Any) -> bool:
+def _without_cast(weight: Any) -> fx.Node:
+    """The source of a weight that autocast has cast, or the weight itself."""
+    return cast("fx.Node", weight.args[0] if weight.target is aten._to_copy.default else weight)
+
+
+def _is_plain_weight(node: fx.Node) -> bool:
     """True for a variable of the scope without views."""
     return bool(node.op == "placeholder") and not any(user.target in VIEWS for user in node.users)
 

@@ -64,7 +64,7 @@ class FuseBnAct(Fusion):
             return None, f"{others[0].name} reads the norm too"
         if out in self.live_out:
             return None, "its result is fetched"
-        if reason := kernel_obstacle(norm.args[:3]):
+        if reason := kernel_obstacle(norm.args[:1], norm.args[1:3]):
             return None, reason
         if Activation.known[str(activation_of(act))].from_input:
             obstacles = [reason for d in derivatives if (reason := self._obstacle(norm, d))]
@@ -87,7 +87,7 @@ class FuseBnAct(Fusion):
             return f"{readers[0].name} belongs to another norm"
         if are_mutated_between(norm, readers[0], norm.args[:3]):
             return "its weights are mutated in between"
-        return ""
+        return kernel_obstacle((x, derivative.args[0]))
 
 
 def _derivatives(norm: fx.Node, act: fx.Node) -> list[fx.Node]:

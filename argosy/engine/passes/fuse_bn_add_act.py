@@ -109,7 +109,7 @@ class FuseBnAddAct(Fusion):
             return "the other summand is mutated in between"
         if not same_shape_and_dtype(match.other, match.out):
             return "the other summand has another shape"
-        return kernel_obstacle((*match.norm.args[:3], match.other))
+        return kernel_obstacle((match.norm.args[0], match.other), match.norm.args[1:3])
 
 
 def _is_norm(node: fx.Node) -> bool:
@@ -127,8 +127,10 @@ def _backward_of(norm: fx.Node, derivative: fx.Node) -> tuple[fx.Node | None, st
         if user.target is aten.native_batch_norm_backward.default and user.args[0] is derivative:
             _, x, weight, _, _, mean, invstd, *_ = user.args
             if (x, weight, mean, invstd) == (*norm.args[:2], items.get(1), items.get(2)):
-                is_mutated = are_mutated_between(norm, user, norm.args[:3])
-                return (None, "its weights are mutated in between") if is_mutated else (user, "")
+                if are_mutated_between(norm, user, norm.args[:3]):
+                    return None, "its weights are mutated in between"
+                reason = kernel_obstacle((x, derivative.args[0]))
+                return (None, reason) if reason else (user, "")
     return None, "no batch norm follows"
 
 

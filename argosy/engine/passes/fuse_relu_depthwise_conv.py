@@ -114,7 +114,9 @@ def _window_obstacle(match: ReluConvMatch) -> str:
         "it has several filters per channel": filters[0] != groups,
         "its window depends on the feeds": not all(isinstance(n, int) for n in (*stride, *padding)),
     }
-    return next((reason for reason, holds in obstacles.items() if holds), "") or kernel_obstacle((x, weight))
+    return next((reason for reason, holds in obstacles.items() if holds), "") or kernel_obstacle(
+        (x, weight), has_bf16=False
+    )
 
 
 def _fuse(graph: fx.Graph, match: ReluConvMatch) -> None:

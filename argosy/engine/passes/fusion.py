@@ -82,15 +82,27 @@ def getitems_of(node: fx.Node) -> dict[int, fx.Node]:
     return {user.args[1]: user for user in node.users if user.target is operator.getitem}  # type: ignore[misc]
 
 
-def kernel_obstacle(inputs: Sequence[Any]) -> str:
-    """Why the C++ kernels do not support these inputs; "" if they do."""
-    for node in inputs:
-        value = node.meta["val"] if isinstance(node, fx.Node) else None
-        if isinstance(value, torch.Tensor) and value.dtype is not torch.float32:
-            return f"it is {str(value.dtype).removeprefix('torch.')}"
-        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+def kernel_obstacle(elements: Sequence[Any], channels: Sequence[Any] = (), has_bf16: bool = True) -> str:
+    """Why the C++ kernels do not support these inputs; "" if they do.
+
+    `elements` must be float32, or all bfloat16 if the kernel `has_bf16`; `channels`, such as weights of a norm, float32.
+    """
+    dtypes = {value.dtype for value in _values(elements)}
+    supported = ({torch.float32}, {torch.bfloat16}) if has_bf16 else ({torch.float32},)
+    if dtypes and dtypes not in supported:
+        return f"it is {' and '.join(sorted(str(d).removeprefix('torch.') for d in dtypes))}"
+    for value in _values(channels):
+        if value.dtype is not torch.float32:
+            return f"its weights are {str(value.dtype).removeprefix('torch.')}"
+    for value in _values((*elements, *channels)):
+        if value.device.type != "cpu":
             return f"it runs on {value.device.type}"
     return ""
+
+
+def _values(nodes: Sequence[Any]) -> list[torch.Tensor]:
+    values = [node.meta["val"] for node in nodes if isinstance(node, fx.Node)]
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def are_mutated_between(first: fx.Node, last: fx.Node, values: Sequence[Any]) -> bool:

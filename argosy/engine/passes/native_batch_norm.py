@@ -34,7 +34,11 @@ class NativeBatchNorm(Fusion):
         norms = [n for n in graph.nodes if n.target in _TRAINING and n.args[_TRAINING[n.target]]]
         tally = Tally("batch norms and their backwards")
         for node in norms:
-            reason = kernel_obstacle(node.args[:3])
+            is_forward = node.target is aten.native_batch_norm.default
+            elements, channels = (
+                (node.args[:1], node.args[1:3]) if is_forward else (node.args[:2], node.args[2:3])
+            )
+            reason = kernel_obstacle(elements, channels)
             tally.count(node, reason)
             if not reason:
                 _replace(node)

@@ -151,6 +151,8 @@ def compile_program(
     without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
     fusions = [fusion.with_live_out(frozenset(outputs)) for fusion in build.fusions]
     run_passes(graph, fusions, program.logged_notices)
+    replacements = {node.meta["replaces"]: node for node in graph.nodes if "replaces" in node.meta}
+    outputs = [replacements.get(node, node) for node in outputs]
     if fusions and is_stale(graph):
         propagate(graph)
     run_passes(graph, default_passes(frozenset(outputs), without, build.memory_optimize))

@@ -1,4 +1,5 @@
-// An addition fused with an activation, in one pass over memory, float32.
+// An addition fused with an activation, in one pass over memory. The elements are float or bfloat16 (T);
+// arithmetic is in float.
 //
 //   forward     y = act(a + b)                 b as large as a, or broadcast: b[i % period]
 //               also s = a + b, if backward needs the activation's input
@@ -23,41 +24,41 @@ void in_parts(int64_t count, int64_t period, const Body& body) {
   }
 }
 
-template <int ACT, bool KEEP>
-void add_act(const float* a, const float* b, float* y, float* s, int64_t count, int64_t period, float scale) {
+template <int ACT, bool KEEP, class T>
+void add_act(const T* a, const T* b, T* y, T* s, int64_t count, int64_t period, float scale) {
   in_parts(count, period, [=](int64_t begin, int64_t end) {
-    const float* other = b + begin % period - begin;
+    const T* other = b + begin % period - begin;
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
-      const float z = a[i] + other[i];
+      const float z = float(a[i]) + float(other[i]);
       if constexpr (KEEP) s[i] = z;
       y[i] = forward<ACT>(z, scale);
     }
   });
 }
 
-template <int ACT>
-void act_add(const float* a, const float* b, float* y, int64_t count, int64_t period, float scale) {
+template <int ACT, class T>
+void act_add(const T* a, const T* b, T* y, int64_t count, int64_t period, float scale) {
   in_parts(count, period, [=](int64_t begin, int64_t end) {
-    const float* other = b + begin % period - begin;
+    const T* other = b + begin % period - begin;
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) y[i] = a[i] + forward<ACT>(other[i], scale);
+    for (int64_t i = begin; i < end; ++i) y[i] = float(a[i]) + forward<ACT>(other[i], scale);
   });
 }
 
-template <int ACT>
-void run(const float* a, const float* b, float* y, float* s, int64_t count, int64_t period, float scale, int first) {
+template <int ACT, class T>
+void run(const T* a, const T* b, T* y, T* s, int64_t count, int64_t period, float scale, int first) {
   if (first) return act_add<ACT>(a, b, y, count, period, scale);
   if (s) return add_act<ACT, true>(a, b, y, s, count, period, scale);
-  return add_act<ACT, false>(a, b, y, nullptr, count, period, scale);
+  return add_act<ACT, false>(a, b, y, s, count, period, scale);
 }
 
-template <int ACT, bool FROM_INPUT>
-void act_backward(const float* dy, const float* more, const float* ref, float* dx, int64_t count, float scale) {
+template <int ACT, bool FROM_INPUT, class T>
+void act_backward(const T* dy, const T* more, const T* ref, T* dx, int64_t count, float scale) {
   in_parts(count, count, [=](int64_t begin, int64_t end) {
     if (more) {
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) dx[i] = backward<ACT, FROM_INPUT>(dy[i] + more[i], ref[i], scale);
+      for (int64_t i = begin; i < end; ++i) dx[i] = backward<ACT, FROM_INPUT>(float(dy[i]) + float(more[i]), ref[i], scale);
     } else {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) dx[i] = backward<ACT, FROM_INPUT>(dy[i], ref[i], scale);
@@ -65,10 +66,8 @@ void act_backward(const float* dy, const float* more, const float* ref, float* d
   });
 }
 
-}  // namespace
-
-ARGOSY_API void argosy_add_act(const float* a, const float* b, float* y, float* s, int64_t count, int64_t period,
-                               float scale, int act, int first) {
+template <class T>
+void add_act(const T* a, const T* b, T* y, T* s, int64_t count, int64_t period, float scale, int act, int first) {
   switch (act) {
     case RELU: return run<RELU>(a, b, y, s, count, period, scale, first);
     case TANH: return run<TANH>(a, b, y, s, count, period, scale, first);
@@ -81,8 +80,8 @@ ARGOSY_API void argosy_add_act(const float* a, const float* b, float* y, float* 
 }
 
 // silu and gelu need the activation's input (s), the others its output (y).
-ARGOSY_API void argosy_act_backward(const float* dy, const float* more, const float* ref, float* dx, int64_t count,
-                                    float scale, int act) {
+template <class T>
+void act_backward(const T* dy, const T* more, const T* ref, T* dx, int64_t count, float scale, int act) {
   switch (act) {
     case RELU: return act_backward<RELU, false>(dy, more, ref, dx, count, scale);
     case TANH: return act_backward<TANH, false>(dy, more, ref, dx, count, scale);
@@ -93,3 +92,18 @@ ARGOSY_API void argosy_act_backward(const float* dy, const float* more, const fl
     case SCALE: return act_backward<SCALE, false>(dy, more, dy, dx, count, scale);
   }
 }
+
+}  // namespace
+
+#define ADD_ACT(T, SUFFIX)                                                                                             \
+  ARGOSY_API void argosy_add_act##SUFFIX(const T* a, const T* b, T* y, T* s, int64_t count, int64_t period,            \
+                                         float scale, int act, int first) {                                            \
+    add_act(a, b, y, s, count, period, scale, act, first);                                                             \
+  }                                                                                                                    \
+  ARGOSY_API void argosy_act_backward##SUFFIX(const T* dy, const T* more, const T* ref, T* dx, int64_t count,          \
+                                              float scale, int act) {                                                  \
+    act_backward(dy, more, ref, dx, count, scale, act);                                                                \
+  }
+
+ADD_ACT(float, )
+ADD_ACT(bfloat16, _bf16)

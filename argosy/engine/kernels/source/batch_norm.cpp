@@ -1,4 +1,5 @@
-// Batch norm fused with an activation: y = act(norm(x)), or y = act(norm(x) + other); forward and backward, float32.
+// Batch norm fused with an activation: y = act(norm(x)), or y = act(norm(x) + other); forward and backward. The elements
+// are float or bfloat16 (T); weights, statistics and arithmetic are float.
 //
 //   channels_last   x is [rows, C]; each thread has a part of the rows
 //   contiguous      x is [N, C, H·W]; each thread has a part of the channels
@@ -75,74 +76,80 @@ Factors factors_of(const F& f, int64_t c) {
 
 // --- forward ------------------------------------------------------------------------------------------
 
+template <class T>
 struct Forward {
-  const float *x, *other, *weight, *bias;
-  float *y, *mean, *invstd;
+  const T *x, *other;
+  const float *weight, *bias;
+  T* y;
+  float *mean, *invstd;
   int64_t rows, channels, pixels;  // rows = N·H·W, pixels = H·W
   double eps;
 };
 
-void finish(const Forward& f, int64_t c, double sum, double squares, float around) {
+template <class T>
+void finish(const Forward<T>& f, int64_t c, double sum, double squares, float around) {
   const double m = sum / f.rows, raw = squares / f.rows - m * m;
   const double var = raw < 0 ? 0 : raw;  // not max: NaN stays NaN
   f.mean[c] = static_cast<float>(around + m);
   f.invstd[c] = static_cast<float>(1.0 / std::sqrt(var + f.eps));
 }
 
-template <int ACT, bool ADD>
-void normalise(const Forward& f, int64_t begin, int64_t end, const float* scale, const float* shift) {
+template <int ACT, bool ADD, class T>
+void normalise(const Forward<T>& f, int64_t begin, int64_t end, const float* scale, const float* shift) {
   const int64_t C = f.channels;
   for (int64_t at = begin * C; at < end * C; at += C) {
-    const float *x = f.x + at, *other = ADD ? f.other + at : nullptr;
-    float* y = f.y + at;
+    const T *x = f.x + at, *other = ADD ? f.other + at : nullptr;
+    T* y = f.y + at;
 #pragma omp simd
     for (int64_t c = 0; c < C; ++c) {
-      float z = std::fma(x[c], scale[c], shift[c]);
+      float z = std::fma(float(x[c]), scale[c], shift[c]);
       if constexpr (ADD) z += other[c];
       y[c] = forward<ACT>(z, 1.0f);
     }
   }
 }
 
-template <int ACT, bool ADD>
-void normalise_plane(const Forward& f, int64_t at, Factors factors) {
-  const float *x = f.x + at, *other = ADD ? f.other + at : nullptr;
-  float* y = f.y + at;
+template <int ACT, bool ADD, class T>
+void normalise_plane(const Forward<T>& f, int64_t at, Factors factors) {
+  const T *x = f.x + at, *other = ADD ? f.other + at : nullptr;
+  T* y = f.y + at;
 #pragma omp simd
   for (int64_t p = 0; p < f.pixels; ++p) {
-    float z = std::fma(x[p], factors.scale, factors.shift);
+    float z = std::fma(float(x[p]), factors.scale, factors.shift);
     if constexpr (ADD) z += other[p];
     y[p] = forward<ACT>(z, 1.0f);
   }
 }
 
 // Sums of the difference to the first row, and of its square.
-void sum_distances(const Forward& f, int64_t row, int64_t count, float* s, float* q) {
+template <class T>
+void sum_distances(const Forward<T>& f, int64_t row, int64_t count, float* s, float* q) {
   const int64_t C = f.channels;
-  const float* k = f.x;
+  const T* k = f.x;
   int64_t r = 0;
   for (; r + 4 <= count; r += 4) {
-    const float *x0 = f.x + (row + r) * C, *x1 = x0 + C, *x2 = x1 + C, *x3 = x2 + C;
+    const T *x0 = f.x + (row + r) * C, *x1 = x0 + C, *x2 = x1 + C, *x3 = x2 + C;
 #pragma omp simd
     for (int64_t c = 0; c < C; ++c) {
-      const float a = x0[c] - k[c], b = x1[c] - k[c], d = x2[c] - k[c], e = x3[c] - k[c];
+      const float first = k[c];
+      const float a = x0[c] - first, b = x1[c] - first, d = x2[c] - first, e = x3[c] - first;
       s[c] += (a + b) + (d + e);
       q[c] += (a * a + b * b) + (d * d + e * e);
     }
   }
   for (; r < count; ++r) {
-    const float* x0 = f.x + (row + r) * C;
+    const T* x0 = f.x + (row + r) * C;
 #pragma omp simd
     for (int64_t c = 0; c < C; ++c) {
-      const float a = x0[c] - k[c];
+      const float a = float(x0[c]) - k[c];
       s[c] += a;
       q[c] += a * a;
     }
   }
 }
 
-template <int ACT, bool ADD>
-void forward_last(const Forward& f, bool recompute) {
+template <int ACT, bool ADD, class T>
+void forward_last(const Forward<T>& f, bool recompute) {
   const int64_t C = f.channels;
   const int threads = threads_for(f.rows * C);
   Sums sums(threads, C);
@@ -166,21 +173,21 @@ void forward_last(const Forward& f, bool recompute) {
   }
 }
 
-template <int ACT, bool ADD>
-void forward_first(const Forward& f, bool recompute) {
+template <int ACT, bool ADD, class T>
+void forward_first(const Forward<T>& f, bool recompute) {
   const int64_t C = f.channels, P = f.pixels, N = f.rows / P;
 #pragma omp parallel for num_threads(threads_for(f.rows* C))
   for (int64_t c = 0; c < C; ++c) {
     const float k = f.x[c * P];
     double sum = 0, squares = 0;
     for (int64_t n = 0; n < N && !recompute; ++n) {
-      const float* x = f.x + (n * C + c) * P;
+      const T* x = f.x + (n * C + c) * P;
       for (int64_t at = 0; at < P; at += kRun) {
         const int64_t end = std::min(P, at + kRun);
         float s = 0, q = 0;
 #pragma omp simd reduction(+ : s, q)
         for (int64_t p = at; p < end; ++p) {
-          const float a = x[p] - k;
+          const float a = float(x[p]) - k;
           s += a;
           q += a * a;
         }
@@ -196,11 +203,13 @@ void forward_first(const Forward& f, bool recompute) {
 
 // --- backward -----------------------------------------------------------------------------------------
 
+template <class T>
 struct Backward {
-  const float *dy, *more;  // more: a second gradient that is added to dy, or null
-  const float *x, *y;      // y: with ADD, the source of the mask
+  const T *dy, *more;  // more: a second gradient that is added to dy, or null
+  const T *x, *y;      // y: with ADD, the source of the mask
   const float *weight, *bias, *mean, *invstd;
-  float *dx, *dz, *dweight, *dbias;  // dz: with ADD, the gradient of `other`; dx may be dy, dz may be dy
+  T *dx, *dz;  // dz: with ADD, the gradient of `other`; dx may be dy, dz may be dy
+  float *dweight, *dbias;
   int64_t rows, channels, pixels;
 };
 
@@ -209,7 +218,8 @@ struct Line {
   float a, b, c;
 };
 
-Line finish(const Backward& f, int64_t c, double sum, double with_x, float scale) {
+template <class T>
+Line finish(const Backward<T>& f, int64_t c, double sum, double with_x, float scale) {
   if (f.dbias) f.dbias[c] = static_cast<float>(sum);
   if (f.dweight) f.dweight[c] = static_cast<float>(with_x * f.invstd[c]);
   const double invstd = f.invstd[c];
@@ -218,16 +228,15 @@ Line finish(const Backward& f, int64_t c, double sum, double with_x, float scale
 }
 
 // The gradient of the activation's input. With ADD the mask comes from y, else it is recomputed from x.
-template <int ACT, bool ADD, bool MORE>
-inline float masked(const float* dy, const float* more, const float* x, const float* y, int64_t i, float scale,
-                    float shift) {
-  const float g = MORE ? dy[i] + more[i] : dy[i];
+template <int ACT, bool ADD, bool MORE, class T>
+inline float masked(const T* dy, const T* more, const T* x, const T* y, int64_t i, float scale, float shift) {
+  const float g = MORE ? float(dy[i]) + float(more[i]) : float(dy[i]);
   if constexpr (ADD) return backward<ACT, false>(g, y[i], 1.0f);
-  return backward<ACT, true>(g, std::fma(x[i], scale, shift), 1.0f);
+  return backward<ACT, true>(g, std::fma(float(x[i]), scale, shift), 1.0f);
 }
 
-template <int ACT, bool ADD, bool MORE>
-void backward_last(const Backward& f) {
+template <int ACT, bool ADD, bool MORE, class T>
+void backward_last(const Backward<T>& f) {
   const int64_t C = f.channels;
   const int threads = threads_for(f.rows * C);
   Sums sums(threads, C);
@@ -244,14 +253,14 @@ void backward_last(const Backward& f) {
     const Range rows = share(f.rows);
     sum_rows(sums, rows, [&](int64_t row, int64_t count, float* s, float* q) {
       for (int64_t at = row * C; at < (row + count) * C; at += C) {
-        const float *dy = f.dy + at, *more = f.more + at, *x = f.x + at, *y = f.y + at;
-        float* dz = f.dz + at;
+        const T *dy = f.dy + at, *more = f.more + at, *x = f.x + at, *y = f.y + at;
+        T* dz = f.dz + at;
 #pragma omp simd
         for (int64_t c = 0; c < C; ++c) {
-          const float g = masked<ACT, ADD, MORE>(dy, more, x, y, c, scale[c], shift[c]);
+          const float g = masked<ACT, ADD, MORE, T>(dy, more, x, y, c, scale[c], shift[c]);
           if constexpr (ADD) dz[c] = g;
           s[c] += g;
-          q[c] += g * (x[c] - mean[c]);
+          q[c] += g * (float(x[c]) - mean[c]);
         }
       }
     });
@@ -266,22 +275,22 @@ void backward_last(const Backward& f) {
 #pragma omp barrier
     if (f.dx) backwards(rows, [&](int64_t row, int64_t count) {
       for (int64_t at = row * C; at < (row + count) * C; at += C) {
-        const float *dy = f.dy + at, *more = f.more + at, *x = f.x + at, *dz = f.dz + at;
-        float* dx = f.dx + at;
+        const T *dy = f.dy + at, *more = f.more + at, *x = f.x + at, *dz = f.dz + at;
+        T* dx = f.dx + at;
 #pragma omp simd
         for (int64_t c = 0; c < C; ++c) {
           float g;
           if constexpr (ADD) g = dz[c];
-          else g = masked<ACT, false, MORE>(dy, more, x, nullptr, c, scale[c], shift[c]);
-          dx[c] = a[c] * g + (b[c] * (x[c] - mean[c]) + d[c]);
+          else g = masked<ACT, false, MORE, T>(dy, more, x, nullptr, c, scale[c], shift[c]);
+          dx[c] = a[c] * g + (b[c] * (float(x[c]) - mean[c]) + d[c]);
         }
       }
     });
   }
 }
 
-template <int ACT, bool ADD, bool MORE>
-void backward_first(const Backward& f) {
+template <int ACT, bool ADD, bool MORE, class T>
+void backward_first(const Backward<T>& f) {
   const int64_t C = f.channels, P = f.pixels, N = f.rows / P;
 #pragma omp parallel for num_threads(threads_for(f.rows* C))
   for (int64_t c = 0; c < C; ++c) {
@@ -290,17 +299,17 @@ void backward_first(const Backward& f) {
     double sum = 0, with_x = 0;
     for (int64_t n = 0; n < N; ++n) {
       const int64_t plane = (n * C + c) * P;
-      const float *dy = f.dy + plane, *more = f.more + plane, *x = f.x + plane, *y = f.y + plane;
-      float* dz = f.dz + plane;
+      const T *dy = f.dy + plane, *more = f.more + plane, *x = f.x + plane, *y = f.y + plane;
+      T* dz = f.dz + plane;
       for (int64_t at = 0; at < P; at += kRun) {
         const int64_t end = std::min(P, at + kRun);
         float s = 0, q = 0;
 #pragma omp simd reduction(+ : s, q)
         for (int64_t p = at; p < end; ++p) {
-          const float g = masked<ACT, ADD, MORE>(dy, more, x, y, p, scale, shift);
+          const float g = masked<ACT, ADD, MORE, T>(dy, more, x, y, p, scale, shift);
           if constexpr (ADD) dz[p] = g;
           s += g;
-          q += g * (x[p] - mean);
+          q += g * (float(x[p]) - mean);
         }
         sum += s;
         with_x += q;
@@ -311,14 +320,14 @@ void backward_first(const Backward& f) {
     const float a = line.a, b = line.b, d = line.c;
     for (int64_t n = N - 1; n >= 0; --n) {
       const int64_t plane = (n * C + c) * P;
-      const float *dy = f.dy + plane, *more = f.more + plane, *x = f.x + plane, *dz = f.dz + plane;
-      float* dx = f.dx + plane;
+      const T *dy = f.dy + plane, *more = f.more + plane, *x = f.x + plane, *dz = f.dz + plane;
+      T* dx = f.dx + plane;
 #pragma omp simd
       for (int64_t p = 0; p < P; ++p) {
         float g;
         if constexpr (ADD) g = dz[p];
-        else g = masked<ACT, false, MORE>(dy, more, x, nullptr, p, scale, shift);
-        dx[p] = a * g + (b * (x[p] - mean) + d);
+        else g = masked<ACT, false, MORE, T>(dy, more, x, nullptr, p, scale, shift);
+        dx[p] = a * g + (b * (float(x[p]) - mean) + d);
       }
     }
   }
@@ -326,15 +335,16 @@ void backward_first(const Backward& f) {
 
 // --- dispatch to templates ----------------------------------------------------------------------------
 
-template <int ACT>
-void run(const Forward& f, bool last, bool recompute) {
+template <int ACT, class T>
+void run(const Forward<T>& f, bool last, bool recompute) {
   if (f.other)
     last ? forward_last<ACT, true>(f, recompute) : forward_first<ACT, true>(f, recompute);
   else
     last ? forward_last<ACT, false>(f, recompute) : forward_first<ACT, false>(f, recompute);
 }
 
-void run(const Forward& f, int act, bool last, bool recompute) {
+template <class T>
+void run(const Forward<T>& f, int act, bool last, bool recompute) {
   switch (act) {
     case RELU: return run<RELU>(f, last, recompute);
     case TANH: return run<TANH>(f, last, recompute);
@@ -344,35 +354,17 @@ void run(const Forward& f, int act, bool last, bool recompute) {
   }
 }
 
-template <int ACT, bool ADD>
-void run(const Backward& f, bool last) {
+template <int ACT, bool ADD, class T>
+void run(const Backward<T>& f, bool last) {
   if (f.more)
     last ? backward_last<ACT, ADD, true>(f) : backward_first<ACT, ADD, true>(f);
   else
     last ? backward_last<ACT, ADD, false>(f) : backward_first<ACT, ADD, false>(f);
 }
 
-}  // namespace
-
-ARGOSY_API void argosy_bn_act_forward(const float* x, const float* other, const float* weight, const float* bias,
-                                      float* y, float* mean, float* invstd, int64_t rows, int64_t channels,
-                                      int64_t pixels, double eps, int act, int last) {
-  run(Forward{x, other, weight, bias, y, mean, invstd, rows, channels, pixels, eps}, act, last, false);
-}
-
-// Recomputes y from the mean and invstd that forward saved.
-ARGOSY_API void argosy_bn_act_recompute(const float* x, const float* other, const float* weight, const float* bias,
-                                    float* y, float* mean, float* invstd, int64_t rows, int64_t channels,
-                                    int64_t pixels, int act, int last) {
-  run(Forward{x, other, weight, bias, y, mean, invstd, rows, channels, pixels, 0}, act, last, true);
-}
-
-ARGOSY_API void argosy_bn_act_backward(const float* dy, const float* more, const float* x, const float* y,
-                                       const float* weight, const float* bias, const float* mean,
-                                       const float* invstd, float* dx, float* dz, float* dweight, float* dbias,
-                                       int64_t rows, int64_t channels, int64_t pixels, int act, int last) {
-  const Backward f{dy, more, x, y, weight, bias, mean, invstd, dx, dz, dweight, dbias, rows, channels, pixels};
-  if (dz) return run<RELU, true>(f, last);
+template <class T>
+void run(const Backward<T>& f, int act, bool last) {
+  if (f.dz) return run<RELU, true>(f, last);
   switch (act) {
     case RELU: return run<RELU, false>(f, last);
     case TANH: return run<TANH, false>(f, last);
@@ -381,3 +373,28 @@ ARGOSY_API void argosy_bn_act_backward(const float* dy, const float* more, const
     case NONE: return run<NONE, false>(f, last);
   }
 }
+
+}  // namespace
+
+// One set of functions for each type of the elements. `recompute` computes y from the mean and invstd that forward saved.
+#define BN_ACT(T, SUFFIX)                                                                                             \
+  ARGOSY_API void argosy_bn_act_forward##SUFFIX(const T* x, const T* other, const float* weight, const float* bias,   \
+                                                T* y, float* mean, float* invstd, int64_t rows, int64_t channels,     \
+                                                int64_t pixels, double eps, int act, int last) {                      \
+    run(Forward<T>{x, other, weight, bias, y, mean, invstd, rows, channels, pixels, eps}, act, last, false);          \
+  }                                                                                                                   \
+  ARGOSY_API void argosy_bn_act_recompute##SUFFIX(const T* x, const T* other, const float* weight, const float* bias, \
+                                                  T* y, float* mean, float* invstd, int64_t rows, int64_t channels,   \
+                                                  int64_t pixels, int act, int last) {                                \
+    run(Forward<T>{x, other, weight, bias, y, mean, invstd, rows, channels, pixels, 0}, act, last, true);             \
+  }                                                                                                                   \
+  ARGOSY_API void argosy_bn_act_backward##SUFFIX(                                                                     \
+      const T* dy, const T* more, const T* x, const T* y, const float* weight, const float* bias, const float* mean,  \
+      const float* invstd, T* dx, T* dz, float* dweight, float* dbias, int64_t rows, int64_t channels,                \
+      int64_t pixels, int act, int last) {                                                                            \
+    run(Backward<T>{dy, more, x, y, weight, bias, mean, invstd, dx, dz, dweight, dbias, rows, channels, pixels}, act, \
+        last);                                                                                                        \
+  }
+
+BN_ACT(float, )
+BN_ACT(bfloat16, _bf16)

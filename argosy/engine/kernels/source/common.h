@@ -13,6 +13,26 @@
 // The same numbers as in argosy/engine/ops/activation.py.
 enum Act : int { RELU = 0, TANH = 1, SIGMOID = 2, SILU = 3, GELU = 4, GELU_TANH = 5, SCALE = 6, NONE = 7 };
 
+// A 16-bit float with the exponent of a float; arithmetic is in float.
+struct bfloat16 {
+  uint16_t bits;
+
+  bfloat16() = default;
+  // Rounds to nearest, ties to even; NaN stays NaN.
+  bfloat16(float value) {
+    uint32_t word;
+    std::memcpy(&word, &value, sizeof word);
+    const uint32_t rounded = (word + 0x7fff + ((word >> 16) & 1)) >> 16;
+    bits = static_cast<uint16_t>(value != value ? 0x7fc0 : rounded);
+  }
+  operator float() const {
+    const uint32_t word = static_cast<uint32_t>(bits) << 16;
+    float value;
+    std::memcpy(&value, &word, sizeof value);
+    return value;
+  }
+};
+
 struct Range {
   int64_t begin, end;
 };

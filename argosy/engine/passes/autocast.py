@@ -1,0 +1,242 @@
+"""Run products in 16 bits: automatic mixed precision.
+
+    before    y = convolution(x, w)                        float32
+              z = relu(y)                                  float32
+              p = _log_softmax(z)                          float32
+    after     x16, w16 = _to_copy(x, bfloat16), _to_copy(w, bfloat16)
+              y = convolution(x16, w16)                    bfloat16    white: its inputs are cast
+              z = relu(y)                                  bfloat16    gray: follows its inputs
+              p = _log_softmax(_to_copy(z, float32))       float32     black: gets the precision that was recorded
+
+`amp_lists` has the lists. Each value is cast once. Backward nodes are rewritten by the same rules. Updates and
+collectives get float32 gradients, and parameters stay float32: they are the master weights. Runs first, on the copy of
+the program that is compiled, so that fusions see 16-bit ops. Changes numerics.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from argosy.engine.ir.dtypes import dtype_name
+from argosy.engine.ir.effects import mutated_inputs, storage
+from argosy.engine.ir.infer import infer
+from argosy.engine.passes.amp_lists import AmpLists
+from argosy.engine.passes.base import Pass, Report
+
+aten = torch.ops.aten
+
+_MIXED = {
+    "native_batch_norm": ("input",),
+    "native_batch_norm_backward": ("grad_out", "input"),
+    "native_layer_norm": ("input",),
+    "native_layer_norm_backward": ("grad_out", "input"),
+    "native_group_norm": ("input",),
+    "native_group_norm_backward": ("grad_out", "input"),
+}
+"""Op -> its 16-bit arguments; it takes float32 weights and statistics beside them."""
+_VIEWS = frozenset({
+    aten.t.default, aten.permute.default, aten.transpose.int, aten.view.default, aten.expand.default,
+    aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims,
+})  # fmt: skip
+"""Ops whose result in another dtype is the same view of the cast input."""
+_STATISTICS = frozenset({"logsumexp", "save_mean", "save_invstd", "running_mean", "running_var"})
+"""Arguments that are float32 whatever the precision of the op."""
+
+
+@dataclass(frozen=True)
+class Autocast(Pass):
+    """See the module's picture."""
+
+    name: ClassVar[str] = "autocast"
+
+    dtype: torch.dtype = torch.bfloat16
+    lists: AmpLists = field(default_factory=AmpLists)
+    live_out: frozenset[fx.Node] = frozenset()
+
+    def with_live_out(self, live_out: frozenset[fx.Node]) -> Self:
+        return replace(self, live_out=live_out)
+
+    def run(self, graph: fx.Graph) -> Report:
+        rewriter = _Rewriter(graph, self.dtype, self.lists)
+        for node in list(graph.nodes):
+            if node.op == "call_function":
+                rewriter.visit(node)
+        rewriter.restore(self.live_out)
+        ops = ", ".join(f"{count} {op}" for op, count in rewriter.narrowed.most_common(4))
+        return Report(
+            rewriter.narrowed.total(),
+            f"{rewriter.narrowed.total()} nodes in {dtype_name(self.dtype)} ({ops}), {rewriter.casts} casts",
+        )
+
+
+@dataclass
+class _Rewriter:
+    graph: fx.Graph
+    dtype: torch.dtype
+    lists: AmpLists
+    narrowed: Counter[str] = field(default_factory=Counter)
+    """By op, how many nodes run in 16 bits."""
+    casts: int = 0
+
+    def __post_init__(self) -> None:
+        self._recorded = {node: _dtype(node) for node in self.graph.nodes}
+        self._changed: set[fx.Node] = set()
+        """Nodes whose value has another dtype than the recorded one, or depends on such a node."""
+        self._cast_of: dict[tuple[fx.Node, torch.dtype], fx.Node] = {}
+
+    def visit(self, node: fx.Node) -> None:
+        """Cast the node's inputs as its op wants them, and infer its value again."""
+        is_op = isinstance(node.target, OpOverload)
+        if is_op:
+            self._cast_inputs(node)
+        if any(source in self._changed for source in node.all_input_nodes):
+            self._infer(node)
+        if is_op:
+            self._forget_casts(node)
+            if _dtype(node) is self.dtype:
+                self.narrowed[node.target._schema.name.partition("::")[2]] += 1
+
+    def restore(self, live_out: frozenset[fx.Node]) -> None:
+        """Cast what is read after the step to the dtype that was recorded; the cast `replaces` it."""
+        end = next(iter(reversed(self.graph.nodes)))
+        for node in sorted(live_out, key=lambda n: n.name):
+            if (wanted := self._recorded[node]) is not None and _dtype(node) is not wanted:
+                with self.graph.inserting_after(end):
+                    end = self._new_cast(node, wanted, node)
+                end.meta["replaces"] = node
+
+    # --- what an op wants ------------------------------------------------------------------------------
+
+    def _cast_inputs(self, node: fx.Node) -> None:
+        name = node.target._schema.name.partition("::")[2]  # type: ignore[union-attr]
+        if not any(_is_float(source) for source in node.all_input_nodes):
+            return
+        kind = self.lists.kind(name)
+        if node.meta["role"] not in ("forward", "backward") or node.meta.get("float32"):
+            kind = "black"
+        if any(self._recorded[n] is torch.float64 for n in node.all_input_nodes):
+            kind = "black"
+        mutated = {_dtype(n) for n in mutated_inputs(node)}
+        if _is_view(node) or self.dtype in mutated:
+            kind = "gray"  # a cast would be a copy: the op must work on the memory that it is given
+        if kind == "white":
+            self._cast_arguments(node, lambda argument, _: None if argument in _STATISTICS else self.dtype)
+        elif kind == "gray":
+            self._match_inputs(node, name, mutated)
+        else:
+            self._cast_arguments(node, lambda _, source: self._recorded[source])
+
+    def _match_inputs(self, node: fx.Node, name: str, mutated: set[torch.dtype | None]) -> None:
+        """Cast inputs of different precision to one: float32, or that of the memory that the op writes to."""
+        if (narrow := _MIXED.get(name)) is not None:
+            arguments = _arguments(node)
+            has_narrow = any(_dtype(arguments[a]) is self.dtype for a in narrow)
+            self._cast_arguments(
+                node, lambda a, source: self.dtype if has_narrow and a in narrow else self._recorded[source]
+            )
+            return
+        inputs = [n for n in node.all_input_nodes if _is_float(n) and n.meta["val"].dim() > 0]
+        if len({_dtype(n) for n in inputs}) > 1:
+            wanted = self.dtype if self.dtype in mutated else torch.float32
+            self._cast_arguments(node, lambda _, source: wanted if source in inputs else None)
+
+    # --- casts -----------------------------------------------------------------------------------------
+
+    def _cast_arguments(self, node: fx.Node, wanted: Callable[[str, fx.Node], torch.dtype | None]) -> None:
+        """Cast the inputs that are floats of another dtype; `wanted(argument, input)` is None for any dtype."""
+        mutated = set(mutated_inputs(node))
+
+        def converted(argument: str, source: fx.Node) -> fx.Node:
+            dtype = wanted(argument, source)
+            if dtype is None or source in mutated or not _is_float(source) or _dtype(source) is dtype:
+                return source
+            return self._cast(source, dtype, node)
+
+        arguments = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]
+        node.args = tuple(
+            fx.map_arg(value, lambda n, a=arguments[i]: converted(a, n)) for i, value in enumerate(node.args)
+        )
+        node.kwargs = {
+            a: fx.map_arg(value, lambda n, a=a: converted(a, n)) for a, value in node.kwargs.items()
+        }
+
+    def _cast(self, source: fx.Node, dtype: torch.dtype, user: fx.Node) -> fx.Node:
+        if (known := self._cast_of.get((source, dtype))) is not None:
+            return known
+        if source.op == "call_function" and source.target in _VIEWS:  # so that w and w.t() are cast once
+            base = self._cast(source.args[0], dtype, user)  # type: ignore[arg-type]
+            with self.graph.inserting_before(user):
+                cast = self._new_node(source.target, (base, *source.args[1:]), source.kwargs, source, user)
+        else:
+            with self.graph.inserting_before(user):
+                cast = self._new_cast(source, dtype, user)
+        self._cast_of[source, dtype] = cast
+        if dtype is torch.float32:  # exact: the way back is the source itself
+            self._cast_of[cast, _required(source)] = source
+        return cast
+
+    def _new_cast(self, source: fx.Node, dtype: torch.dtype, like: fx.Node) -> fx.Node:
+        self.casts += 1
+        cast = self._new_node(aten._to_copy.default, (source,), {"dtype": dtype}, source, like)
+        cast._rename(f"to_{dtype_name(dtype)}")
+        return cast
+
+    def _new_node(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], source: fx.Node, like: fx.Node
+    ) -> fx.Node:
+        """A node at the insertion point, with the value of `source` in another dtype, for the user `like`."""
+        node = self.graph.call_function(target, args, kwargs)
+        role = like.meta["role"] if like.meta["role"] in ("forward", "backward") else "backward"
+        node.meta = {"role": role, "source": like.meta.get("source")}
+        node.meta["val"] = infer(node)
+        self._recorded[node] = self._recorded[source]
+        self._changed.add(node)
+        return node
+
+    def _forget_casts(self, node: fx.Node) -> None:
+        """A value that the node mutates must be cast again."""
+        for mutated in mutated_inputs(node):
+            memory = storage(mutated)
+            self._cast_of = {key: cast for key, cast in self._cast_of.items() if storage(key[0]) != memory}
+
+    def _infer(self, node: fx.Node) -> None:
+        if isinstance(node.target, OpOverload) and not node.target._schema.returns:
+            return
+        node.meta["val"] = infer(node)
+        self._changed.add(node)
+
+
+def _is_view(node: fx.Node) -> bool:
+    """True if a result aliases an input that the op does not mutate."""
+    schema = node.target._schema  # type: ignore[union-attr]
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+
+
+def _arguments(node: fx.Node) -> dict[str, Any]:
+    names = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def _dtype(node: fx.Node) -> torch.dtype | None:
+    """The dtype of the node's value, or of the first of several."""
+    value = node.meta.get("val")
+    if isinstance(value, tuple | list):
+        value = next((part for part in value if isinstance(part, torch.Tensor)), None)
+    return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+def _required(node: fx.Node) -> torch.dtype:
+    dtype = _dtype(node)
+    assert dtype is not None, f"{node.name} has no tensor value"
+    return dtype
+
+
+def _is_float(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
