@@ -19,6 +19,7 @@ from argosy.engine.data.readers import (
 )
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program
+from argosy.engine.ir.roles import ServerRole, TrainerRole
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ps.trainer import trainer
 from argosy.framework.missing import missing
@@ -104,9 +105,9 @@ def save_params(
 ) -> None:
     """Write only the parameters; a batch_norm's statistics (parameters in Paddle) are persistables here."""
     program = default_main_program() if main_program is None else main_program
-    if program.remote is not None and program.remote[0].tables:
+    if isinstance(program.role, TrainerRole) and program.role.plan.tables:
         raise ConfigError(
-            f"the table {program.remote[0].tables[0].name!r} is on the servers and would be missing; use "
+            f"the table {program.role.plan.tables[0].name!r} is on the servers and would be missing; use "
             "save_persistables, where each server writes its shard"
         )
     save_vars(executor, dirname, main_program, predicate=_is_parameter, filename=filename)
@@ -128,7 +129,7 @@ def save_persistables(
     tables.
     """
     program = default_main_program() if main_program is None else main_program
-    if program.remote is not None:
+    if isinstance(program.role, TrainerRole):
         # Not at the top: it imports fluid.
         from argosy.distributed.ps.saving import save_persistables as save_from_servers
 
@@ -147,15 +148,16 @@ def load_persistables(
     """
     program = default_main_program() if main_program is None else main_program
     path = Path(dirname, filename or VARS_FILE)
-    if program.server_spec is not None or program.remote is not None:
-        from argosy.distributed.ps import saving  # not at the top: it imports fluid
-
-        if program.server_spec is not None:
-            saving.load_on_server(program, path)
-        else:
-            saving.load_on_trainer(trainer.current(), program, path)
+    if program.role is None:
+        load_vars(executor, dirname, main_program, filename=filename)
         return
-    load_vars(executor, dirname, main_program, filename=filename)
+    from argosy.distributed.ps import saving  # not at the top: it imports fluid
+
+    match program.role:
+        case ServerRole():
+            saving.load_on_server(program, path)
+        case TrainerRole():
+            saving.load_on_trainer(trainer.current(), program, path)
 
 
 def _files(dirname: str, model: str | None, params: str | None) -> tuple[Path, Path]:

@@ -111,9 +111,8 @@ def create_parameter(
     **attrs: Any,
 ) -> Variable:
     """A Parameter, and the nodes of the startup program that initialize it."""
-    parameter = program.state(name, _sizes(name, shape), dtype, trainable, **attrs)
+    parameter = program.state(name, _sizes(name, shape), dtype, trainable, initializer=initializer, **attrs)
     default_startup_program().define(name, lambda: initializer(tuple(shape), parameter.dtype))
-    program.initializers.setdefault(name, initializer)
     return parameter
 
 

@@ -7,10 +7,11 @@ of the scope, so that a new rate needs no recompilation.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import copy
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import torch
 from torch import Tensor, fx
@@ -19,7 +20,8 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.backward import append_backward, note_seeds
 from argosy.engine.ir.gc_pause import paused_gc
-from argosy.engine.ir.program import OptimizerCall, Program, program_guard
+from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ir.training_info import OptimizerCall
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.runtime.scope import global_scope
 from argosy.framework.checks import number
@@ -76,11 +78,20 @@ class Optimizer:
         self.regularization = to_regularizer(weight_decay, f"{what} weight_decay")
         self.grad_clip = grad_clip
         self.name = name
+        self._reset_state()
+
+    def _reset_state(self) -> None:
         # names rather than Variables, which would keep their program alive
         self._rates: weakref.WeakKeyDictionary[Program, str] = weakref.WeakKeyDictionary()
         self._states: weakref.WeakKeyDictionary[Program, dict[tuple[str, str], str]] = (
             weakref.WeakKeyDictionary()
         )
+
+    def copy_without_state(self) -> Self:
+        """An optimizer with the same settings that has no variables yet, as for the blocks of a parameter server."""
+        copied = copy.copy(self)
+        copied._reset_state()
+        return copied
 
     # --- for subclasses -------------------------------------------------------------------------------
 
@@ -148,8 +159,9 @@ class Optimizer:
                 self._update(parameter, decayed, state, rate, l2)
                 updates.append(next(reversed(program.graph.nodes)))
         trained, gradients = tuple(p.name for p, _ in pairs), tuple(g.name for _, g in pairs)
-        call = OptimizerCall(self, trained, gradients, tuple(clipped), self._rates[program])
-        program.optimizer_calls.append(call)
+        state_names = dict(self._states.get(program, {}))
+        call = OptimizerCall(self, trained, gradients, tuple(clipped), self._rates[program], state_names)
+        program.training = program.training.with_call(call)
         return updates
 
     def _decayed(self, parameter: Parameter, grad: Tensor) -> tuple[Tensor, float]:
@@ -171,13 +183,13 @@ class Optimizer:
 
     def _new_rate(self, program: Program) -> str:
         scheduler = self.learning_rate if isinstance(self.learning_rate, LRScheduler) else None
-        for name, other in program.lr_schedulers:
+        for name, other in program.training.schedulers:
             if other is scheduler:
                 return name  # two optimizers with one schedule: it must not step twice in a run
         name = _unused_name(program, "learning_rate")
         create_state(name, [1], "float32", Constant(self.get_lr()))
         if scheduler is not None:
-            program.lr_schedulers.append((name, scheduler))
+            program.training = program.training.with_scheduler(name, scheduler)
         return name
 
     def _states_of(self, parameter: Parameter) -> list[Variable]:
@@ -267,6 +279,12 @@ class Optimizer:
 
     def _state_names(self) -> list[str]:
         return list(dict.fromkeys(name for states in self._states.values() for name in states.values()))
+
+
+def optimizer_of(call: OptimizerCall) -> Optimizer:
+    """The optimizer that made a call."""
+    assert isinstance(call.optimizer, Optimizer), f"{call.optimizer!r} is not an Optimizer"
+    return call.optimizer
 
 
 def _check_pairs(pairs: ParamsGrads) -> None:

@@ -6,7 +6,8 @@ from typing import Self, TypeVar
 
 from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError, FetchError
-from argosy.engine.ir.program import Build, Program
+from argosy.engine.ir.build import Build
+from argosy.engine.ir.program import Program
 from argosy.engine.ir.suggest import nearest
 from argosy.engine.log import logger
 from argosy.framework.place import Place

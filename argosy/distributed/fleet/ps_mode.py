@@ -19,6 +19,7 @@ from argosy.engine import env
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.clone import clone
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.ps.job_plan import Compensation, JobPlan
@@ -84,11 +85,7 @@ class ServerMode:
             initialised_by_trainer=True,
         )
         warn_ignored(strategy, mode)
-        single = program.clone()
-        single.optimizer_calls = list(program.optimizer_calls)
-        for call in program.optimizer_calls:
-            call.optimizer._states[single] = dict(call.optimizer._states.get(program, {}))
-        self._single = (single, clone(startup, for_test=False))
+        self._single = (program.clone(), clone(startup, for_test=False))
         self._program, self._startup = program, startup
         if self.roles.is_worker():
             to_trainer(program, startup, self.plan, self.roles.worker_index())
@@ -155,7 +152,8 @@ class ServerMode:
         for name, value in trainer.shared_init().items():
             scope.get(name).copy_(value)
         trainer.blocks.pull(values)
-        begin(self._program, scope)
+        assert isinstance(self._program.role, TrainerRole), "rewritten for a trainer in `rewrite`"
+        begin(self._program, self._program.role, scope)
 
     def stop_worker(self) -> None:
         """Disconnect from the servers, which exit after the last worker has disconnected."""

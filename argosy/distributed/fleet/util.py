@@ -14,7 +14,7 @@ from argosy.engine import collective, env
 from argosy.engine.errors import ConfigError
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.ps.trainer.trainer_group import TrainerGroup
-from argosy.engine.runtime.executor import printable
+from argosy.engine.runtime.fetching import printable
 from argosy.framework import checks
 
 __all__ = ["UtilBase"]

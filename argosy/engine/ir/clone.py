@@ -21,6 +21,7 @@ from argosy.engine.ir import names
 from argosy.engine.ir.effects import is_random, mutated_inputs
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.replay import replay
+from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.ops.sync_batch_norm import sync_batch_norm
@@ -39,8 +40,10 @@ def clone(program: Program, for_test: bool) -> Program:
     _remove_dead(evaluation)
     _warn_if_random(evaluation)
     evaluation.build = replace(evaluation.build, fusions=())
-    evaluation.lr_schedulers = []
-    evaluation.prefetch = None  # prefetched rows have the values after the next training step
+    evaluation.training = replace(evaluation.training, schedulers=())
+    if isinstance(evaluation.role, TrainerRole):
+        # No prefetch: prefetched rows have the values after the next training step.
+        evaluation.role = replace(evaluation.role, fed_lookups=())
     return evaluation
 
 
@@ -61,10 +64,7 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
         node_map[node] = copied.graph.node_copy(node, lambda n: node_map[n])
     copied.symbols = program.symbols
     copied.recorder = program.recorder.copy_to(copied.graph, node_map)
-    copied.copy_settings(program)
-    copied.has_history = program.has_history
-    calls = {number: call.with_nodes(node_map) for number, call in program.calls.items()}
-    copied.calls = {number: call for number, call in calls.items() if call is not None}
+    copied.copy_attachments(program)
     for variable in program.vars.values():
         if variable.value in copied.recorder.node_of:
             copied.enter(_copy_variable(variable, copied))

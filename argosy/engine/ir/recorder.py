@@ -33,6 +33,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.constants import value_of_constant
 from argosy.engine.ir.infer import infer
+from argosy.engine.ir.recorded_call import RecordedCall
 from argosy.engine.ir.shape_functions import fake_result
 from argosy.engine.ir.source import SourceLine, user_line
 from argosy.engine.ir.symbols import Symbols
@@ -69,6 +70,10 @@ class Recorder(TorchDispatchMode):
         self.role = "forward"
         self.call: int | None = None
         """The number of the call being recorded, if `clone(for_test=True)` may have to record it again."""
+        self.calls: dict[int, RecordedCall] = {}
+        """Calls that may differ in evaluation mode, by the number in the meta `call` of their nodes."""
+        self.has_history = True
+        """False: loaded, or replayed for testing, so that the values have no autograd graph to differentiate."""
         self.constants: dict[str, torch.Tensor] = {}
         self.node_of: Any = WeakTensorKeyDictionary()
         """Fake tensor -> its node, or (node, index) for one of several outputs whose getitem is not created yet."""
@@ -93,6 +98,9 @@ class Recorder(TorchDispatchMode):
         copied = Recorder(graph, self.symbols)
         copied.constants = dict(self.constants)
         copied._lines = self._lines
+        copied.has_history = self.has_history
+        calls = {number: call.with_nodes(node_map) for number, call in self.calls.items()}
+        copied.calls = {number: call for number, call in calls.items() if call is not None}
         for fake, entry in self.node_of.items():
             node, index = entry if isinstance(entry, tuple) else (entry, None)
             if node not in node_map:  # a variable of the scope whose last update is not in the copy

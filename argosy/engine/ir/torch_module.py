@@ -27,7 +27,8 @@ from argosy.engine.ir.build_errors import building
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.module_forwards import replace_forwards
 from argosy.engine.ir.module_state import Changes, tensors_of, with_tensors
-from argosy.engine.ir.program import Program, RecordAgain
+from argosy.engine.ir.program import Program
+from argosy.engine.ir.record import RecordAgain, record_call
 from argosy.engine.ir.recorded_call import Substitute, substituted
 from argosy.engine.ir.symbols import hint
 from argosy.engine.ir.variable import Variable, first_variable
@@ -80,8 +81,8 @@ def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwar
             t for t in tree_leaves((run.tensors, plain_args, plain_kwargs)) if isinstance(t, FakeTensor)
         ]
         is_training = any(sub.training for sub in module.modules())
-        out, attributes = program.record_call(
-            what(), inputs, run, run.evaluate if is_training else None, has_attributes=True
+        out, attributes = record_call(
+            program, what(), inputs, run, run.evaluate if is_training else None, has_attributes=True
         )
         _check_state(run)
     prefix = module_names.prefix_of(module, (), ())
@@ -93,13 +94,14 @@ def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwar
 def values_for(program: Program, module: nn.Module) -> dict[str, Variable]:
     """The program's variables of this module, by their paths in the module."""
     tensors = tensors_of(recordable(module))
-    missing = [key for key, tensor in tensors.items() if id(tensor) not in program.module_tensors]
+    names = {key: program.module_tensors.name_of(tensor) for key, tensor in tensors.items()}
+    missing = [key for key, name in names.items() if name is None]
     if missing:
         raise ProgramError(
             f"{type(module).__name__} was never called in {program.name}, which has no variable for {missing[0]!r}; "
             "call the module on a Variable of the program first"
         )
-    return {key: program.vars[program.module_tensors[id(tensor)][1]] for key, tensor in tensors.items()}
+    return {key: program.var(name) for key, name in names.items() if name is not None}
 
 
 class _Run:

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from argosy.engine.errors import FetchError, ScopeError
+from argosy.engine.ir.build import Build
 from argosy.engine.ir.effects import (
     is_collective,
     is_persistent,
@@ -23,7 +24,7 @@ from argosy.engine.ir.effects import (
     storage,
 )
 from argosy.engine.ir.gc_pause import paused_gc
-from argosy.engine.ir.program import Build, Program
+from argosy.engine.ir.program import Program
 from argosy.engine.ir.show import op_name, type_text
 from argosy.engine.ir.strides import is_stale, propagate
 from argosy.engine.ir.symbols import Symbols
@@ -37,6 +38,7 @@ from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.codegen import Span, Step, generate
 from argosy.engine.runtime.inductor import with_regions
 from argosy.engine.runtime.peak_memory import MemoryProfile, memory_of
+from argosy.engine.runtime.run_record import run_record
 from argosy.engine.runtime.scope import Scope
 
 CPU = torch.device("cpu")
@@ -150,7 +152,7 @@ def compile_program(
     with_inductor = build.compiler == "inductor" and check is None  # a check needs every node
     without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
     fusions = [fusion.with_live_out(frozenset(outputs)) for fusion in build.fusions]
-    run_passes(graph, fusions, program.logged_notices)
+    run_passes(graph, fusions, run_record(program).logged_notices)
     if fusions and is_stale(graph):
         propagate(graph)
     run_passes(graph, default_passes(frozenset(outputs), without, build.memory_optimize))

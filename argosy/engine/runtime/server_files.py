@@ -61,7 +61,7 @@ def remove(path: Path) -> None:
 
 
 def files_of(
-    directory: Path, table: str, manifest: dict[str, Any] | None, server: int, servers: int
+    directory: Path, table: str, manifest: Mapping[str, Any] | None, server: int, servers: int
 ) -> list[Path]:
     """The files of a table, with verified checksums; only those of this server if the number of servers is the same.
 

@@ -77,13 +77,6 @@ class DistributeTranspiler:
         self._number = trainer_id
         # Copies to build servers from: get_trainer_program rewrites the programs in place.
         self._programs = (program, startup, program.clone(), clone(startup, for_test=False))
-        self._programs[2].optimizer_calls = list(program.optimizer_calls)
-        self._known_states = {
-            id(call.optimizer): dict(call.optimizer._states.get(program, {}))
-            for call in program.optimizer_calls
-        }
-        for call in program.optimizer_calls:  # the clone's states have the same names
-            call.optimizer._states[self._programs[2]] = self._known_states[id(call.optimizer)]
         if self.config.print_log:
             for line in [f"{self._plan.mode}, {trainers} trainers", *describe(self._plan)]:
                 print(f"transpiler: {line}", flush=True)

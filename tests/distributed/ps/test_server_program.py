@@ -12,6 +12,7 @@ from argosy import fluid
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ir.roles import ServerRole
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.engine.runtime.server_loop import ProgramUpdater
 from argosy.fluid.transpiler import HashName, RoundRobin
@@ -126,7 +127,8 @@ def test_compensation_is_that_of_the_paper(adaptive: bool) -> None:
     rng = np.random.RandomState(0)
     with scope_guard(Scope()):
         paddle.static.Executor().run(first)
-        updater = ProgramUpdater(server, global_scope())
+        assert isinstance(server.role, ServerRole)
+        updater = ProgramUpdater(server, server.role, global_scope())
         w = updater.values()["fc_b"].numpy().copy()
         square = np.zeros_like(w)
         for _step in range(5):

@@ -177,7 +177,7 @@ def test_gradients_of_given_target_gradients_are_rejected() -> None:
     given = fluid.layers.fill_constant([1], "float32", 3.0)
     pairs: list[Any] = list(zip(parameters, fluid.gradients(loss, parameters, [given]), strict=True))
     fluid.optimizer.SGD(RATE).apply_gradients([(p, g * 2.0) for p, g in pairs])
-    (done,) = default_main_program().optimizer_calls
+    (done,) = default_main_program().training.optimizer_calls
     trained = [(p, default_main_program().var(g)) for p, g in zip(parameters, done.gradients, strict=True)]
     with pytest.raises(
         ConfigError, match="of 'a.w0' cannot be divided by the number of ranks: .*target_grad"
