@@ -186,7 +186,7 @@ class Optimizer:
         for name, other in program.training.schedulers:
             if other is scheduler:
                 return name  # two optimizers with one schedule: it must not step twice in a run
-        name = _unused_name(program, "learning_rate")
+        name = names.generate_unused("learning_rate", program.vars)
         create_state(name, [1], "float32", Constant(self.get_lr()))
         if scheduler is not None:
             program.training = program.training.with_scheduler(name, scheduler)
@@ -203,7 +203,8 @@ class Optimizer:
         known = self._states.setdefault(program, {})
         key = parameter.name, slot.name
         if key not in known:
-            known[key] = _unused_name(program, "_".join(filter(None, (parameter.name, self.name, slot.name))))
+            prefix = "_".join(filter(None, (parameter.name, self.name, slot.name)))
+            known[key] = names.generate_unused(prefix, program.vars)
             shape, dtype = ([1], torch.float32) if slot.is_count else (parameter.shape, dtype)
             create_state(known[key], shape, dtype, initializer or Constant(slot.value))
         return program.var(known[key])
@@ -321,9 +322,3 @@ def optional_function(what: str, given: F | None) -> F | None:
     if given is not None and not callable(given):
         raise ConfigError(f"{what} is {given!r}; use a function or None")
     return given
-
-
-def _unused_name(program: Program, key: str) -> str:
-    while (name := names.generate(key)) in program.vars:
-        pass
-    return name

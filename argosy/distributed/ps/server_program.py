@@ -22,6 +22,7 @@ from argosy.distributed.ps.trainer_program import forget
 from argosy.engine.ir import names
 from argosy.engine.ir.clone import clone
 from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ir.record import unwrap
 from argosy.engine.ir.roles import ServedBlock, ServerRole, ShardOf
 from argosy.engine.ir.training_info import OptimizerCall, TrainingInfo
 from argosy.engine.ir.variable import Parameter, Variable
@@ -129,7 +130,7 @@ def _block(
 
 def _named(main: Program, name: str, op: Any, args: tuple[Any, ...]) -> Variable:
     with main.recording("optimize"), torch.no_grad():
-        value = op(*main.unwrap(args))
+        value = op(*unwrap(main, args))
     return main.add(Variable(main, name, value))
 
 

@@ -4,29 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol
 
 from torch import fx
 
 
-class RewriteReport(Protocol):
-    """The part of a pass's report that its runner logs."""
+class FusionPass(Protocol):
+    """The part of `passes.base.Pass` that printing a program needs; a frozen value."""
 
-    @property
-    def changed(self) -> int: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def notices(self) -> tuple[str, ...]: ...
-
-
-class Fusion(Protocol):
-    """The part of `passes.base.Pass` that compiling and printing a program need; a frozen value."""
-
-    @property
-    def name(self) -> str: ...
-    def run(self, graph: fx.Graph) -> RewriteReport: ...
-    def with_live_out(self, live_out: frozenset[fx.Node]) -> Self: ...
+    def run(self, graph: fx.Graph) -> object:
+        """Rewrite the graph in place."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -35,8 +23,8 @@ class Build:
 
     without_passes: frozenset[str] = frozenset()
     """Names of the default passes that are switched off."""
-    fusions: tuple[Fusion, ...] = ()
-    """Fusion passes; they run on a copy, when the program is compiled or printed."""
+    fusions: tuple[FusionPass, ...] = ()
+    """FusionPass passes; they run on a copy, when the program is compiled or printed."""
     compiler: str = ""
     """The compiler of the regions between collectives: "inductor", or "" for none."""
     memory_optimize: bool | None = None

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from argosy.engine.ir import names
+from argosy.engine.ir.build import Build
 from argosy.engine.ir.effects import is_random, mutated_inputs
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.replay import replay
@@ -68,6 +69,17 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
     for variable in program.vars.values():
         if variable.value in copied.recorder.node_of:
             copied.enter(_copy_variable(variable, copied))
+    return copied
+
+
+def fused(program: Program, build: Build) -> Program:
+    """A copy of the program after the fusions of this build; the program itself if the build has none."""
+    if not build.fusions:
+        return program
+    copied = copy_nodes(program, list(program.graph.nodes), program.name)
+    copied.build = Build()
+    for fusion in build.fusions:
+        fusion.run(copied.graph)
     return copied
 
 

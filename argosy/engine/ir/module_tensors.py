@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from argosy.engine.errors import ProgramError
-from argosy.engine.ir import module_names
+from argosy.engine.ir import module_names, names
 from argosy.engine.ir.variable import Variable
 
 if TYPE_CHECKING:
@@ -61,6 +63,19 @@ class ModuleTensors:
         copied = ModuleTensors()
         copied._variables, copied.sources = dict(self._variables), self.sources
         return copied
+
+
+def value_of_tensor(program: Program, tensor: torch.Tensor) -> torch.Tensor:
+    """The fake tensor of a real tensor's variable, created if the tensor requires gradients; else the tensor."""
+    if isinstance(tensor, FakeTensor) or not (tensor.requires_grad or tensor in program.module_tensors):
+        return tensor
+    if not tensor.is_leaf:
+        raise ProgramError(
+            f"a tensor of shape {list(tensor.shape)} was computed in eager mode from tensors that require "
+            "gradients, which do not flow there from a program; compute it inside of the program, or detach it"
+        )
+    with _disable_current_modes():
+        return program.add_module_tensor(tensor, names.generate("parameter")).value
 
 
 def add_module_tensor(

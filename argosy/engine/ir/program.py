@@ -14,15 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_map_only
 
 from argosy.engine.data.feed import FeedReader
 from argosy.engine.errors import ConfigError, ProgramError
@@ -31,7 +28,7 @@ from argosy.engine.ir.build import Build
 from argosy.engine.ir.decompositions import compared_only
 from argosy.engine.ir.dtypes import dtype_name, to_dtype
 from argosy.engine.ir.lowering import Lowering
-from argosy.engine.ir.module_tensors import ModuleTensors, add_module_tensor
+from argosy.engine.ir.module_tensors import ModuleTensors, add_module_tensor, value_of_tensor
 from argosy.engine.ir.operator import Operator, operators
 from argosy.engine.ir.record import record_function
 from argosy.engine.ir.recorder import Recorder
@@ -82,7 +79,7 @@ class Program:
             enable_python_dispatcher(),
             self.symbols.mode,
             self.recorder,
-            Lowering(self._variable_value),
+            Lowering(partial(value_of_tensor, self)),
         ):
             yield
         self.touch()
@@ -112,18 +109,6 @@ class Program:
         """
         return record_function(self, func, args, kwargs, layer, layer_name)
 
-    def unwrap(self, tree: Any) -> Any:
-        """Replace Variables by their fake tensors, torch Parameters by parameters, arrays by constants."""
-
-        def unwrapped(value: Any) -> Any:
-            if isinstance(value, Variable):
-                return self.check_owner(value).value
-            if isinstance(value, np.ndarray):
-                return torch.from_numpy(value.copy())  # a constant of the program
-            return self.add_module_tensor(value, names.generate("parameter")).value
-
-        return tree_map_only((Variable, torch.nn.Parameter, np.ndarray), unwrapped, tree)
-
     def check_owner(self, variable: Variable) -> Variable:
         """The variable; raises ProgramError if it belongs to another program."""
         if variable.program is not self:
@@ -132,22 +117,6 @@ class Program:
                 "build both under the same program_guard, or feed its value"
             )
         return variable
-
-    def wrap(self, tree: Any, layer: str) -> Any:
-        """Replace fake tensors by Variables named `layer`.tmp_0, .tmp_1, …"""
-
-        def variable(value: torch.Tensor) -> Variable:
-            known = self._variable_of.get(id(value))
-            if known is not None and known.value is value and self.vars.get(known.name) is known:
-                return known
-            return self.add(Variable(self, self._unused_name(f"{layer}.tmp"), value))
-
-        return tree_map_only(torch.Tensor, variable, tree)
-
-    def _unused_name(self, key: str) -> str:
-        while (name := names.generate(key)) in self.vars:
-            pass
-        return name
 
     def add(self, variable: V) -> V:
         """Register a variable under its name."""
@@ -202,18 +171,6 @@ class Program:
             return variable
         return self.add(Parameter(self, name, fake, trainable=trainable, **attrs))
 
-    def _variable_value(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The fake tensor of a real tensor's variable, created if the tensor requires gradients; else the tensor."""
-        if isinstance(tensor, FakeTensor) or not (tensor.requires_grad or tensor in self.module_tensors):
-            return tensor
-        if not tensor.is_leaf:
-            raise ProgramError(
-                f"a tensor of shape {list(tensor.shape)} was computed in eager mode from tensors that require "
-                "gradients, which do not flow there from a program; compute it inside of the program, or detach it"
-            )
-        with _disable_current_modes():
-            return self.add_module_tensor(tensor, names.generate("parameter")).value
-
     def add_module_tensor(
         self, tensor: torch.Tensor, name: str, module: torch.nn.Module | None = None
     ) -> Variable:
@@ -241,10 +198,10 @@ class Program:
         self._variable_of.setdefault(id(variable.value), variable)
         return variable
 
-    def has_value(self, value: torch.Tensor) -> bool:
-        """True if a variable has this fake tensor."""
+    def variable_of(self, value: torch.Tensor) -> Variable | None:
+        """The first variable with this fake tensor; None if there is none."""
         known = self._variable_of.get(id(value))
-        return known is not None and known.value is value
+        return known if known is not None and known.value is value else None
 
     def copy_attachments(self, program: Program) -> None:
         """Share what is not in the graph with the program that this one is a copy of."""
@@ -316,20 +273,15 @@ class Program:
         """The graph as SVG; needs graphviz's `dot`."""
         return show.svg(self.fused(), path)
 
-    def fused(self, build: Build | None = None) -> Program:
-        """A copy with the fusions of a build strategy (by default its own), for printing; itself without fusions."""
-        build = self.build if build is None else build
-        if not build.fusions:
-            return self
-        from argosy.engine.ir.clone import copy_nodes
-
-        copied = copy_nodes(self, list(self.graph.nodes), self.name)
-        copied.build = Build()
-        for fusion in build.fusions:
-            fusion.run(copied.graph)
-        return copied
-
     # --- copying --------------------------------------------------------------------------------------
+
+    # clone.py creates Programs, so it cannot be imported at the top.
+
+    def fused(self, build: Build | None = None) -> Program:
+        """A copy after the fusions of a build (by default its own), for printing; itself without fusions."""
+        from argosy.engine.ir.clone import fused
+
+        return fused(self, self.build if build is None else build)
 
     def clone(self, for_test: bool = False) -> Program:
         """A copy; `for_test`: without backward and updates, and with batch_norm and dropout in inference mode."""

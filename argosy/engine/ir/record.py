@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
@@ -46,7 +47,7 @@ def record_function(
     layer_name: str | None,
 ) -> Any:
     """Record a torch function called on Variables; see `Program.call`."""
-    plain_args, plain_kwargs = program.unwrap((tuple(args), kwargs))
+    plain_args, plain_kwargs = unwrap(program, (tuple(args), kwargs))
     layer = layer or _plain_name(func)
 
     def what() -> str:
@@ -68,7 +69,32 @@ def record_function(
 
             values = [t for t in tree_leaves((plain_args, plain_kwargs)) if isinstance(t, FakeTensor)]
             out = record_call(program, what(), values, run, evaluate)
-    return program.wrap(out, layer_name or names.generate(layer))
+    return wrap(program, out, layer_name or names.generate(layer))
+
+
+def unwrap(program: Program, tree: Any) -> Any:
+    """Replace Variables by their fake tensors, torch Parameters by those of their variables, arrays by constants."""
+
+    def unwrapped(value: Any) -> Any:
+        if isinstance(value, Variable):
+            return program.check_owner(value).value
+        if isinstance(value, np.ndarray):
+            return torch.from_numpy(value.copy())  # a constant of the program
+        return program.add_module_tensor(value, names.generate("parameter")).value
+
+    return tree_map_only((Variable, torch.nn.Parameter, np.ndarray), unwrapped, tree)
+
+
+def wrap(program: Program, tree: Any, layer: str) -> Any:
+    """Replace fake tensors by Variables named `layer`.tmp_0, .tmp_1, …"""
+
+    def variable(value: torch.Tensor) -> Variable:
+        known = program.variable_of(value)
+        if known is not None and program.vars.get(known.name) is known:
+            return known
+        return program.add(Variable(program, names.generate_unused(f"{layer}.tmp", program.vars), value))
+
+    return tree_map_only(torch.Tensor, variable, tree)
 
 
 def record_call(

@@ -237,7 +237,7 @@ class _Replay:
         placeholder = self.old.recorder.placeholder_of.get(variable.value)
         value = self.nodes[placeholder].meta["val"] if placeholder in self.nodes else new.meta["val"]
         value = value if index is None else value[index]
-        if self.new.has_value(value):  # two names for one value, such as x and x.detach()
+        if self.new.variable_of(value) is not None:  # two names for one value, such as x and x.detach()
             with self.new.symbols.mode, torch.no_grad():
                 value = value.detach()
         recorder.node_of[value] = new if index is None else (new, index)

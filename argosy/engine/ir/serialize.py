@@ -33,7 +33,8 @@ from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.allowed_ops import check_call, check_op, check_saved
 from argosy.engine.ir.limits import check_bytes, checked_number
 from argosy.engine.ir.program import Program
-from argosy.engine.ir.recorder import ROLES, SizeArithmetic
+from argosy.engine.ir.recorder import ROLES
+from argosy.engine.ir.size_nodes import SizeArithmetic
 from argosy.engine.ir.source import SourceLine
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ir.verify import OPERATOR_FUNCTIONS, describe, verify

@@ -28,7 +28,7 @@ from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.module_forwards import replace_forwards
 from argosy.engine.ir.module_state import Changes, tensors_of, with_tensors
 from argosy.engine.ir.program import Program
-from argosy.engine.ir.record import RecordAgain, record_call
+from argosy.engine.ir.record import RecordAgain, record_call, unwrap, wrap
 from argosy.engine.ir.recorded_call import Substitute, substituted
 from argosy.engine.ir.symbols import hint
 from argosy.engine.ir.variable import Variable, first_variable
@@ -67,7 +67,7 @@ def _call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
 def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record the module's forward in the program."""
     module = recordable(module)
-    plain_args, plain_kwargs = program.unwrap((args, kwargs))
+    plain_args, plain_kwargs = unwrap(program, (args, kwargs))
 
     def what() -> str:
         return f"{type(module).__name__} called"
@@ -87,8 +87,8 @@ def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwar
         _check_state(run)
     prefix = module_names.prefix_of(module, (), ())
     for (sub, name), tree in attributes.items():
-        setattr(sub, name, program.wrap(tree, f"{prefix}.{name}"))
-    return program.wrap(out, prefix)
+        setattr(sub, name, wrap(program, tree, f"{prefix}.{name}"))
+    return wrap(program, out, prefix)
 
 
 def values_for(program: Program, module: nn.Module) -> dict[str, Variable]:

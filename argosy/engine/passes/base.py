@@ -10,7 +10,6 @@ from typing import ClassVar, Self
 from torch import fx
 
 from argosy.engine.errors import ArgosyError, ProgramError
-from argosy.engine.ir.build import Fusion, RewriteReport
 from argosy.engine.ir.verify import verify
 from argosy.engine.log import NOTICE, logger
 
@@ -40,8 +39,8 @@ class Pass(ABC):
 
 
 def run_passes(
-    graph: fx.Graph, passes: Sequence[Fusion], logged: set[tuple[str, str]] | None = None
-) -> list[RewriteReport]:
+    graph: fx.Graph, passes: Sequence[Pass], logged: set[tuple[str, str]] | None = None
+) -> list[Report]:
     """Run the passes in order; each is timed, verified and logged in one line.
 
     A notice that is in `logged`, as (pass, line), is not logged again; `logged` is extended.

@@ -3,12 +3,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
 
-from argosy.engine.ir.build import RewriteReport
 from argosy.engine.ir.program import Program
-from argosy.engine.passes.base import Pass, run_passes
+from argosy.engine.passes.base import Pass, Report, run_passes
 
 
-def rewrite(program: Program, passes: Sequence[Pass]) -> list[RewriteReport]:
+def rewrite(program: Program, passes: Sequence[Pass]) -> list[Report]:
     """Run the passes; variables of the node in a new node's meta `replaces` are bound to the new node."""
     reports = run_passes(program.graph, passes)
     for node in program.graph.nodes:

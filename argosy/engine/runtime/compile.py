@@ -33,7 +33,7 @@ from argosy.engine.log import logger
 from argosy.engine.ops.all_reduce import wait
 from argosy.engine.ops.reduce import reduce
 from argosy.engine.passes import default_passes
-from argosy.engine.passes.base import run_passes
+from argosy.engine.passes.base import Pass, run_passes
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.codegen import Span, Step, generate
 from argosy.engine.runtime.inductor import with_regions
@@ -150,12 +150,7 @@ def compile_program(
     outputs = [copy_of[n] for n in (*fetch_nodes, *initialized.values())]
     build = program.build if build is None else build
     with_inductor = build.compiler == "inductor" and check is None  # a check needs every node
-    without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
-    fusions = [fusion.with_live_out(frozenset(outputs)) for fusion in build.fusions]
-    run_passes(graph, fusions, run_record(program).logged_notices)
-    if fusions and is_stale(graph):
-        propagate(graph)
-    run_passes(graph, default_passes(frozenset(outputs), without, build.memory_optimize))
+    _run_passes(program, graph, frozenset(outputs), build, with_inductor)
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
@@ -172,18 +167,9 @@ def compile_program(
     persistent_nodes = [n for n in graph.nodes if is_persistent(n)]
     persistent = {storage(n) for n in (*persistent_nodes, *(copy_of[n] for n in initialized.values()))}
     step = generate_step()
-    logger.debug(
-        "compiled %s version %d for %s: %d of %d nodes in %.2f s",
-        program.name,
-        program.version,
-        [v.name for v in fetches] or "no fetch",
-        len(ordered),
-        len(program.graph.nodes),
-        time.perf_counter() - began,
-    )
-    label = partial(
-        _label, named, program.symbols
-    )  # no reference to the program: the executor's cache is weak
+    _log_compiled(program, fetches, len(ordered), time.perf_counter() - began)
+    # No reference to the program: the executor's cache is weak.
+    label = partial(_label, named, program.symbols)
     return Compiled(
         step=step,
         generate=generate_step,
@@ -200,6 +186,39 @@ def compile_program(
         trains=any(n.meta["role"] == "optimize" for n in ordered),
         schedule=tuple(_collective(n, program) for n in ordered if is_collective(n)),
     )
+
+
+def _log_compiled(program: Program, fetches: Sequence[Variable], num_nodes: int, elapsed_s: float) -> None:
+    logger.debug(
+        "compiled %s version %d for %s: %d of %d nodes in %.2f s",
+        program.name,
+        program.version,
+        [v.name for v in fetches] or "no fetch",
+        num_nodes,
+        len(program.graph.nodes),
+        elapsed_s,
+    )
+
+
+def _run_passes(
+    program: Program, graph: fx.Graph, outputs: frozenset[fx.Node], build: Build, with_inductor: bool
+) -> None:
+    """Run the fusions of the build, then the default passes; they keep the outputs."""
+    fusions = _fusions(build, outputs)
+    run_passes(graph, fusions, run_record(program).logged_notices)
+    if fusions and is_stale(graph):
+        propagate(graph)
+    without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
+    run_passes(graph, default_passes(outputs, without, build.memory_optimize))
+
+
+def _fusions(build: Build, live_out: frozenset[fx.Node]) -> list[Pass]:
+    """The fusion passes of a build, which must not remove these nodes."""
+    fusions = []
+    for fusion in build.fusions:
+        assert isinstance(fusion, Pass), f"{fusion!r} is not a pass"
+        fusions.append(fusion.with_live_out(live_out))
+    return fusions
 
 
 def _label(named: dict[fx.Node, str], symbols: Symbols, node: fx.Node) -> Label:
