@@ -18,7 +18,7 @@ from torch import Tensor, fx
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
-from argosy.engine.ir.backward import append_backward, note_seeds
+from argosy.engine.ir.backward import append_backward, record_seeds
 from argosy.engine.ir.gc_pause import paused_gc
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.training_info import OptimizerCall
@@ -146,7 +146,7 @@ class Optimizer:
         _check_pairs(pairs)
         program = pairs[0][0].program
         for _, gradient in pairs:
-            note_seeds(gradient)
+            record_seeds(gradient)
         with program_guard(program):
             rate = self._rate(program).value
             states = [[state.value for state in self._states_of(p)] for p, _ in pairs]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from argosy.distributed.ps.trainer_program import forget
+from argosy.distributed.ps.trainer_program import remove_variables
 from argosy.engine.ir import names
 from argosy.engine.ir.clone import clone
 from argosy.engine.ir.program import Program, program_guard
@@ -58,27 +58,27 @@ def to_server(program: Program, startup: Program, plan: JobPlan, number: int) ->
     first = clone(startup, for_test=False)
     first.name = f"pserver_{number}_startup"
     main.random_seed = first.random_seed = program.random_seed or startup.random_seed
-    blocks: dict[str, ServedBlock] = {}
+    served: dict[str, ServedBlock] = {}
     shards: dict[str, ShardOf] = {}
     local_blocks = {block.name for _, block in plan.blocks_of(number)}
     with program_guard(main, first), names.guard():
         for group, call in enumerate(program.training.optimizer_calls):
-            built = [
-                _block(program, main, first, plan, variable, block)
+            blocks = [
+                _add_block(program, main, first, plan, variable, block)
                 for variable, block in plan.blocks_of(number)
                 if variable.name in call.parameters
             ]
-            if built:
-                served, shard_of = _update(main, plan, call, built, group)
-                blocks |= served
-                shards |= shard_of
+            if blocks:
+                of_call, shards_of_call = _add_updates(main, plan, call, blocks, group)
+                served |= of_call
+                shards |= shards_of_call
         _listen(main, plan, number, [block.name for _, block in plan.blocks_of(number)])
     needed = set(main.persistables()) | local_blocks
     parameters = {p.name for p in program.all_parameters()} - {table.name for table in plan.tables}
     # Keep the initialization of other servers' parameters: it advances the random generator as in a single process.
-    forget(first, [name for name in first.vars if name not in needed and name not in parameters])
+    remove_variables(first, [name for name in first.vars if name not in needed and name not in parameters])
     main.training = first.training = TrainingInfo()
-    main.role = ServerRole(plan, number, blocks, shards, tuple(on_trainers(program, plan)))
+    main.role = ServerRole(plan, number, served, shards, tuple(on_trainers(program, plan)))
     return main, first
 
 
@@ -91,8 +91,8 @@ def on_trainers(program: Program, plan: JobPlan) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Built:
-    """A block in the server's program."""
+class _BlockVariables:
+    """A block and its variables in the server's program."""
 
     variable: Dense
     block: VariableBlock
@@ -101,9 +101,9 @@ class _Built:
     """What the trainers send: their mean gradient; under geo their change."""
 
 
-def _block(
+def _add_block(
     program: Program, main: Program, first: Program, plan: JobPlan, variable: Dense, block: VariableBlock
-) -> _Built:
+) -> _BlockVariables:
     """Add a block, its initial value, and the gradient that the optimizer gets."""
     whole = program.var(variable.name)
     assert isinstance(whole, Parameter), "only parameters are trained"
@@ -123,9 +123,9 @@ def _block(
     name = variable.gradient + block.name.removeprefix(variable.name)
     if plan.mode == "sync":
         parts = [main.data(f"{name}.trainer_{i}", block.shape, whole.dtype) for i in range(plan.trainers)]
-        return _Built(variable, block, parameter, _named(main, name, merge_gradients, (parts,)))
+        return _BlockVariables(variable, block, parameter, _named(main, name, merge_gradients, (parts,)))
     received = main.data(f"{name}.delta" if plan.mode == "geo" else name, block.shape, whole.dtype)
-    return _Built(variable, block, parameter, received)
+    return _BlockVariables(variable, block, parameter, received)
 
 
 def _named(main: Program, name: str, op: Any, args: tuple[Any, ...]) -> Variable:
@@ -134,21 +134,21 @@ def _named(main: Program, name: str, op: Any, args: tuple[Any, ...]) -> Variable
     return main.add(Variable(main, name, value))
 
 
-def _update(
-    main: Program, plan: JobPlan, call: OptimizerCall, built: list[_Built], group: int
+def _add_updates(
+    main: Program, plan: JobPlan, call: OptimizerCall, blocks: list[_BlockVariables], group: int
 ) -> tuple[dict[str, ServedBlock], dict[str, ShardOf]]:
     """Add the updates of the blocks; returns the variables of each block, and what their shards belong to."""
-    shards = {b.block.name: ShardOf(b.variable.name, b.block.first) for b in built}
+    shards = {b.block.name: ShardOf(b.variable.name, b.block.first) for b in blocks}
     if plan.mode == "geo":
         with main.recording("optimize"), torch.no_grad():
-            for b in built:
+            for b in blocks:
                 add_delta(b.parameter.value, b.gradient.value)
-        return {b.block.name: ServedBlock(b.gradient.name) for b in built}, shards
-    compensated = [_compensated(main, plan, b) for b in built]
-    pairs = [(b.parameter, gradient) for b, (gradient, _) in zip(built, compensated, strict=True)]
+        return {b.block.name: ServedBlock(b.gradient.name) for b in blocks}, shards
+    compensated = [_compensated(main, plan, b) for b in blocks]
+    pairs = [(b.parameter, gradient) for b, (gradient, _) in zip(blocks, compensated, strict=True)]
     _block_optimizer(optimizer_of(call), plan, group).apply_gradients(pairs)
     applied = main.training.optimizer_calls[-1]
-    of_block = {b.block.name: b for b in built}
+    of_block = {b.block.name: b for b in blocks}
     for (name, slot), state in applied.states.items():
         b = of_block[name]
         is_cut = main.var(state).shape == b.block.shape
@@ -157,23 +157,23 @@ def _update(
         b.block.name: ServedBlock(
             b.gradient.name, applied.rate, backup, applied.states.get((b.block.name, "fp32_master"))
         )
-        for b, (_, backup) in zip(built, compensated, strict=True)
+        for b, (_, backup) in zip(blocks, compensated, strict=True)
     }
     return served, shards
 
 
-def _compensated(main: Program, plan: JobPlan, built: _Built) -> tuple[Variable, str | None]:
+def _compensated(main: Program, plan: JobPlan, b: _BlockVariables) -> tuple[Variable, str | None]:
     """(gradient with DC-ASGD's compensation, the feed of its backup); (gradient, None) if the plan has none."""
     if plan.compensation is None:
-        return built.gradient, None
-    name, shape, parameter = built.block.name, built.block.shape, built.parameter
+        return b.gradient, None
+    name, shape, parameter = b.block.name, b.block.shape, b.parameter
     backup = main.data(f"{name}@BACKUP", shape, parameter.dtype)
     square = None
     if plan.compensation.decay is not None:
         square = create_state(f"{name}_mean_square", list(shape), parameter.dtype, Constant(0.0))
     strength, decay = plan.compensation.strength, plan.compensation.decay or 0.0
-    args = (built.gradient, parameter, backup, square, strength, decay)
-    return _named(main, f"{built.gradient.name}.compensated", dc_asgd, args), backup.name
+    args = (b.gradient, parameter, backup, square, strength, decay)
+    return _named(main, f"{b.gradient.name}.compensated", dc_asgd, args), backup.name
 
 
 def _block_optimizer(source: Optimizer, plan: JobPlan, group: int) -> Optimizer:

@@ -37,10 +37,10 @@ def to_trainer(program: Program, startup: Program, plan: JobPlan, number: int) -
     }
     rewrite(program, _passes(plan, _tables(program, plan), _sent(program, plan)))
     removed = table_names | {name for name in states if not _node(program, name).users}
-    forget(program, removed | gradients)
+    remove_variables(program, removed | gradients)
     program.training = replace(program.training, optimizer_calls=())
     program.role = TrainerRole(plan, number, _fed_lookups(program))
-    forget(startup, removed)
+    remove_variables(startup, removed)
     if not plan.initialised_by_trainer:
         startup.role = TrainerRole(plan, number)
         values = tuple((variable, startup.var(variable.name).node) for variable in plan.dense)
@@ -95,11 +95,11 @@ def to_infer(program: Program, plan: JobPlan, number: int) -> None:
     tables = [RemoteTable(t.name, t.dim, placeholder[program.var(t.name).value], None, None) for t in known]
     if tables:
         rewrite(program, [RemoteTables(tuple(tables))])
-        forget(program, {table.name for table in tables})
+        remove_variables(program, {table.name for table in tables})
     program.role = TrainerRole(plan, number)
 
 
-def forget(program: Program, names: Iterable[str]) -> None:
+def remove_variables(program: Program, names: Iterable[str]) -> None:
     """Remove variables, and the nodes that only they used."""
     candidates = []
     for name in names:

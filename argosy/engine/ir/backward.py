@@ -121,19 +121,21 @@ def _gradients(
             f"the gradient of {outs[0].name!r} at {user_line()} cannot be built: {reason}"
         ) from e
     seed_names = tuple(
-        _enter(program, f"{out.name}@GRAD", seed).name
+        _add_gradient(program, f"{out.name}@GRAD", seed).name
         for (out, target_gradient), seed in zip(pairs, seeds, strict=True)
         if target_gradient is None
     )
     by_name = {i.name: v for i, v in zip(sources, values, strict=True) if v is not None}
-    grads = [_enter(program, f"{i.name}@GRAD", by_name[i.name]) if i.name in by_name else None for i in ins]
+    grads = [
+        _add_gradient(program, f"{i.name}@GRAD", by_name[i.name]) if i.name in by_name else None for i in ins
+    ]
     are_ones = len(seed_names) == len(pairs)
     seeds_of = {g.name: seed_names if are_ones else () for g in grads if g is not None}
     program.training = program.training.with_seeds(seeds_of)
     return grads
 
 
-def note_seeds(gradient: Variable) -> None:
+def record_seeds(gradient: Variable) -> None:
     """Record the seeds of a variable that was computed from gradients: it has the seeds of all of them."""
     program = gradient.program
     recorded = program.training.seeds
@@ -207,7 +209,7 @@ def _autograd(
     return computed
 
 
-def _enter(program: Program, name: str, value: torch.Tensor) -> Variable:
+def _add_gradient(program: Program, name: str, value: torch.Tensor) -> Variable:
     number = 0
     unused = name
     while unused in program.vars:  # a second call of gradients(): w@GRAD@1

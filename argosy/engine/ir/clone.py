@@ -68,7 +68,7 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
     copied.copy_attachments(program)
     for variable in program.vars.values():
         if variable.value in copied.recorder.node_of:
-            copied.enter(_copy_variable(variable, copied))
+            copied.register(_copy_variable(variable, copied))
     return copied
 
 
@@ -143,7 +143,7 @@ def _remove(program: Program, node: fx.Node) -> None:
     for name, variable in list(program.vars.items()):
         if program.recorder.node_of.get(variable.value) is node:
             del program.vars[name]
-    program.recorder.forget(node)
+    program.recorder.erase(node)
 
 
 def _remove_dead(program: Program) -> None:
@@ -156,7 +156,7 @@ def _remove_dead(program: Program) -> None:
     for node in reversed(program.graph.nodes):
         is_size = node.op == "call_function" and isinstance(node.meta["val"], torch.SymInt)
         if (node.op == "get_attr" or is_size) and not node.users and node not in named:
-            program.recorder.forget(node)
+            program.recorder.erase(node)
 
 
 def _warn_if_random(program: Program) -> None:

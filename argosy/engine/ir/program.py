@@ -120,7 +120,7 @@ class Program:
 
     def add(self, variable: V) -> V:
         """Register a variable under its name."""
-        self.enter(variable)
+        self.register(variable)
         self.recorder.node(variable.value)  # adds the getitem node of one of several outputs
         self.touch()
         return variable
@@ -192,7 +192,7 @@ class Program:
         variable.persistable = True
         return variable
 
-    def enter(self, variable: V) -> V:
+    def register(self, variable: V) -> V:
         """Register a variable whose value has a node already, as in a copy of another program."""
         self.vars[variable.name] = variable
         self._variable_of.setdefault(id(variable.value), variable)

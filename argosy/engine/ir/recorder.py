@@ -134,7 +134,7 @@ class Recorder(TorchDispatchMode):
             if entry is old:
                 self.node_of[fake] = new
 
-    def forget(self, node: fx.Node) -> None:
+    def erase(self, node: fx.Node) -> None:
         """Erase a node without users."""
         for fake in [value for value, entry in self.node_of.items() if entry is node]:
             del self.node_of[fake]
@@ -171,7 +171,7 @@ class Recorder(TorchDispatchMode):
         for value, entry in reversed(log):
             if value is None:
                 self._sizes.forget_dimensions(entry)
-                self.forget(entry)
+                self.erase(entry)
             elif entry is None:
                 self.node_of.pop(value, None)
             else:

@@ -243,7 +243,7 @@ class _Replay:
         recorder.node_of[value] = new if index is None else (new, index)
         copied = copy.copy(variable)
         copied.program, copied.value, copied.sizes = self.new, value, self._translated(variable.sizes)
-        self.new.enter(copied)
+        self.new.register(copied)
 
     def _translated(self, sizes: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         if sizes is None:

@@ -92,7 +92,7 @@ class DistributeTranspiler:
                     "sync_mode=False)"
                 )
             strength = config.dc_asgd_lambda
-            if config.dc_asgd_adaptive and not config._is_assigned("dc_asgd_lambda"):
+            if config.dc_asgd_adaptive and not config.is_assigned("dc_asgd_lambda"):
                 strength = 2.0
             compensation = Compensation(strength, config.dc_asgd_decay if config.dc_asgd_adaptive else None)
         chosen = dispatcher(config.split_method, endpoints)

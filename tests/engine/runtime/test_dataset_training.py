@@ -136,20 +136,20 @@ def test_no_thread_means_as_many_as_the_dataset_has_readers(
 
 def test_the_next_batch_is_prefetched_before_each_run() -> None:
     exe, _, _ = build_sum()
-    told: list[tuple[str, float]] = []
+    events: list[tuple[str, float]] = []
     run = exe.run
 
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        told.append(("run", float(kwargs["feed"]["x"][0, 0])))
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        events.append(("run", float(kwargs["feed"]["x"][0, 0])))
         return run(*args, **kwargs)
 
     def prefetch(feed: Feed) -> None:
-        told.append(("next", float(feed["x"][0, 0])))
+        events.append(("next", float(feed["x"][0, 0])))
 
-    exe.run = noted
+    exe.run = recorded
     program, scope = static.default_main_program(), static.global_scope()
     run_dataset(exe, program, prefetch, Given(numbers(3)), scope, 0, False, FetchPrinter(), None)
-    assert told == [("next", 2), ("run", 1), ("next", 3), ("run", 2), ("run", 3)]
+    assert events == [("next", 2), ("run", 1), ("next", 3), ("run", 2), ("run", 3)]
 
 
 def test_a_dataset_of_files_trains(tmp_path: Path) -> None:
