@@ -47,7 +47,7 @@ class OptimizerCall:
 
 @dataclass(frozen=True)
 class TrainingInfo:
-    """How a program is trained. It is a value: whoever changes a program replaces it, and copies share it."""
+    """How a program is trained. It is immutable: a change replaces it, and copies of the program share it."""
 
     optimizer_calls: tuple[OptimizerCall, ...] = ()
     """A transpiler builds the same updates on a parameter server from them."""
