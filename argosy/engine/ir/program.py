@@ -6,7 +6,8 @@
       ▲──────────────────────────────────┘              parameters are updated in place
 
 It is data: it holds no tensors but constants, and can be printed, copied, rewritten and saved. `engine.runtime` runs
-it.
+it. How it is compiled (`build`), how it is trained (`training`) and its role in a job with parameter servers (`role`)
+are immutable values that copies share.
 """
 
 # SPDX-License-Identifier: Apache-2.0
