@@ -15,7 +15,7 @@ from argosy.engine.ps.job_plan import Compensation, Dense, JobPlan
 from argosy.engine.ps.slicing import MIN_BLOCK_SIZE, VariableBlock, round_robin, split_variable
 from argosy.engine.ps.table.spec import TableSpec
 from argosy.nn.clip import ClipGradByNorm
-from argosy.optimizer import Lamb, LarsMomentum
+from argosy.optimizer.spec_optimizer import SpecOptimizer
 
 Dispatch = Callable[[Sequence[VariableBlock], int], list[VariableBlock]]
 
@@ -133,7 +133,8 @@ def _check_tables(program: Program) -> None:
 def _is_whole(call: OptimizerCall, mode: str) -> bool:
     """True if an update needs a norm over the whole parameter, so that it must not be split."""
     clips = mode == "sync" and isinstance(call.optimizer.grad_clip, ClipGradByNorm)
-    return clips or isinstance(call.optimizer, LarsMomentum | Lamb)
+    optimizer = call.optimizer
+    return clips or (isinstance(optimizer, SpecOptimizer) and not optimizer.spec.is_elementwise)
 
 
 def _table(program: Program, parameter: object, call: OptimizerCall) -> TableSpec:
