@@ -12,6 +12,7 @@ ROW = [
     ["checksum"],
     ["disk"],
     ["kernels"],
+    ["optimizers"],
     ["collective", "data", "launch"],
     ["ps"],
     ["ops"],

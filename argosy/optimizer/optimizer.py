@@ -10,7 +10,6 @@ of the scope, so that a new rate needs no recompilation.
 import copy
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn, Self, TypeVar
 
 import torch
@@ -23,6 +22,7 @@ from argosy.engine.ir.gc_pause import paused_gc
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.training_info import OptimizerCall
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.optimizers.spec import Slot
 from argosy.engine.runtime.scope import global_scope
 from argosy.framework.checks import number
 from argosy.framework.initializer import Constant
@@ -36,16 +36,6 @@ Rate = float | LRScheduler
 Decay = float | WeightDecay | None
 Names = Iterable[Variable | str] | None
 F = TypeVar("F", bound=Callable[..., bool])
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A state variable of the optimizer for each parameter: w gets w_velocity_0."""
-
-    name: str
-    value: float = 0.0
-    is_count: bool = False
-    """True: one float32 number. False: the parameter's shape and dtype."""
 
 
 class Optimizer:

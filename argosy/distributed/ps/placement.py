@@ -16,8 +16,8 @@ from argosy.engine.ps.job_plan import Compensation, Dense, JobPlan
 from argosy.engine.ps.slicing import MIN_BLOCK_SIZE, VariableBlock, round_robin, split_variable
 from argosy.engine.ps.table.spec import TableSpec
 from argosy.nn.clip import ClipGradByNorm
-from argosy.optimizer import Lamb, LarsMomentum
 from argosy.optimizer.optimizer import optimizer_of
+from argosy.optimizer.spec_optimizer import SpecOptimizer
 
 Dispatch = Callable[[Sequence[VariableBlock], int], list[VariableBlock]]
 
@@ -143,7 +143,7 @@ def _is_whole(call: OptimizerCall, mode: str) -> bool:
     """True if an update needs a norm over the whole parameter, so that it must not be split."""
     optimizer = optimizer_of(call)
     clips = mode == "sync" and isinstance(optimizer.grad_clip, ClipGradByNorm)
-    return clips or isinstance(optimizer, LarsMomentum | Lamb)
+    return clips or (isinstance(optimizer, SpecOptimizer) and not optimizer.spec.is_elementwise)
 
 
 def _table(program: Program, parameter: object, call: OptimizerCall) -> TableSpec:

@@ -11,21 +11,19 @@
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
 
 
-def _kernel(
+def update(
     param: Tensor,
     grad: Tensor,
     squared: Tensor,
     linear: Tensor,
-    rate: Tensor,
-    factor: float,
+    lr: float,
     l1: float,
     l2: float,
     lr_power: float,
 ) -> None:
-    lr = rate.item() * factor
     if lr == 0:
         return
     l1, l2 = l1 + 1e-10, l2 + 1e-10
@@ -36,10 +34,13 @@ def _kernel(
     torch.div(shrunk, new.div_(-lr).sub_(2 * l2), out=param)
 
 
-ftrl = declare(
-    "ftrl(Tensor(a!) param, Tensor grad, Tensor(b!) squared, Tensor(c!) linear, Tensor rate, float factor, "
-    "float l1, float l2, float lr_power) -> ()",
-    _kernel,
-    lambda *args: None,
+SPEC = OptimizerSpec(
+    "ftrl",
+    update,
+    settings=(  # in a table, `l2` is weight decay
+        Setting("l1", 0.0, least=0, row_name="ftrl_l1"),
+        Setting("l2", 0.0, least=0, row_name="ftrl_l2"),
+        Setting("lr_power", -0.5, below=0),
+    ),
+    slots=(Slot("squared", "SquaredAccumulator"), Slot("linear", "LinearAccumulator")),
 )
-SPEC = OpSpec(ftrl, _kernel)

@@ -10,24 +10,23 @@ p -= lr · |p| / |u| · u                     the ratio is 1 where a norm is zer
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.optimizers.adam import BETAS, MOMENTS, STEP
+from argosy.engine.optimizers.spec import OptimizerSpec, Setting
 
 
-def _kernel(
+def update(
     param: Tensor,
     grad: Tensor,
     moment1: Tensor,
     moment2: Tensor,
     step: Tensor,
-    rate: Tensor,
-    factor: float,
+    lr: float,
     beta1: float,
     beta2: float,
     epsilon: float,
     weight_decay: float,
 ) -> None:
-    lr = rate.item() * factor
-    t = step.add_(1.0).item()
+    t = step.item()
     moment1.lerp_(grad, 1 - beta1)
     moment2.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
     direction = moment2.div(1 - beta2**t).sqrt_().add_(epsilon)
@@ -37,10 +36,14 @@ def _kernel(
     param.add_(direction, alpha=-lr * trust)
 
 
-lamb = declare(
-    "lamb(Tensor(a!) param, Tensor grad, Tensor(b!) moment1, Tensor(c!) moment2, Tensor(d!) step, "
-    "Tensor rate, float factor, float beta1, float beta2, float epsilon, float weight_decay) -> ()",
-    _kernel,
-    lambda *args: None,
+SPEC = OptimizerSpec(
+    "lamb",
+    update,
+    settings=(
+        *BETAS,
+        Setting("epsilon", 1e-6, least=0),
+        Setting("lamb_weight_decay", 0.01, least=0, op_name="weight_decay"),
+    ),
+    slots=(*MOMENTS, STEP),
+    is_elementwise=False,
 )
-SPEC = OpSpec(lamb, _kernel)

@@ -13,23 +13,21 @@ rounding may push below zero; it is held at zero, where Paddle would take the ro
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
 
 
-def _kernel(
+def update(
     param: Tensor,
     grad: Tensor,
     mean_square: Tensor,
     mean_grad: Tensor | None,
     momentum: Tensor | None,
-    rate: Tensor,
-    factor: float,
+    lr: float,
     rho: float,
     epsilon: float,
     mu: float,
 ) -> None:
-    """`mean_grad` is given if centered; `momentum` may be left out if mu is 0."""
-    lr = rate.item() * factor
+    """`mean_grad` is given if centered; `momentum` is None if mu is 0."""
     mean_square.mul_(rho).addcmul_(grad, grad, value=1 - rho)
     if mean_grad is None:
         root = mean_square.add(epsilon).sqrt_()
@@ -43,10 +41,18 @@ def _kernel(
         param.sub_(momentum.mul_(mu).addcdiv_(grad, root, value=lr))
 
 
-rmsprop = declare(
-    "rmsprop(Tensor(a!) param, Tensor grad, Tensor(b!) mean_square, Tensor(c!)? mean_grad, "
-    "Tensor(d!)? momentum, Tensor rate, float factor, float rho, float epsilon, float mu) -> ()",
-    _kernel,
-    lambda *args: None,
+SPEC = OptimizerSpec(
+    "rmsprop",
+    update,
+    settings=(
+        Setting("rho", 0.95, least=0, below=1),
+        Setting("epsilon", 1e-6, least=0),
+        Setting("momentum", 0.0, least=0, op_name="mu"),
+        Setting("centered", False, in_op=False),
+    ),
+    slots=(
+        Slot("mean_square", "MeanSquare"),
+        Slot("mean_grad", "MeanGrad", used_if="centered"),
+        Slot("momentum", "Moment", used_if="momentum"),
+    ),
 )
-SPEC = OpSpec(rmsprop, _kernel)

@@ -9,33 +9,36 @@ p -= v
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
 
 
-def _kernel(
+def update(
     param: Tensor,
     grad: Tensor,
     velocity: Tensor,
-    rate: Tensor,
-    factor: float,
+    lr: float,
     mu: float,
     coeff: float,
     weight_decay: float,
     epsilon: float,
 ) -> None:
-    local = rate.item() * factor
     if weight_decay > 0:
         size, slope = torch.linalg.vector_norm(param).item(), torch.linalg.vector_norm(grad).item()
         if size > 0 and slope > 0:
-            local *= coeff * size / (slope + weight_decay * size + epsilon)
-    velocity.mul_(mu).add_(grad, alpha=local).add_(param, alpha=local * weight_decay)
+            lr *= coeff * size / (slope + weight_decay * size + epsilon)
+    velocity.mul_(mu).add_(grad, alpha=lr).add_(param, alpha=lr * weight_decay)
     param.sub_(velocity)
 
 
-lars_momentum = declare(
-    "lars_momentum(Tensor(a!) param, Tensor grad, Tensor(b!) velocity, Tensor rate, float factor, float mu, "
-    "float coeff, float weight_decay, float epsilon) -> ()",
-    _kernel,
-    lambda *args: None,
+SPEC = OptimizerSpec(
+    "lars_momentum",
+    update,
+    settings=(
+        Setting("momentum", 0.9, least=0, op_name="mu"),
+        Setting("lars_coeff", 0.001, least=0, op_name="coeff"),
+        Setting("lars_weight_decay", 0.0005, least=0, op_name="weight_decay"),
+        Setting("epsilon", 0.0, least=0),
+    ),
+    slots=(Slot("velocity", "Velocity"),),
+    is_elementwise=False,
 )
-SPEC = OpSpec(lars_momentum, _kernel)
