@@ -11,8 +11,8 @@ from argosy.engine import env
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import OptimizerCall, Program
 from argosy.engine.ir.variable import Parameter, Variable
-from argosy.engine.ps.job_plan import Compensation, Dense, JobPlan
-from argosy.engine.ps.slicing import MIN_BLOCK_SIZE, VariableBlock, round_robin, split_variable
+from argosy.engine.ps.protocol.job_plan import Compensation, Dense, JobPlan
+from argosy.engine.ps.protocol.slicing import MIN_BLOCK_SIZE, VariableBlock, round_robin, split_variable
 from argosy.engine.ps.table.spec import TableSpec
 from argosy.nn.clip import ClipGradByNorm
 from argosy.optimizer import Lamb, LarsMomentum
@@ -146,7 +146,7 @@ def _table(program: Program, parameter: object, call: OptimizerCall) -> TableSpe
         )
     first = program.initializers.get(parameter.name)
     memory = env.number("ARGOSY_TABLE_MEMORY_ROWS")
-    return table_of(parameter, call.optimizer, first, program.random_seed, None, memory)
+    return table_of(parameter, call.optimizer, first, program.random_seed, memory)
 
 
 def describe(plan: JobPlan) -> list[str]:

@@ -19,7 +19,7 @@ from argosy.engine.passes.send_gradients import (
     InsertGeoSync,
     SendGradients,
 )
-from argosy.engine.ps.job_plan import JobPlan
+from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.trainer.trainer import current
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from argosy.engine import kernels
 from argosy.engine.ops import add_act, bn_act, fused_updates, relu_depthwise
-from argosy.engine.ps.table.index import HashIndex
+from argosy.engine.ps.table.storage import HashIndex
 
 pytestmark = pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
 ROOT = Path(__file__).parents[3] / "argosy"

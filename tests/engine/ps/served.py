@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import ProgramError
-from argosy.engine.ps.job_plan import Compensation, Dense, JobPlan
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.protocol.job_plan import Compensation, Dense, JobPlan
+from argosy.engine.ps.protocol.slicing import VariableBlock
+from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server.service import Service
-from argosy.engine.ps.slicing import VariableBlock
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.trainer.trainer import Trainer
 

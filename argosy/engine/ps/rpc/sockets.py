@@ -1,4 +1,4 @@
-"""ZeroMQ sockets: endpoints, options, sending, and authentication.
+"""ZeroMQ sockets: settings of the transport, endpoints, options, sending, authentication, and the state of connections.
 
 Authentication with the job's token: PLAIN with a digest of it, or CURVE with keys derived from it.
 
@@ -14,16 +14,90 @@ import ipaddress
 import resource
 import socket
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from hashlib import blake2b
 from socket import SHUT_RDWR
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import zmq
 from zmq.utils import z85
+from zmq.utils.monitor import parse_monitor_message
 
+from argosy.engine import env
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.log import logger
 from argosy.engine.ps.rpc.wire import FRAME_BYTES, Frames
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+_VARIABLES = {
+    "send_threads": "FLAGS_rpc_send_thread_num",
+    "get_threads": "FLAGS_rpc_get_thread_num",
+    "prefetch_threads": "FLAGS_rpc_prefetch_thread_num",
+    "deadline_s": "FLAGS_rpc_deadline, in ms",
+    "max_message_mb": "ARGOSY_PS_MAX_MESSAGE_MB",
+}
+
+
+@dataclass(frozen=True)
+class RpcSettings:
+    """Settings of the transport; the same in every process of a job."""
+
+    send_threads: int = 12
+    """Threads of a server that run pushes."""
+    get_threads: int = 12
+    """Threads of a server that run pulls."""
+    prefetch_threads: int = 12
+    """Threads of a server that look up rows."""
+    deadline_s: float = 180.0
+    """A request fails if the server sends nothing about it for this long."""
+    retry_times: int = 3
+    """How often a responsive server is queried about a request without a reply."""
+    retry_s: float = 2.0
+    """Delay of the first query; it doubles for each further one."""
+    heartbeat_s: float = 1.0
+    heartbeat_timeout_s: float = 20.0
+    """A trainer without a message for this long is unresponsive."""
+    token: str = ""
+    """The secret of the job; empty: loopback addresses only."""
+    encrypt: bool = False
+    """CURVE instead of PLAIN."""
+    max_message_mb: int = 2048
+    notice_s: float = 10.0
+    """A waiting client logs this often."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.name == "retry_times" else 1 if isinstance(value, int) else 1e-3
+            if not isinstance(value, bool | str) and not value >= least:
+                where = f" ({_VARIABLES[field.name]})" if field.name in _VARIABLES else ""
+                raise ConfigError(f"{field.name} = {value!r}{where} is too small; use {least} or more")
+        if self.encrypt and not self.token:
+            raise ConfigError(
+                "encryption without a job token, from which the keys are derived; set ARGOSY_JOB_TOKEN"
+            )
+
+    @classmethod
+    def from_env(cls) -> "RpcSettings":
+        """The values of FLAGS_rpc_* and ARGOSY_*, else the defaults."""
+        return cls(
+            send_threads=env.number("FLAGS_rpc_send_thread_num", default=cls.send_threads),
+            get_threads=env.number("FLAGS_rpc_get_thread_num", default=cls.get_threads),
+            prefetch_threads=env.number("FLAGS_rpc_prefetch_thread_num", default=cls.prefetch_threads),
+            deadline_s=env.number("FLAGS_rpc_deadline", default=round(cls.deadline_s * 1000)) / 1000,
+            retry_times=env.number("FLAGS_rpc_retry_times", default=cls.retry_times),
+            heartbeat_s=env.seconds("ARGOSY_HEARTBEAT_S", cls.heartbeat_s),
+            heartbeat_timeout_s=env.seconds("ARGOSY_PS_HEARTBEAT_TIMEOUT_S", cls.heartbeat_timeout_s),
+            token=env.text("ARGOSY_JOB_TOKEN", cls.token),
+            encrypt=env.flag("ARGOSY_PS_ENCRYPT", cls.encrypt),
+            max_message_mb=env.number("ARGOSY_PS_MAX_MESSAGE_MB", default=cls.max_message_mb),
+        )
+
+    @property
+    def max_message_bytes(self) -> int:
+        return self.max_message_mb << 20
+
 
 _IN_USE_S = 5.0
 """How long a server waits for its port: the previous server may still be exiting."""
@@ -122,16 +196,6 @@ def tune_client(socket: "zmq.Socket[Any]", settings: RpcSettings) -> None:
     socket.connect_timeout = 3000
 
 
-def descriptor_limit() -> int:
-    """The process's limit of open descriptors."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def end_connection(descriptor: int) -> None:
-    """Shut down a connection that ZeroMQ has accepted; ZeroMQ closes it. No effect if it is closed already."""
-    _libc.shutdown(descriptor, SHUT_RDWR)
-
-
 def send(socket: "zmq.Socket[Any]", frames: Frames) -> None:
     """Send a message, large frames without a copy; raises zmq.Again if there is no connection."""
     last = len(frames) - 1
@@ -156,6 +220,13 @@ def is_writable(socket: "zmq.Socket[Any]") -> bool:
 
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _DOMAIN = b"argosy"
+_FAILURES = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_RESERVED_DESCRIPTORS = 64
+"""Reserved for files: a connection whose descriptor is closer to the process's limit is closed."""
 
 
 def guard_server(socket: "zmq.Socket[Any]", settings: RpcSettings) -> None:
@@ -178,18 +249,58 @@ def guard_client(socket: "zmq.Socket[Any]", settings: RpcSettings) -> None:
         socket.plain_password = _password(settings.token)
 
 
-def handle_zap_request(socket: "zmq.Socket[Any]", settings: RpcSettings) -> None:
-    """Receive one ZAP request and reply whether to accept the connection."""
-    version, request, _domain, _address, _identity, mechanism, *credentials = socket.recv_multipart()
-    if settings.encrypt:  # the handshake succeeds only with the server's public key
-        is_accepted = mechanism == b"CURVE"
-    else:
-        expected = [_DOMAIN, _password(settings.token)]
-        is_accepted = mechanism == b"PLAIN" and hmac.compare_digest(
-            b"\0".join(credentials), b"\0".join(expected)
-        )
-    status, text = (b"200", b"OK") if is_accepted else (b"400", b"wrong token")
-    socket.send_multipart([version, request, status, text, b"", b""])
+class Authenticator:
+    """Authenticates the connections of one server socket (ZAP), and closes those that exceed the descriptor limit."""
+
+    def __init__(self, context: Context, settings: RpcSettings, on_rejected: Callable[[str], None]) -> None:
+        """`on_rejected` is called with the reason for each rejected connection."""
+        self._settings, self._on_rejected = settings, on_rejected
+        self._most_descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_DESCRIPTORS
+        # Bind the ZAP handler before the public socket, so that no connection is accepted unauthenticated.
+        self._zap_socket = context.socket(zmq.REP)
+        self._zap_socket.bind(ZAP_ENDPOINT)
+        self._events: zmq.Socket[Any] | None = None
+
+    def guard(self, socket: "zmq.Socket[Any]") -> None:
+        """Accept only authenticated connections on this socket; called before it is bound."""
+        guard_server(socket, self._settings)
+        self._events = socket.get_monitor_socket(_FAILURES | zmq.EVENT_ACCEPTED)
+
+    @property
+    def descriptors(self) -> list[int]:
+        return [descriptor(sock) for sock in (self._zap_socket, self._events) if sock is not None]
+
+    def handle(self) -> None:
+        """Reply to pending ZAP requests, and process the events of connections."""
+        while is_readable(self._zap_socket):
+            self._handle_zap_request()
+        while self._events is not None and is_readable(self._events):
+            event = parse_monitor_message(self._events.recv_multipart())
+            if event["event"] != zmq.EVENT_ACCEPTED:
+                is_token = event["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH
+                self._on_rejected("wrong token" if is_token else "malformed handshake")
+            elif event["value"] >= self._most_descriptors:
+                _libc.shutdown(event["value"], SHUT_RDWR)  # ZeroMQ then closes it
+                self._on_rejected("too many connections; raise the limit of open files (ulimit -n)")
+
+    def _handle_zap_request(self) -> None:
+        """Receive one ZAP request and reply whether to accept the connection."""
+        message = self._zap_socket.recv_multipart()
+        version, request, _domain, _address, _identity, mechanism, *credentials = message
+        if self._settings.encrypt:  # the handshake succeeds only with the server's public key
+            is_accepted = mechanism == b"CURVE"
+        else:
+            expected = [_DOMAIN, _password(self._settings.token)]
+            is_accepted = mechanism == b"PLAIN" and hmac.compare_digest(
+                b"\0".join(credentials), b"\0".join(expected)
+            )
+        status, text = (b"200", b"OK") if is_accepted else (b"400", b"wrong token")
+        self._zap_socket.send_multipart([version, request, status, text, b"", b""])
+
+    def close(self) -> None:
+        for sock in (self._zap_socket, self._events):
+            if sock is not None:
+                sock.close(linger=0)
 
 
 def _password(token: str) -> bytes:
@@ -200,3 +311,88 @@ def _password(token: str) -> bytes:
 def _server_keys(token: str) -> tuple[bytes, bytes]:
     secret = z85.encode(blake2b(token.encode(), digest_size=32, person=b"argosy-ps-curve").digest())
     return zmq.curve_public(secret), secret
+
+
+_STUCK_S = 5.0
+"""ZeroMQ tries to connect at least once a second; without an attempt for this long, it has given up."""
+_FAILED, _FAILED_S = 4, 10.0
+"""This many failed handshakes within this time mean that the keys differ; with a busy server they take longer."""
+_EVENTS = (
+    zmq.EVENT_CONNECTED | zmq.EVENT_CONNECT_DELAYED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)  # fmt: skip
+
+
+class ConnectionMonitor:
+    """The state of the connection to one server, from the events of ZeroMQ's monitor."""
+
+    def __init__(self, socket: "zmq.Socket[bytes]", endpoint: str, now: float) -> None:
+        """Called before the socket is connected, so that no event is missed."""
+        self._socket, self._endpoint = socket, endpoint
+        self._monitor = socket.get_monitor_socket(_EVENTS)
+        self.descriptor = descriptor(self._monitor)
+        self.rejected = ""
+        """Not empty: why the server does not accept this process."""
+        self._state: Literal["disconnected", "handshake", "connected"] = "disconnected"
+        self._was_connected = False
+        self._failures: list[float] = []
+        self._event_at = now
+
+    @property
+    def is_connected(self) -> bool:
+        return self._state == "connected"
+
+    def poll(self, now: float) -> bool:
+        """Process all events; True if a connection was established again: requests may have been lost."""
+        has_reconnected = False
+        while is_readable(self._monitor):
+            event = parse_monitor_message(self._monitor.recv_multipart())["event"]
+            # Not at the disconnect: a query sent then may still enter the old connection's queue.
+            has_reconnected |= event == zmq.EVENT_HANDSHAKE_SUCCEEDED and self._was_connected
+            self._handle_event(event, now)
+            self._event_at = now
+        if len(self._failures) >= _FAILED and not (self._was_connected or self.rejected):
+            self.rejected = self._rejected_text("it closed the connection during every handshake")
+        if not self.rejected and self._state == "disconnected" and now - self._event_at > _STUCK_S:
+            self._reconnect(now)
+        return has_reconnected
+
+    def close(self) -> None:
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+
+    def _handle_event(self, event: int, now: float) -> None:
+        match event:
+            case zmq.EVENT_CONNECTED:
+                self._state = "handshake"
+            case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._state, self._failures, self.rejected = "connected", [], ""
+                self._was_connected = True
+            case zmq.EVENT_DISCONNECTED:
+                self._state = "disconnected"
+            case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                self._state = "disconnected"
+                self.rejected = self._rejected_text("it rejected this process's token")
+            case zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+                self._state = "disconnected"
+                if not self._was_connected:
+                    self.rejected = self._rejected_text("it speaks another protocol")
+            case zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                self._state = "disconnected"
+                self._failures = [*(at for at in self._failures if now - at < _FAILED_S), now]
+
+    def _rejected_text(self, why: str) -> str:
+        return (
+            f"server {self._endpoint} does not accept this process: {why}; all processes of a job need the same "
+            "ARGOSY_JOB_TOKEN and the same ARGOSY_PS_ENCRYPT, and the port must be a parameter server's"
+        )
+
+    def _reconnect(self, now: float) -> None:
+        """Connect explicitly: after a protocol violation ZeroMQ does not reconnect."""
+        self._event_at = now
+        try:
+            self._socket.disconnect(self._socket.get_string(zmq.LAST_ENDPOINT))
+        except zmq.ZMQError:
+            logger.debug("server %s: ZeroMQ had already dropped the connection", self._endpoint)
+        connect(self._socket, self._endpoint)

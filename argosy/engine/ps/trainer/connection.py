@@ -9,11 +9,11 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from argosy.engine.ps import messages
-from argosy.engine.ps.job_plan import JobPlan
-from argosy.engine.ps.messages import read
+from argosy.engine.ps.protocol import messages
+from argosy.engine.ps.protocol.job_plan import JobPlan
+from argosy.engine.ps.protocol.messages import read
 from argosy.engine.ps.rpc.client import Client, PendingReply
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.sockets import RpcSettings
 
 T = TypeVar("T")
 Tensors = Sequence[Tensor]

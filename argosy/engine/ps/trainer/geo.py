@@ -17,11 +17,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from argosy.engine.ps.job_plan import JobPlan
+from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.table.table import SparseTable
-from argosy.engine.ps.trainer.blocks import Blocks
 from argosy.engine.ps.trainer.connection import Connection, Tensors
-from argosy.engine.ps.trainer.table_client import TableClient
+from argosy.engine.ps.trainer.dense import Blocks
+from argosy.engine.ps.trainer.sparse import TableClient
 
 _STEPS = "steps"
 """How many steps this trainer has done, in `Geo.state`."""

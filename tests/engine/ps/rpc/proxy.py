@@ -12,7 +12,7 @@ from typing import Any
 import zmq
 
 from argosy.engine.ps.rpc import sockets
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.sockets import RpcSettings
 
 
 class Cutter:

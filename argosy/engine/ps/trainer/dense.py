@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from argosy.engine.ps import messages
+from argosy.engine.ps.protocol import messages
+from argosy.engine.ps.protocol.slicing import VariableBlock
 from argosy.engine.ps.rpc.client import PendingReply
-from argosy.engine.ps.slicing import VariableBlock
 from argosy.engine.ps.trainer.connection import Connection, PerThread
 
-_PACKED = 1 << 18
+_PACKED_BYTES = 1 << 18
 """Small gradients for one server are packed into one push of up to this many bytes."""
 
 
 @dataclass
-class _Want:
+class _WantedBlock:
     """A parameter, or a block of it, to be filled by a pull."""
 
     into: Tensor
@@ -35,12 +35,12 @@ class _Want:
 
 
 @dataclass
-class _ThreadState:
+class _DenseState:
     """The gradients that one thread has not sent yet, and the values that it pulls."""
 
     packed: dict[int, list[tuple[str, float, Tensor]]] = field(default_factory=lambda: defaultdict(list))
     bytes: Counter[int] = field(default_factory=Counter)
-    wants: list[_Want] = field(default_factory=list)
+    wants: list[_WantedBlock] = field(default_factory=list)
     sums: dict[str, tuple[int, float, Tensor]] = field(default_factory=dict)
     """async: (server, rate, sum) of blocks whose gradients are summed."""
 
@@ -50,7 +50,7 @@ class Blocks:
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._plan = connection, connection.plan
-        self._state = PerThread(_ThreadState)
+        self._state = PerThread(_DenseState)
 
     def initialise(self, values: Mapping[str, Tensor], shared: Mapping[str, Tensor] | None = None) -> None:
         """Send the initial values of the dense variables; initialised servers ignore them.
@@ -105,7 +105,7 @@ class Blocks:
         mine = self._state.mine
         mine.packed[server].append((block, rate, part.contiguous()))
         mine.bytes[server] += part.nbytes
-        if mine.bytes[server] >= _PACKED:
+        if mine.bytes[server] >= _PACKED_BYTES:
             self._flush_to(server)
 
     def _flush(self) -> None:
@@ -139,7 +139,7 @@ class Blocks:
         """Request a parameter; `fetch` pulls all requested ones."""
         parts = into.split(list(rows)) if len(blocks) > 1 else [into]
         wants = self._state.mine.wants
-        wants += [_Want(*want) for want in zip(parts, blocks, servers, strict=True)]
+        wants += [_WantedBlock(*want) for want in zip(parts, blocks, servers, strict=True)]
 
     @property
     def is_step_incomplete(self) -> bool:
@@ -185,8 +185,8 @@ class Blocks:
             self.want(values[variable.name], names, variable.rows, [b.server for b in variable.blocks])
         self._fetch()
 
-    def _pull(self, wants: list[_Want], after: int) -> list[tuple[list[_Want], PendingReply]]:
-        groups: dict[int, list[_Want]] = defaultdict(list)
+    def _pull(self, wants: list[_WantedBlock], after: int) -> list[tuple[list[_WantedBlock], PendingReply]]:
+        groups: dict[int, list[_WantedBlock]] = defaultdict(list)
         for want in wants:
             groups[want.server].append(want)
         in_flight = self._connection.in_flight

@@ -75,9 +75,6 @@ def hash_name(blocks: Sequence[VariableBlock], servers: int) -> list[VariableBlo
     return [replace(block, server=zlib.crc32(block.name.encode()) % servers) for block in blocks]
 
 
-DISPATCHERS = {"RoundRobin": round_robin, "HashName": hash_name}
-
-
 def check_endpoint(text: str) -> str:
     """Return host:port without spaces; raises ConfigError if it is malformed."""
     host, _, port = text.strip().rpartition(":")
