@@ -218,7 +218,7 @@ def is_writable(socket: "zmq.Socket[Any]") -> bool:
     return int(socket.get(zmq.EVENTS)) & _OUT != 0
 
 
-ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _DOMAIN = b"argosy"
 _FAILURES = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -227,16 +227,6 @@ _FAILURES = (
 )
 _RESERVED_DESCRIPTORS = 64
 """Reserved for files: a connection whose descriptor is closer to the process's limit is closed."""
-
-
-def guard_server(socket: "zmq.Socket[Any]", settings: RpcSettings) -> None:
-    """Accept only connections with the token on this socket; its ZAP requests must be handled."""
-    socket.zap_domain = _DOMAIN
-    if settings.encrypt:
-        socket.curve_server = True
-        socket.curve_publickey, socket.curve_secretkey = _server_keys(settings.token)
-    else:
-        socket.plain_server = True
 
 
 def guard_client(socket: "zmq.Socket[Any]", settings: RpcSettings) -> None:
@@ -258,12 +248,17 @@ class Authenticator:
         self._most_descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_DESCRIPTORS
         # Bind the ZAP handler before the public socket, so that no connection is accepted unauthenticated.
         self._zap_socket = context.socket(zmq.REP)
-        self._zap_socket.bind(ZAP_ENDPOINT)
+        self._zap_socket.bind(_ZAP_ENDPOINT)
         self._events: zmq.Socket[Any] | None = None
 
     def guard(self, socket: "zmq.Socket[Any]") -> None:
         """Accept only authenticated connections on this socket; called before it is bound."""
-        guard_server(socket, self._settings)
+        socket.zap_domain = _DOMAIN
+        if self._settings.encrypt:
+            socket.curve_server = True
+            socket.curve_publickey, socket.curve_secretkey = _server_keys(self._settings.token)
+        else:
+            socket.plain_server = True
         self._events = socket.get_monitor_socket(_FAILURES | zmq.EVENT_ACCEPTED)
 
     @property
