@@ -14,8 +14,6 @@ other threads can send meanwhile. The descriptor is edge-triggered; a thread tha
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import os
-import select
 import threading
 import time
 import uuid
@@ -25,19 +23,15 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Literal, TypeAlias
 
-import zmq
 from torch import Tensor
 
 from argosy.engine.errors import ArgosyError, BadMessage, ConfigError, ProgramError
 from argosy.engine.log import logger
-from argosy.engine.ps.rpc import sockets
-from argosy.engine.ps.rpc.sockets import Authenticator, Context, RpcSettings
+from argosy.engine.ps.rpc.sockets import RpcSettings, ServerSocket
 from argosy.engine.ps.rpc.wire import VERSION, Frames, Header, Limits, WireMessage, decode, encode
 
 _END_S = 5.0
 """How long handlers may continue after `stop`."""
-_LINGER_MS = 2000
-"""How long sending the last replies may take."""
 _AT_ONCE = 64
 """Messages received per iteration of the loop."""
 _RESERVED = frozenset({"heartbeat", "query"})
@@ -278,7 +272,7 @@ class HandlerPools:
 
 
 class RpcServer:
-    """The transport of one server: a ROUTER socket, thread pools for handlers, and the dedup table."""
+    """Executes each request of the clients once: a socket, thread pools for handlers, and the dedup table."""
 
     def __init__(
         self,
@@ -301,42 +295,20 @@ class RpcServer:
         self._counts: Counter[str] = Counter()
         self._pools = HandlerPools(settings)
         self._unresponsive_threads: list[threading.Thread] = []
-        self._thread = 0
-        self._is_closed = False
-        self._context: Context = zmq.Context()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        try:
-            self._authenticator = Authenticator(self._context, settings, self._note_rejected)
-            self._socket = self._context.socket(zmq.ROUTER)
-            sockets.tune(self._socket, settings)
-            self._socket.linger = _LINGER_MS
-            self._authenticator.guard(self._socket)
-            self.endpoint = sockets.bind(self._socket, endpoint, settings)
-        except BaseException:
-            self._close()
-            raise
+        self._socket = ServerSocket(endpoint, settings, self._lock, self._counts)
+        self.endpoint = self._socket.endpoint
 
     def serve(self) -> None:
         """Serve in this thread until `stop`; then finish the requests that have been received, and close."""
         with self._lock:
-            if self._is_closed:  # stopped before it began
+            if self._socket.is_closed:  # stopped before it began
                 return
-            self._thread = threading.get_ident()
-        auth_descriptors = self._authenticator.descriptors
-        descriptors = select.poll()
-        for descriptor in (sockets.descriptor(self._socket), *auth_descriptors, self._wake):
-            descriptors.register(descriptor, select.POLLIN)
-        self._authenticator.handle()  # a descriptor becomes readable only after its socket was read once
+            self._socket.begin()
         period = min(0.5, self._settings.heartbeat_timeout_s / 4)
         due, is_more = time.monotonic() + period, False
         try:
             while not self.is_stopped:
-                wait_s = 0.0 if is_more else max(0.0, due - time.monotonic())
-                ready = [descriptor for descriptor, _ in descriptors.poll(wait_s * 1000)]
-                if self._wake in ready:
-                    os.eventfd_read(self._wake)
-                if not {*auth_descriptors}.isdisjoint(ready):
-                    self._authenticator.handle()
+                self._socket.poll(0.0 if is_more else max(0.0, due - time.monotonic()))
                 is_more = self._receive_some()
                 now = time.monotonic()
                 if now >= due:
@@ -350,10 +322,10 @@ class RpcServer:
         """Make `serve` return; callable from any thread."""
         with self._lock:
             self.is_stopped = True
-            if not self._thread:
-                self._close()
-            elif not self._is_closed:
-                os.eventfd_write(self._wake, 1)
+            if self._socket.is_served:
+                self._socket.wake()
+            else:
+                self._socket.close()
 
     def last_seen_s(self) -> dict[int, float]:
         """Seconds since the last message of each trainer."""
@@ -373,13 +345,10 @@ class RpcServer:
         """Receive a limited number of messages; True if there may be more."""
         for _ in range(_AT_ONCE):
             with self._lock:
-                if not sockets.is_readable(self._socket):
-                    return False
-                route = self._socket.recv()
-                frames = [self._socket.recv(copy=False)]
-                while frames[-1].more:
-                    frames.append(self._socket.recv(copy=False))
-                self._counts["bytes_in"] += sum(map(len, frames))
+                received = self._socket.receive()
+            if received is None:
+                return False
+            route, frames = received
             try:
                 self._handle(route, decode(frames, self._limits))
             except BadMessage as e:
@@ -392,7 +361,7 @@ class RpcServer:
         with self._lock:
             peer = self._dedup.note_message(header, time.monotonic())
             if header.kind == "heartbeat":
-                self._send(route, encode(self._header("heartbeat", header, {})))
+                self._socket.send(route, encode(self._header("heartbeat", header, {})))
                 return
             if header.id < peer.acked_below:  # a late duplicate: the client has the reply
                 self._counts["repeated"] += 1
@@ -402,10 +371,10 @@ class RpcServer:
                 self._counts["repeated"] += 1
                 entry.route = route
                 if entry.reply is not None:
-                    self._send(route, entry.reply)
+                    self._socket.send(route, entry.reply)
                 return
             if header.kind == "query":
-                self._send(route, encode(self._header("not_found", header, {})))
+                self._socket.send(route, encode(self._header("not_found", header, {})))
                 return
             is_repeated = entry is not None
             entry = peer.entries[header.id] = Entry(header.id, route)
@@ -425,16 +394,9 @@ class RpcServer:
             count = self._counts["malformed"]
             # So that a process of another version gets an error, not a timeout.
             if isinstance(error.header, Header):
-                self._send(route, self._rejection(error.header.id, error.header.client, str(error)))
+                self._socket.send(route, self._rejection(error.header.id, error.header.client, str(error)))
         if count % 100 == 1:
             logger.warning("rejected malformed message number %d: %s", count, error)
-
-    def _note_rejected(self, why: str) -> None:
-        with self._lock:
-            self._counts["rejected_connections"] += 1
-            count = self._counts["rejected_connections"]
-        if count % 100 == 1:
-            logger.warning("%s: rejected connection number %d: %s", self.endpoint, count, why)
 
     def _tick(self, now: float, late_s: float) -> None:
         with self._lock:
@@ -486,24 +448,14 @@ class RpcServer:
             self._counts["rejected"] += rejected
             if keep:
                 entry.reply = frames
-            self._send(entry.route, frames)
+            self._socket.send(entry.route, frames)
             return True
 
     def send_progress(self, entry: Entry, frames: Frames) -> None:
         """Send a progress message about a pending request."""
         with self._lock:
             if not entry.is_done:
-                self._send(entry.route, frames)
-
-    def _send(self, route: bytes, frames: Frames) -> None:
-        if self._is_closed:
-            logger.info("dropping a reply: the server has stopped")
-            return
-        self._counts["bytes_out"] += sum(map(len, frames))
-        self._socket.send(route, zmq.SNDMORE)
-        sockets.send(self._socket, frames)
-        if threading.get_ident() != self._thread and sockets.is_readable(self._socket):
-            os.eventfd_write(self._wake, 1)
+                self._socket.send(entry.route, frames)
 
     # --- the end ---------------------------------------------------------------------------------------
 
@@ -519,21 +471,10 @@ class RpcServer:
                     if not entry.is_done:
                         entry.is_done = True
                         text = f"server {self.endpoint} stopped before it could reply; see its serverlog"
-                        self._send(entry.route, self._rejection(entry.id, client, text))
-            self._close()
+                        self._socket.send(entry.route, self._rejection(entry.id, client, text))
+            self._socket.close()
             rejected, malformed = self._counts["rejected_connections"], self._counts["malformed"]
         if rejected > 1 or malformed > 1:  # the first and every hundredth were logged
             logger.warning(
                 "%s: rejected %d connections and %d malformed messages", self.endpoint, rejected, malformed
             )
-
-    def _close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            if hasattr(self, "_authenticator"):
-                self._authenticator.close()
-            if hasattr(self, "_socket"):
-                self._socket.disable_monitor()
-                self._socket.close()
-            self._context.term()
-            os.close(self._wake)

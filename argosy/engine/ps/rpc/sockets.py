@@ -1,4 +1,4 @@
-"""ZeroMQ sockets: settings of the transport, endpoints, options, sending, authentication, and the state of connections.
+"""ZeroMQ sockets: settings, endpoints, options, authentication, the socket of a server, the state of connections.
 
 Authentication with the job's token: PLAIN with a digest of it, or CURVE with keys derived from it.
 
@@ -11,9 +11,13 @@ and no handshake succeeds. PLAIN authenticates and does not encrypt: it is for t
 import ctypes
 import hmac
 import ipaddress
+import os
 import resource
+import select
 import socket
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from hashlib import blake2b
@@ -166,6 +170,8 @@ _COPY_BYTES = 1 << 16
 """Below this size a copy is cheaper than zero-copy with its completion callback."""
 _SEAL_BYTES = 256
 """More than CURVE adds to a frame."""
+_LINGER_MS = 2000
+"""How long sending the last replies of a server may take."""
 _HANDSHAKE_MS = 5000
 """A peer that has not authenticated by then is disconnected."""
 _LOST_S = 20
@@ -306,6 +312,98 @@ def _password(token: str) -> bytes:
 def _server_keys(token: str) -> tuple[bytes, bytes]:
     secret = z85.encode(blake2b(token.encode(), digest_size=32, person=b"argosy-ps-curve").digest())
     return zmq.curve_public(secret), secret
+
+
+class ServerSocket:
+    """A ROUTER socket that accepts authenticated connections. One thread receives, any thread sends.
+
+    The lock guards it; it is held for all methods but `poll`.
+    """
+
+    def __init__(
+        self, endpoint: str, settings: RpcSettings, lock: threading.RLock, counts: Counter[str]
+    ) -> None:
+        """`counts`: bytes_in, bytes_out and rejected_connections are counted here."""
+        self._lock, self._counts = lock, counts
+        self.is_closed = False
+        self._thread = 0
+        self._context: Context = zmq.Context()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            self._authenticator = Authenticator(self._context, settings, self._note_rejected)
+            self._socket = self._context.socket(zmq.ROUTER)
+            tune(self._socket, settings)
+            self._socket.linger = _LINGER_MS
+            self._authenticator.guard(self._socket)
+            self.endpoint = bind(self._socket, endpoint, settings)
+        except BaseException:
+            self._context.destroy(linger=0)
+            os.close(self._wake)
+            raise
+        self._auth_descriptors = frozenset(self._authenticator.descriptors)
+        self._poller = select.poll()
+        for number in (descriptor(self._socket), *self._auth_descriptors, self._wake):
+            self._poller.register(number, select.POLLIN)
+
+    def begin(self) -> None:
+        """This thread receives from now on."""
+        self._thread = threading.get_ident()
+        self._authenticator.handle()  # a descriptor becomes readable only after its socket was read once
+
+    @property
+    def is_served(self) -> bool:
+        return self._thread != 0
+
+    def poll(self, timeout_s: float) -> None:
+        """Wait until messages may have arrived, or `wake` is called; authenticate new connections."""
+        ready = [number for number, _ in self._poller.poll(timeout_s * 1000)]
+        if self._wake in ready:
+            os.eventfd_read(self._wake)
+        if not self._auth_descriptors.isdisjoint(ready):
+            self._authenticator.handle()
+
+    def receive(self) -> tuple[bytes, list[zmq.Frame]] | None:
+        """The next message and the route to its sender; None if none has arrived."""
+        if not is_readable(self._socket):
+            return None
+        route = self._socket.recv()
+        frames = [self._socket.recv(copy=False)]
+        while frames[-1].more:
+            frames.append(self._socket.recv(copy=False))
+        self._counts["bytes_in"] += sum(map(len, frames))
+        return route, frames
+
+    def send(self, route: bytes, frames: Frames) -> None:
+        """Send a message; it is dropped if the socket is closed."""
+        if self.is_closed:
+            logger.info("dropping a reply: the server has stopped")
+            return
+        self._counts["bytes_out"] += sum(map(len, frames))
+        self._socket.send(route, zmq.SNDMORE)
+        send(self._socket, frames)
+        if threading.get_ident() != self._thread and is_readable(self._socket):
+            os.eventfd_write(self._wake, 1)
+
+    def wake(self) -> None:
+        """Make `poll` return."""
+        if not self.is_closed:
+            os.eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self._authenticator.close()
+            self._socket.disable_monitor()
+            self._socket.close()
+            self._context.term()
+            os.close(self._wake)
+
+    def _note_rejected(self, why: str) -> None:
+        with self._lock:
+            self._counts["rejected_connections"] += 1
+            count = self._counts["rejected_connections"]
+        if count % 100 == 1:
+            logger.warning("%s: rejected connection number %d: %s", self.endpoint, count, why)
 
 
 _STUCK_S = 5.0

@@ -171,7 +171,7 @@ def test_a_reply_that_is_lost_after_a_long_wait_is_queried(monkeypatch: pytest.M
             for request in deferred[:1]:
                 request.progress("waits for trainer 1")
         with monkeypatch.context() as lossy:
-            lossy.setattr(server, "_send", lambda *_: None)
+            lossy.setattr(server._socket, "send", lambda *_: None)
             deferred[0].reply({"step": 4})
         waiting.join(10)
         assert reply.wait().meta == {"step": 4}
