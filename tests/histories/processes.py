@@ -274,7 +274,7 @@ class _Steps:
             self._record("ack", index, time.monotonic())
             began = time.monotonic()
         for server, (name, value) in enumerate(values.items()):
-            trainer.blocks.want(value, [name], [size + 1], [server])
+            trainer.blocks.recv(value, [name], [size + 1], [server])
         trainer.blocks.fetch()
         self._record("ack", index, time.monotonic())
         self._note(began, values, step if trainer.plan.is_synchronous else None)

@@ -549,7 +549,7 @@ class _Steps:
             _end(pushes, job.world.now)
             began = job.world.now
         for server, (name, value) in enumerate(values.items()):
-            trainer.blocks.want(value, [name], [len(value)], [server])
+            trainer.blocks.recv(value, [name], [len(value)], [server])
         trainer.blocks.fetch()
         _end(pushes, job.world.now)
         for server, value in enumerate(values.values()):
@@ -628,8 +628,8 @@ class _GeoSteps(_Steps):
         for name, value in self._values.items():
             value.copy_(geo._old[name])
         for cache in geo._caches.values():
-            ids = cache._mine.ids()
-            cache._mine.assign(ids, cache._old.pull(ids))
+            ids = cache._trained.ids()
+            cache._trained.assign(ids, cache._old.pull(ids))
 
     def _record(self) -> None:
         """Record the local values without unsent pushes: at least the servers' values at the last synchronization."""

@@ -120,6 +120,6 @@ def step(trainer: Trainer, gradient: Tensor, rate: float = 1.0, rows: Tensor | N
     if rows is not None:
         trainer.lookups.push_rows("table", [ids], [rows], rate)
     trainer.blocks.end_step()
-    trainer.blocks.want(w, ["w"], [len(gradient)], [0])
+    trainer.blocks.recv(w, ["w"], [len(gradient)], [0])
     trainer.blocks.fetch()
     return w

@@ -58,7 +58,7 @@ class GatherResults:
         return self._by_key.get(key)
 
     def add(self, key: CollectiveKey, result: Gathered) -> None:
-        """Store a result; beyond a count and a size the oldest ones are removed."""
+        """Store a result; beyond a count and a size the oldest ones are evicted."""
         if key in self._by_key:
             return
         self._by_key[key] = result
@@ -70,8 +70,8 @@ class GatherResults:
     def remove(self, key: CollectiveKey) -> None:
         self._bytes -= _bytes(self._by_key.pop(key))
 
-    def is_dropped(self, key: CollectiveKey) -> bool:
-        """True if there was a result that has been removed."""
+    def is_evicted(self, key: CollectiveKey) -> bool:
+        """True if there was a result that has been evicted."""
         return key not in self._by_key and key[1] <= self._last.get(key[0], -1)
 
     def items(self) -> list[tuple[CollectiveKey, Gathered]]:
@@ -115,7 +115,7 @@ class AllGathers:
         with self._lock:
             result = self._done.get(key)
             if result is None:
-                self._check_dropped(key)
+                self._check_evicted(key)
                 gather = self._open.setdefault(key, _AllGather())
                 gather.contributed[member] = tensors
                 gather.waiting.append((on_gathered, request))
@@ -123,8 +123,8 @@ class AllGathers:
             on_gathered(result)
         self.check()
 
-    def _check_dropped(self, key: CollectiveKey) -> None:
-        if self._done.is_dropped(key):
+    def _check_evicted(self, key: CollectiveKey) -> None:
+        if self._done.is_evicted(key):
             raise ConfigError(
                 f"all-gather {key[0]!r}, number {key[1]}, completed so long ago that its result is no longer stored; "
                 "end the job, and restart it from a saved model"
@@ -133,7 +133,7 @@ class AllGathers:
     def result(self, key: CollectiveKey) -> Gathered | None:
         """The result of a completed all-gather; None if it is pending or unknown."""
         with self._lock:
-            self._check_dropped(key)
+            self._check_evicted(key)
             return self._done.get(key)
 
     def check(self) -> None:
@@ -398,7 +398,7 @@ class Norms:
             queries = queries or self._query_others(number)
             for query in [query for query in queries if query.is_done()]:
                 queries.remove(query)
-                if known := query.wait("a norm that it may know").tensors:
+                if known := query.wait(f"query of norm {number}").tensors:
                     self._all_gathers.complete((str(group), number), [[known[0].clone()]])
         for query in queries:
             query.cancel()

@@ -97,9 +97,9 @@ def common_step(
 ) -> int | None:
     """The last step that all servers have done; None if they have no state. ConfigError if they disagree."""
     restored = {number: mine, **_others(plan, number, settings, is_stopped)}
-    steps = {server: one.step for server, one in sorted(restored.items())}
+    steps = {server: state.step for server, state in sorted(restored.items())}
     if any(step is None for step in steps.values()):
-        if not all(one.is_untouched for one in restored.values()):
+        if not all(state.is_untouched for state in restored.values()):
             raise ConfigError(
                 f"some servers have no state and others have done steps: {_listed(steps)}; restore the missing "
                 "state directory, or start all servers from a saved model, in another directory"
@@ -127,7 +127,7 @@ def _others(
             if is_stopped():
                 raise ProgramError("the server was stopped while it waited for the others")
             time.sleep(_POLL_S)
-        replies = [reply.wait("the last step that it has done") for reply in pending]
+        replies = [reply.wait("its last step") for reply in pending]
     return {server: read(Restored, reply.meta) for server, reply in zip(others, replies, strict=True)}
 
 

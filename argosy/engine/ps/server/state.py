@@ -198,7 +198,7 @@ class AppliedPushes:
         with self._lock:
             pushes = self._clients.get(client)
             if pushes is None:  # a new incarnation of this trainer: the previous one is gone
-                for old in [name for name, one in self._clients.items() if one.trainer == trainer >= 0]:
+                for old in [name for name, other in self._clients.items() if other.trainer == trainer >= 0]:
                     del self._clients[old]
                 pushes = self._clients[client] = _ClientPushes(trainer)
             pushes.ids.add(number)
@@ -209,7 +209,8 @@ class AppliedPushes:
     def to_json(self) -> list[list[Any]]:
         with self._lock:
             return [
-                [one.trainer, name, one.acked_below, sorted(one.ids)] for name, one in self._clients.items()
+                [pushes.trainer, name, pushes.acked_below, sorted(pushes.ids)]
+                for name, pushes in self._clients.items()
             ]
 
     def load(self, clients: list[list[Any]]) -> None:

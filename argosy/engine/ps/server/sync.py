@@ -80,14 +80,14 @@ class Contribution:
     row_rates: dict[str, float] = field(default_factory=dict)
     received: set[int] = field(default_factory=set)
     """The sequence numbers of the requests that have arrived."""
-    wanted: set[int] | None = None
+    expected: set[int] | None = None
     """The sequence numbers of all pushes of the step, once the barrier has arrived."""
     waiting: list[Request] = field(default_factory=list)
     """Requests to reply to when the step is done."""
 
     @property
     def is_complete(self) -> bool:
-        return self.wanted is not None and self.wanted <= self.received
+        return self.expected is not None and self.expected <= self.received
 
 
 class Round:
@@ -125,10 +125,10 @@ class Round:
 
     def is_ready(self, live: Iterable[int]) -> bool:
         """True if the contributions of all live trainers are complete, and there is at least one."""
-        return not self.missing(live) and any(one.is_complete for one in self._by_trainer.values())
+        return not self.missing(live) and any(part.is_complete for part in self._by_trainer.values())
 
     def waiting(self) -> list[Request]:
-        return [request for one in self._by_trainer.values() for request in one.waiting]
+        return [request for part in self._by_trainer.values() for request in part.waiting]
 
     def update(self) -> SyncUpdate:
         """The mean over the complete contributions."""
@@ -204,10 +204,10 @@ class StepCoordinator:
             overtaken = None if step == self._round.step else self._round
             if overtaken is not None:  # half_async: a snapshot may be older than what trainers have done
                 self.begin_at(step - 1)
-            mine = self._round.of(request.trainer, request.client)
-            add(mine)
-            mine.received.add(request.id)
-            mine.waiting.append(request)
+            contribution = self._round.of(request.trainer, request.client)
+            add(contribution)
+            contribution.received.add(request.id)
+            contribution.waiting.append(request)
         if overtaken is not None:
             for waiting in overtaken.waiting():
                 waiting.reply({"steps": self.done})
@@ -249,10 +249,10 @@ class StepCoordinator:
     def _barrier(self, request: Request) -> None:
         message = read(messages.Barrier, request.meta)
 
-        def set_wanted(mine: Contribution) -> None:
-            mine.wanted = set(message.pushes)
+        def set_expected(contribution: Contribution) -> None:
+            contribution.expected = set(message.pushes)
 
-        self.contribute(message.step, request, set_wanted)
+        self.contribute(message.step, request, set_expected)
 
     def check(self, request: Request) -> None:
         """Raise if the gradient must not be applied (half_async: of a dropped trainer or a previous incarnation)."""
@@ -262,7 +262,7 @@ class StepCoordinator:
     def applied(self, step: int, request: Request) -> None:
         """Acknowledge an applied push: at once; half_async: when the step of all trainers is done."""
         if self._plan.mode == "half_async":
-            self.contribute(step, request, lambda mine: None)
+            self.contribute(step, request, lambda contribution: None)
         else:
             request.reply({"steps": self.done})
 
@@ -359,9 +359,9 @@ class PushHandlers:
         gradients = self._state.shaped(dict(zip(message.blocks, request.tensors, strict=True)))
         rates = dict(zip(message.blocks, message.rates, strict=True))
 
-        def add(mine: Contribution) -> None:
-            mine.gradients |= gradients
-            mine.rates |= rates
+        def add(contribution: Contribution) -> None:
+            contribution.gradients |= gradients
+            contribution.rates |= rates
 
         if self._plan.mode == "sync":
             self._steps.contribute(message.step, request, add)
@@ -389,9 +389,9 @@ class PushHandlers:
                 f"[{len(ids)}, {table.spec.dim}] for int64 ids"
             )
 
-        def add(mine: Contribution) -> None:
-            mine.rows.setdefault(message.table, []).append((ids, rows))
-            mine.row_rates[message.table] = message.rate
+        def add(contribution: Contribution) -> None:
+            contribution.rows.setdefault(message.table, []).append((ids, rows))
+            contribution.row_rates[message.table] = message.rate
 
         if self._plan.mode == "sync":
             self._steps.contribute(message.step, request, add)

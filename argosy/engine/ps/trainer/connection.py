@@ -26,7 +26,7 @@ class PerThread(Generic[T]):
         self._make, self._local = make, threading.local()
 
     @property
-    def mine(self) -> T:
+    def value(self) -> T:
         if not hasattr(self._local, "value"):
             self._local.value = self._make()
         return self._local.value  # type: ignore[no-any-return]
@@ -63,7 +63,7 @@ class Connection:
 
     @property
     def in_flight(self) -> InFlight:
-        return self._in_flight.mine
+        return self._in_flight.value
 
     @property
     def sends_now(self) -> bool:

@@ -132,14 +132,14 @@ class Lookups:
 
     def lookup(self, table: str, ids: Tensors) -> list[Tensor]:
         """The rows of these ids, each as a tensor of the shape of the ids and one dimension more."""
-        mine, flat = self._state.mine, _flat(ids)
-        prefetched = mine.ahead[table]
+        local, flat = self._state.value, _flat(ids)
+        prefetched = local.ahead[table]
         batch = next((b for b in prefetched if torch.equal(b.flat, flat)), None)
         if batch is None:
             batch = self._start(table, flat, self._connection.next_step - 1)
         else:
             prefetched.remove(batch)
-        mine.batches[table] = batch
+        local.batches[table] = batch
         if self._local is not None:
             rows = self._local.rows(table, batch.unique)
         else:
@@ -150,7 +150,7 @@ class Lookups:
 
     def prefetch(self, table: str, ids: Tensors) -> None:
         """Start pulling the rows of the next batch."""
-        prefetched = self._state.mine.ahead[table]
+        prefetched = self._state.value.ahead[table]
         prefetched.append(self._start(table, _flat(ids), self._connection.next_step))
         del prefetched[:-_AHEAD]
 
@@ -162,8 +162,8 @@ class Lookups:
 
     def push_rows(self, table: str, ids: Tensors, grads: Tensors, rate: float) -> None:
         """Push the gradients of the rows that were looked up, summed by id."""
-        mine, flat = self._state.mine, _flat(ids)
-        batch = mine.batches.pop(table, None)
+        local, flat = self._state.value, _flat(ids)
+        batch = local.batches.pop(table, None)
         if batch is None or not torch.equal(batch.flat, flat):
             batch = _batch(flat)
         dim = self._connection.plan.table(table).dim
@@ -174,13 +174,13 @@ class Lookups:
         elif self._connection.plan.merged_steps == 1:
             self._rows.push(table, batch.unique, summed, rate)
         else:
-            mine.sums[table] = (rate, [*mine.sums.get(table, (rate, []))[1], (batch.unique, summed)])
+            local.sums[table] = (rate, [*local.sums.get(table, (rate, []))[1], (batch.unique, summed)])
             if self._connection.sends_now:
                 self.send_rest([table])
 
     def send_rest(self, tables: Sequence[str] | None = None) -> None:
         """async: push the sums that this thread has not sent yet."""
-        sums = self._state.mine.sums
+        sums = self._state.value.sums
         for table in tables or list(sums):
             rate, parts = sums.pop(table)
             self._rows.push(table, *merge_rows(parts, 1.0), rate)

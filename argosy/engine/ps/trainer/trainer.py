@@ -49,9 +49,9 @@ class TrainerGroup:
     def rank(self) -> int:
         return self._connection.number
 
-    def all_gather_bytes(self, mine: bytes, what: str) -> list[bytes]:
+    def all_gather_bytes(self, data: bytes, what: str) -> list[bytes]:
         """The bytes of every trainer, in order."""
-        return [part[0].numpy().tobytes() for part in self._all_gather(what, [_tensor(mine)])]
+        return [part[0].numpy().tobytes() for part in self._all_gather(what, [_tensor(data)])]
 
     def all_reduce(self, tensor: Tensor, mode: str = "sum", what: str = "") -> Tensor:
         """The sum, max or min over the trainers, added in the order of their numbers."""

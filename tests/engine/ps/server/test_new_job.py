@@ -79,7 +79,7 @@ def steps(plan: JobPlan, count: int) -> list[float]:
     for _ in range(count):
         trainer.blocks.send(-torch.ones(2), 1.0, ["w.block0", "w.block1"], [1, 1], [0, 1])
         trainer.blocks.end_step()
-        trainer.blocks.want(w, ["w.block0", "w.block1"], [1, 1], [0, 1])
+        trainer.blocks.recv(w, ["w.block0", "w.block1"], [1, 1], [0, 1])
         trainer.blocks.fetch()
     trainer.blocks.pull({"w": w})
     trainer.close()

@@ -185,7 +185,7 @@ def test_parameters_are_fetched_only_every_nth_step() -> None:
         for wanted in (0.0, -2.0, -2.0, -4.0):
             trainer.blocks.send(torch.ones(3), 1.0, ["w"], [3], [0])
             trainer.blocks.end_step()
-            trainer.blocks.want(w, ["w"], [3], [0])
+            trainer.blocks.recv(w, ["w"], [3], [0])
             trainer.blocks.fetch()
             if wanted:  # a pull may overtake the update of its own step
                 assert wanted <= w[0].item() <= wanted + 1
