@@ -120,7 +120,7 @@ class Link:
         self.last_seen = -1e9
         """When the last message of the server arrived."""
         self._socket = context.socket(zmq.DEALER)
-        sockets.tune_client(self._socket, settings)
+        sockets.tune_client(self._socket)
         sockets.guard_client(self._socket, settings)
         self._monitor = ConnectionMonitor(self._socket, endpoint, now)
         sockets.connect(self._socket, endpoint)

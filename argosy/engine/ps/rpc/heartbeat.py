@@ -59,7 +59,7 @@ class Heartbeat:
 
     def _connect(self, endpoint: str) -> "zmq.Socket[bytes]":
         socket = self._context.socket(zmq.DEALER)
-        sockets.tune_client(socket, self._settings)
+        sockets.tune_client(socket)
         socket.immediate = True  # do not queue heartbeats for a server that is not connected
         sockets.guard_client(socket, self._settings)
         sockets.connect(socket, endpoint)

@@ -178,7 +178,7 @@ _LOST_S = 20
 """A connection whose peer acknowledges nothing for this long is closed."""
 
 
-def tune(socket: "zmq.Socket[Any]", settings: RpcSettings) -> None:
+def tune(socket: "zmq.Socket[Any]") -> None:
     """Options of both sides: unlimited queues, and detection of dead connections."""
     socket.sndhwm = socket.rcvhwm = (
         0  # clients limit their requests; at a high-water mark a ROUTER silently drops replies
@@ -190,13 +190,13 @@ def tune(socket: "zmq.Socket[Any]", settings: RpcSettings) -> None:
     socket.set(zmq.TCP_MAXRT, _LOST_S * 1000)
 
 
-def tune_client(socket: "zmq.Socket[Any]", settings: RpcSettings) -> None:
+def tune_client(socket: "zmq.Socket[Any]") -> None:
     """Options of the connecting side.
 
     IMMEDIATE stays off: with it ZeroMQ drops replies that have arrived and were not read when a connection closes, such
     as the last one of a server that stops. LINGER 0: after a close no reply is needed.
     """
-    tune(socket, settings)
+    tune(socket)
     socket.linger = 0
     socket.reconnect_ivl, socket.reconnect_ivl_max = 50, 1000
     socket.connect_timeout = 3000
@@ -332,7 +332,7 @@ class ServerSocket:
         try:
             self._authenticator = Authenticator(self._context, settings, self._note_rejected)
             self._socket = self._context.socket(zmq.ROUTER)
-            tune(self._socket, settings)
+            tune(self._socket)
             self._socket.linger = _LINGER_MS
             self._authenticator.guard(self._socket)
             self.endpoint = bind(self._socket, endpoint, settings)

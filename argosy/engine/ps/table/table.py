@@ -197,12 +197,9 @@ class SparseTable:
 
     def load_text(self, paths: Sequence[Path], keeps: Callable[[Tensor], Tensor] | None = None) -> None:
         """Add the rows of these files; with `keeps`, only those whose ids it selects."""
-        for all_ids, all_fields in persistence.load_text(paths, self._rule.fields):
-            ids, fields = all_ids, all_fields
-            if keeps is not None:
-                wanted = keeps(ids)
-                ids, fields = ids[wanted], {name: values[wanted] for name, values in fields.items()}
-            self._load(ids, fields)
+        for ids, fields in persistence.load_text(paths, self._rule.fields):
+            selected = slice(None) if keeps is None else keeps(ids)
+            self._load(ids[selected], {name: values[selected] for name, values in fields.items()})
 
     def _load(self, ids: Tensor, fields: dict[str, Tensor]) -> None:
         records = self._rule.start(fields["Param"])
