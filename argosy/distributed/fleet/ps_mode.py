@@ -22,9 +22,9 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.ps.job_plan import Compensation, JobPlan
+from argosy.engine.ps.protocol.job_plan import Compensation, JobPlan
+from argosy.engine.ps.protocol.slicing import MIN_BLOCK_SIZE
 from argosy.engine.ps.rpc.client import wait_for_servers
-from argosy.engine.ps.slicing import MIN_BLOCK_SIZE
 from argosy.engine.ps.trainer.trainer import Trainer, connect, current, disconnect, is_connected
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.remote import begin

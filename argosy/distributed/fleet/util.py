@@ -13,7 +13,7 @@ from argosy.distributed.fleet.base.role_maker import RoleMakerBase
 from argosy.engine import collective, env
 from argosy.engine.errors import ConfigError
 from argosy.engine.ps.trainer import trainer
-from argosy.engine.ps.trainer.trainer_group import TrainerGroup
+from argosy.engine.ps.trainer.trainer import TrainerGroup
 from argosy.engine.runtime.fetching import printable
 from argosy.framework import checks
 

@@ -12,8 +12,8 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.training_info import OptimizerCall
 from argosy.engine.ir.variable import Parameter, Variable
-from argosy.engine.ps.job_plan import Compensation, Dense, JobPlan
-from argosy.engine.ps.slicing import MIN_BLOCK_SIZE, VariableBlock, round_robin, split_variable
+from argosy.engine.ps.protocol.job_plan import Compensation, Dense, JobPlan
+from argosy.engine.ps.protocol.slicing import MIN_BLOCK_SIZE, VariableBlock, round_robin, split_variable
 from argosy.engine.ps.table.spec import TableSpec
 from argosy.nn.clip import ClipGradByNorm
 from argosy.optimizer.optimizer import optimizer_of
@@ -156,7 +156,7 @@ def _table(program: Program, parameter: object, call: OptimizerCall) -> TableSpe
             "build it with ParamAttr(need_clip=False)"
         )
     memory = env.number("ARGOSY_TABLE_MEMORY_ROWS")
-    return table_of(parameter, optimizer, parameter.initializer, program.random_seed, None, memory)
+    return table_of(parameter, optimizer, parameter.initializer, program.random_seed, memory)
 
 
 def describe(plan: JobPlan) -> list[str]:

@@ -19,7 +19,6 @@ def table_of(
     optimizer: Optimizer,
     initializer: Any,
     seed: int,
-    padding_idx: int | None,
     memory_rows: int,
 ) -> TableSpec:
     """The specification of the server table for a parameter."""
@@ -28,7 +27,6 @@ def table_of(
         parameter.shape[1],
         row_init(parameter, initializer, seed),
         row_optimizer(parameter, optimizer),
-        padding_idx,
         memory_rows,
     )
 

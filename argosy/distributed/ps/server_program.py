@@ -33,8 +33,8 @@ from argosy.engine.ops.server_ops import (
     merge_gradients,
     sum_over_servers,
 )
-from argosy.engine.ps.job_plan import Dense, JobPlan
-from argosy.engine.ps.slicing import VariableBlock
+from argosy.engine.ps.protocol.job_plan import Dense, JobPlan
+from argosy.engine.ps.protocol.slicing import VariableBlock
 from argosy.framework.initializer import Constant
 from argosy.framework.layer import create_state
 from argosy.nn.clip import ClipGradByGlobalNorm

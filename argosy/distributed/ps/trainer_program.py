@@ -20,7 +20,7 @@ from argosy.engine.passes.send_gradients import (
     InsertGeoSync,
     SendGradients,
 )
-from argosy.engine.ps.job_plan import JobPlan
+from argosy.engine.ps.protocol.job_plan import JobPlan
 
 
 def to_trainer(program: Program, startup: Program, plan: JobPlan, number: int) -> None:

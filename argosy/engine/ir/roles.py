@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from argosy.engine.ps.job_plan import JobPlan
+from argosy.engine.ps.protocol.job_plan import JobPlan
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import SavedValues, ServerRole
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.ops.server_ops import listen_and_serv
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server import service
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.server.state import ServerState
-from argosy.engine.ps.table.text import table_folder
+from argosy.engine.ps.table.persistence import table_folder
 from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.compile import Compiled, compile_program
 from argosy.engine.runtime.scope import Scope
@@ -178,7 +178,7 @@ def serve(program: Program, role: ServerRole, scope: Scope) -> None:
         job=env.text("ARGOSY_JOB_ID", ""),
     )
     server.loader = lambda path: _load(saved_in(role, path), updater, server.state)
-    if not server.state.is_restored:
+    if not server.snapshots.is_restored:
         _load(role, updater, server.state)
     service.set_current(server)
     logger.log(

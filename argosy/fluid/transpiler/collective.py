@@ -13,7 +13,7 @@ from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.average_parameters import AverageParameters
 from argosy.engine.passes.base import finalize_collectives
 from argosy.engine.passes.rewrite import rewrite
-from argosy.engine.ps.slicing import check_endpoint
+from argosy.engine.ps.protocol.slicing import check_endpoint
 from argosy.fluid.transpiler.config import DistributeTranspilerConfig
 
 if TYPE_CHECKING:

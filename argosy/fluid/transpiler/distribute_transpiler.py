@@ -17,9 +17,9 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.clone import clone
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.log import logger
-from argosy.engine.ps.job_plan import Compensation, JobPlan
+from argosy.engine.ps.protocol.job_plan import Compensation, JobPlan
+from argosy.engine.ps.protocol.slicing import check_endpoint
 from argosy.engine.ps.rpc.client import wait_for_servers
-from argosy.engine.ps.slicing import check_endpoint
 from argosy.fluid.transpiler.collective import check_trainer_id, transpile_collective
 from argosy.fluid.transpiler.config import DistributeTranspilerConfig
 from argosy.fluid.transpiler.dispatchers import dispatcher

@@ -18,8 +18,8 @@ from argosy import fluid
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.roles import ServerRole
-from argosy.engine.ps.job_plan import JobPlan
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.protocol.job_plan import JobPlan
+from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.scope import Scope, scope_guard

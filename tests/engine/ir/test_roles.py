@@ -5,7 +5,7 @@ import torch
 
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.roles import FedLookup, JobRole, ServerRole, TrainerRole
-from argosy.engine.ps.job_plan import JobPlan
+from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.runtime.remote import prefetch_of
 
 PLAN = JobPlan(("127.0.0.1:6174",), trainers=1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from argosy.engine import kernels
 from argosy.engine.ops import add_act, bn_act, relu_depthwise
 from argosy.engine.ops.updates import FUSED, update_op
-from argosy.engine.ps.table.index import HashIndex
+from argosy.engine.ps.table.storage import HashIndex
 
 pytestmark = pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
 ROOT = Path(__file__).parents[3] / "argosy"

@@ -4,10 +4,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from argosy.engine.ps.slicing import VariableBlock
+from argosy.engine.ps.protocol.slicing import VariableBlock
 from argosy.engine.ps.table.spec import TableSpec
-
-MODES = ("sync", "async", "half_async", "geo")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.engine.ps.slicing import hash_name, round_robin, split_variable
+from argosy.engine.ps.protocol.slicing import hash_name, round_robin, split_variable
 
 VECTORS = [
     ((2048, 102), 3, [683, 683, 682]),

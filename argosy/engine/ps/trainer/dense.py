@@ -16,31 +16,31 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from argosy.engine.ps import messages
+from argosy.engine.ps.protocol import messages
+from argosy.engine.ps.protocol.slicing import VariableBlock
 from argosy.engine.ps.rpc.client import PendingReply
-from argosy.engine.ps.slicing import VariableBlock
 from argosy.engine.ps.trainer.connection import Connection, PerThread
 
-_PACKED = 1 << 18
+_PACKED_BYTES = 1 << 18
 """Small gradients for one server are packed into one push of up to this many bytes."""
 
 
 @dataclass
-class _Want:
+class _RequestedBlock:
     """A parameter, or a block of it, to be filled by a pull."""
 
     into: Tensor
-    block: str
+    name: str
     server: int
 
 
 @dataclass
-class _ThreadState:
+class _DenseState:
     """The gradients that one thread has not sent yet, and the values that it pulls."""
 
     packed: dict[int, list[tuple[str, float, Tensor]]] = field(default_factory=lambda: defaultdict(list))
     bytes: Counter[int] = field(default_factory=Counter)
-    wants: list[_Want] = field(default_factory=list)
+    requested: list[_RequestedBlock] = field(default_factory=list)
     sums: dict[str, tuple[int, float, Tensor]] = field(default_factory=dict)
     """async: (server, rate, sum) of blocks whose gradients are summed."""
 
@@ -50,7 +50,7 @@ class Blocks:
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._plan = connection, connection.plan
-        self._state = PerThread(_ThreadState)
+        self._state = PerThread(_DenseState)
 
     def initialise(self, values: Mapping[str, Tensor], shared: Mapping[str, Tensor] | None = None) -> None:
         """Send the initial values of the dense variables; initialised servers ignore them.
@@ -78,7 +78,7 @@ class Blocks:
                 self._accumulate(server, block, rate, part)
 
     def _accumulate(self, server: int, block: str, rate: float, part: Tensor) -> None:
-        sums = self._state.mine.sums
+        sums = self._state.value.sums
         summed = part.clone() if block not in sums else sums.pop(block)[2].add_(part)
         if self._connection.sends_now:
             self._pack(server, block, rate, summed)
@@ -95,17 +95,17 @@ class Blocks:
 
     def send_rest(self) -> None:
         """async: push the sums that this thread has not sent yet."""
-        sums = self._state.mine.sums
+        sums = self._state.value.sums
         for block, (server, rate, summed) in sums.items():
             self._pack(server, block, rate, summed)
         sums.clear()
         self._flush()
 
     def _pack(self, server: int, block: str, rate: float, part: Tensor) -> None:
-        mine = self._state.mine
-        mine.packed[server].append((block, rate, part.contiguous()))
-        mine.bytes[server] += part.nbytes
-        if mine.bytes[server] >= _PACKED:
+        local = self._state.value
+        local.packed[server].append((block, rate, part.contiguous()))
+        local.bytes[server] += part.nbytes
+        if local.bytes[server] >= _PACKED_BYTES:
             self._flush_to(server)
 
     def _flush(self) -> None:
@@ -113,9 +113,9 @@ class Blocks:
             self._flush_to(server)
 
     def _flush_to(self, server: int) -> None:
-        mine = self._state.mine
-        packed = mine.packed.pop(server, [])
-        mine.bytes[server] = 0
+        local = self._state.value
+        packed = local.packed.pop(server, [])
+        local.bytes[server] = 0
         if packed:
             names, rates, parts = [p[0] for p in packed], [p[1] for p in packed], [p[2] for p in packed]
             what = f"push of {names[0]}" + (" and others" if len(names) > 1 else "")
@@ -135,34 +135,34 @@ class Blocks:
                 in_flight.pending.append((f"barrier of step {connection.next_step}", reply))
         in_flight.steps += 1
 
-    def want(self, into: Tensor, blocks: Sequence[str], rows: Sequence[int], servers: Sequence[int]) -> None:
-        """Request a parameter; `fetch` pulls all requested ones."""
+    def recv(self, into: Tensor, blocks: Sequence[str], rows: Sequence[int], servers: Sequence[int]) -> None:
+        """Request a parameter, which `fetch` pulls into this tensor."""
         parts = into.split(list(rows)) if len(blocks) > 1 else [into]
-        wants = self._state.mine.wants
-        wants += [_Want(*want) for want in zip(parts, blocks, servers, strict=True)]
+        requested = self._state.value.requested
+        requested += [_RequestedBlock(*block) for block in zip(parts, blocks, servers, strict=True)]
 
     @property
     def is_step_incomplete(self) -> bool:
         """True if a step is incomplete: an error has interrupted it."""
-        mine, in_flight = self._state.mine, self._connection.in_flight
-        return bool(mine.wants or in_flight.pending or in_flight.pushes or any(mine.packed.values()))
+        local, in_flight = self._state.value, self._connection.in_flight
+        return bool(local.requested or in_flight.pending or in_flight.pushes or any(local.packed.values()))
 
     def discard_step(self) -> None:
         """Discard the interrupted step."""
-        mine = self._state.mine
-        mine.wants, mine.packed = [], defaultdict(list)
-        mine.bytes.clear()
+        local = self._state.value
+        local.requested, local.packed = [], defaultdict(list)
+        local.bytes.clear()
         self._connection.discard_sent()
 
     def fetch(self) -> None:
         """Wait for the step and pull the requested parameters; async: pull in every n-th step."""
         if self._plan.mode == "async" and self._connection.in_flight.steps % self._plan.pull_every:
-            self._state.mine.wants = []
+            self._state.value.requested = []
         self._fetch()
 
     def _fetch(self) -> None:
-        connection, mine = self._connection, self._state.mine
-        wants, mine.wants = mine.wants, []
+        connection, local = self._connection, self._state.value
+        requested, local.requested = local.requested, []
         done = (
             connection.next_step
             if connection.in_flight.pending and self._plan.is_synchronous
@@ -170,11 +170,11 @@ class Blocks:
         )
         if self._plan.mode != "sync":
             connection.wait_acked()  # servers run requests concurrently: a pull could overtake a push
-        pulls = self._pull(wants, max(done, 0))
+        pulls = self._pull(requested, max(done, 0))
         connection.wait_acked()
         for group, reply in pulls:
-            for want, value in zip(group, reply.wait(f"pull of {group[0].block}").tensors, strict=True):
-                want.into.copy_(value)
+            for block, value in zip(group, reply.wait(f"pull of {group[0].name}").tensors, strict=True):
+                block.into.copy_(value)
         connection.next_step = done + 1
         connection.in_flight.pushes.clear()
 
@@ -182,18 +182,23 @@ class Blocks:
         """Fill these variables with the servers' values."""
         for variable in self._plan.dense:
             names = [block.name for block in variable.blocks]
-            self.want(values[variable.name], names, variable.rows, [b.server for b in variable.blocks])
+            self.recv(values[variable.name], names, variable.rows, [b.server for b in variable.blocks])
         self._fetch()
 
-    def _pull(self, wants: list[_Want], after: int) -> list[tuple[list[_Want], PendingReply]]:
-        groups: dict[int, list[_Want]] = defaultdict(list)
-        for want in wants:
-            groups[want.server].append(want)
+    def _pull(
+        self, requested: list[_RequestedBlock], after: int
+    ) -> list[tuple[list[_RequestedBlock], PendingReply]]:
+        groups: dict[int, list[_RequestedBlock]] = defaultdict(list)
+        for block in requested:
+            groups[block.server].append(block)
         in_flight = self._connection.in_flight
         if groups:
             done, in_flight.steps_reported = in_flight.steps - in_flight.steps_reported, in_flight.steps
         return [
-            (group, self._connection.start(server, messages.Pull(after, [w.block for w in group], done)))
+            (
+                group,
+                self._connection.start(server, messages.Pull(after, [block.name for block in group], done)),
+            )
             for server, group in groups.items()
         ]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from argosy.engine import kernels
-from argosy.engine.ps.table.index import DictIndex, HashIndex, Index
+from argosy.engine.ps.table.storage import DictIndex, HashIndex, Index
 
 needs_kernels = pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
 IDS = st.one_of(

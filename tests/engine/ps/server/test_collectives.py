@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.server import all_gathers
-from argosy.engine.ps.server.all_gathers import AllGathers, CollectiveKey, Gathered
+from argosy.engine.ps.server import collectives
+from argosy.engine.ps.server.collectives import AllGathers, CollectiveKey, Gathered
 
 
 def join(
@@ -53,14 +53,12 @@ def test_a_restarted_member_gets_the_results_of_completed_all_gathers() -> None:
 def test_stored_results_are_bounded_and_older_ones_are_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(all_gathers, "_MAX_RESULT_BYTES", 1000)
+    monkeypatch.setattr(collectives, "_MAX_RESULT_BYTES", 1000)
     group, results = AllGathers(lambda _: {0}), list[Gathered]()
     for number in range(10):
         join(group, "large", number, 0, results, size=100)
     assert len(group._done.items()) == 2
-    with pytest.raises(
-        ConfigError, match=r"barrier 'large', number 3, completed so long ago.*start it again"
-    ):
+    with pytest.raises(ConfigError, match=r"all-gather 'large', number 3, completed so long ago.*restart it"):
         join(group, "large", 3, 0, results)
 
 

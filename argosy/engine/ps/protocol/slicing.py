@@ -15,7 +15,6 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 
 from argosy.engine.errors import ConfigError
 
@@ -53,9 +52,9 @@ def split_variable(
 ) -> list[VariableBlock]:
     """Split a variable into blocks that are not placed yet."""
     size = math.prod(shape)
-    wanted = min(servers, max(1, size // min_block_size))
-    in_a_row = math.prod(shape[1:])
-    rows = -(-math.ceil(size / wanted) // in_a_row) if shape else 1
+    num_blocks = min(servers, max(1, size // min_block_size))
+    row_size = math.prod(shape[1:])
+    rows = -(-math.ceil(size / num_blocks) // row_size) if shape else 1
     height = shape[0] if shape else 1
     firsts = range(0, height, rows)
     is_whole = len(firsts) == 1
@@ -67,15 +66,12 @@ def split_variable(
 
 def round_robin(blocks: Sequence[VariableBlock], servers: int) -> list[VariableBlock]:
     """Place the blocks on servers 0, 1, 2, …, 0, …"""
-    return [replace(block, server=number % servers) for number, block in zip(count(), blocks, strict=False)]
+    return [replace(block, server=number % servers) for number, block in enumerate(blocks)]
 
 
 def hash_name(blocks: Sequence[VariableBlock], servers: int) -> list[VariableBlock]:
     """Place each block by a hash of its name."""
     return [replace(block, server=zlib.crc32(block.name.encode()) % servers) for block in blocks]
-
-
-DISPATCHERS = {"RoundRobin": round_robin, "HashName": hash_name}
 
 
 def check_endpoint(text: str) -> str:

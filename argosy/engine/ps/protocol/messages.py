@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.job_plan import JobPlan
+from argosy.engine.ps.protocol.job_plan import JobPlan
 
 M = TypeVar("M", bound=msgspec.Struct)
 
