@@ -2,8 +2,6 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.fluid.layers.activation import (
-    elu,
-    gelu,
     hard_sigmoid,
     hard_swish,
     leaky_relu,
@@ -85,7 +83,17 @@ from argosy.fluid.layers.variables import (
 )
 from argosy.framework.missing import missing
 from argosy.metric import accuracy, auc
-from argosy.nn.functional import log_loss, relu, sigmoid, softplus, softsign, square_error_cost, tanh
+from argosy.nn.functional import (
+    elu,
+    gelu,
+    log_loss,
+    relu,
+    sigmoid,
+    softplus,
+    softsign,
+    square_error_cost,
+    tanh,
+)
 from argosy.nn.functional import log_sigmoid as logsigmoid
 from argosy.optimizer.fluid_decay import (
     cosine_decay,
