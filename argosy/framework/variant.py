@@ -87,12 +87,18 @@ def row(
 ) -> Callable[..., Any]:
     """A variant of `function`, a function of the same module, as a row of a table."""
 
+    return variant(function, *fixed, parameters=parameters)(declaration(own_name, function.__module__, doc))
+
+
+def declaration(own_name: str, module: str, doc: str | None = None) -> Callable[[], None]:
+    """A function without body for `variant`; the name may be qualified by a class."""
+
     def declared() -> None:
         pass
 
-    declared.__name__ = declared.__qualname__ = own_name
-    declared.__doc__, declared.__module__ = doc, function.__module__
-    return variant(function, *fixed, parameters=parameters)(declared)
+    declared.__name__, declared.__qualname__ = own_name.rpartition(".")[2], own_name
+    declared.__module__, declared.__doc__ = module, doc
+    return declared
 
 
 def signature_of(

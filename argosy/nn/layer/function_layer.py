@@ -10,9 +10,9 @@ class Conv1D(_Conv, data_format="NCL"):                                the argum
 # SPDX-License-Identifier: Apache-2.0
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from argosy.framework.variant import arguments, signature_of, variant
+from argosy.framework.variant import arguments, declaration, signature_of, variant
 from argosy.nn.layer.layers import Layer
 
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -24,6 +24,10 @@ class FunctionLayer(Layer):
     The first `inputs` parameters of the function are those of `forward`, the others those of the constructor:
     `parameters` and defaults as in `framework.variant`.
     """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
     def __init_subclass__(
         cls,
@@ -47,11 +51,11 @@ class FunctionLayer(Layer):
             return function(*values, **named, **hidden, **self._arguments)
 
         taken = list(inspect.signature(function).parameters.values())
-        for method, own in ((__init__, constructor.parameters.values()), (forward, taken[:inputs])):
-            method.__qualname__ = f"{own_name}.{method.__name__}"
-            method.__module__ = cls.__module__
-            method.__signature__ = inspect.Signature([_SELF, *own])  # type: ignore[attr-defined]
-            setattr(cls, method.__name__, method)
+        own: Any
+        for own, accepted in ((__init__, constructor.parameters.values()), (forward, taken[:inputs])):
+            own.__qualname__, own.__module__ = f"{own_name}.{own.__name__}", cls.__module__
+            own.__signature__ = inspect.Signature([_SELF, *accepted])
+            setattr(cls, own.__name__, own)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{key}={value}" for key, value in self._arguments.items() if value is not None)
@@ -63,11 +67,7 @@ class LayerFamily(Layer):
     def __init_subclass__(cls, parameters: str = "", **defaults: Any) -> None:
         super().__init_subclass__()
         if defaults:
-            inherited: Callable[..., None] = cls.__init__  # type: ignore[misc]  # called with an object of cls
-
-            @variant(inherited, parameters=parameters and f"self {parameters}", **defaults)
-            def __init__() -> None:
-                pass
-
-            __init__.__qualname__ = f"{cls.__name__}.__init__"
-            setattr(cls, "__init__", __init__)  # noqa: B010  (mypy rejects an assignment to a method)
+            inherited: Callable[..., None] = cls.__init__
+            derive = variant(inherited, parameters=parameters and f"self {parameters}", **defaults)
+            init = derive(declaration(f"{cls.__name__}.__init__", cls.__module__))
+            setattr(cls, "__init__", init)  # noqa: B010  (mypy rejects an assignment to a method)

@@ -1,4 +1,4 @@
-"""Convolutions: creates weights and bias as 1.x does, and calls nn.functional.
+"""Convolutions: creates weights and bias as Paddle 1.x does, and calls nn.functional.
 
 The convolution kernel adds the bias, so Paddle's variable `name`.tmp_0 (the result before the bias)
 does not exist; `name`.tmp_1 is the result with bias, and the activation comes next, as in Paddle.
@@ -11,7 +11,6 @@ from typing import Any
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
-from argosy.fluid.layers.skip_names import skip_names
 from argosy.framework.initializer import Normal
 from argosy.framework.layer import LayerBuilder
 from argosy.framework.variant import variant
@@ -133,7 +132,7 @@ def _run(
     act: str | None,
 ) -> Any:
     if bias is not None:
-        skip_names(layer, 1)
+        layer.skip_names(1)
     return layer.activate(function(x, weight, bias, *plan, name=layer.name), act)
 
 
