@@ -30,8 +30,8 @@ def collect(package: dict[str, Any], *modules: ModuleType) -> None:
     underscore are private.
     """
     for module in modules:
-        own = {n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__}
-        package.update({n: v for n, v in own.items() if not n.startswith("_")})
+        defined = {n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__}
+        package.update({n: v for n, v in defined.items() if not n.startswith("_")})
     package["__all__"] = sorted(
         n for n, v in package.items() if not n.startswith("_") and not isinstance(v, ModuleType)
     )

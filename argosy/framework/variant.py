@@ -4,7 +4,7 @@
 
     @variant(_max_pool, 1, parameters="x kernel_size stride name", data_format="NCL")
     def max_pool1d() -> Any:
-        \"""The greatest of each window over one axis.\"""
+        "The greatest of each window over one axis."
 
     exp = unary("exp", torch.exp, "e to the power of x.")
 

@@ -10,7 +10,7 @@ from argosy.fluid.layers import (
     loss,
     norm,
     pool,
-    reduce,
+    reduction,
     shapes,
     variables,
 )
@@ -79,9 +79,9 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.loss import *
     from argosy.fluid.layers.norm import *
     from argosy.fluid.layers.pool import *
-    from argosy.fluid.layers.reduce import *
+    from argosy.fluid.layers.reduction import *
     from argosy.fluid.layers.shapes import *
     from argosy.fluid.layers.variables import *
 
-_collect(globals(), activation, elementwise, linear, loss, norm, pool, reduce, shapes, variables)
+_collect(globals(), activation, elementwise, linear, loss, norm, pool, reduction, shapes, variables)
 __getattr__ = _missing(__name__, globals())

@@ -33,7 +33,7 @@ _ADAPTIVE: dict[str, dict[int, Callable[..., Any]]] = {
 
 
 @dataclass(frozen=True)
-class _Window:
+class _PoolWindow:
     """How a window moves over the data."""
 
     kind: str
@@ -56,11 +56,11 @@ class _Window:
         return self.around.apply(x, self.kernel, self.stride, [1] * self.spatial, value)
 
 
-def _window(kind: str, spatial: int, kernel: Any, stride: Any, pad: Any, data_format: str) -> _Window:
+def _window(kind: str, spatial: int, kernel: Any, stride: Any, pad: Any, data_format: str) -> _PoolWindow:
     last = is_channels_last(kind, data_format, spatial)
     size = per_axis(f"{kind}: kernel_size", kernel, spatial)
     step = size if stride is None else per_axis(f"{kind}: stride", stride, spatial)
-    return _Window(kind, spatial, last, size, step, to_padding(kind, pad, spatial, last))
+    return _PoolWindow(kind, spatial, last, size, step, to_padding(kind, pad, spatial, last))
 
 
 def _max_pool(

@@ -1,10 +1,7 @@
 """Base classes of layers that a line describes: layers of a function, and layers that differ in their defaults.
 
-class LeakyReLU(FunctionLayer, function=functional.leaky_relu):        LeakyReLU(negative_slope=0.01, name=None)
-    \"""x above 0, else negative_slope · x.\"""
-
-class Conv1D(_Conv, data_format="NCL"):                                the arguments of _Conv, with another default
-    \"""Convolution over one axis.\"""
+class LeakyReLU(FunctionLayer, function=functional.leaky_relu): …    LeakyReLU(negative_slope=0.01, name=None)
+class Conv1D(_Conv, data_format="NCL"): …                            the arguments of _Conv, with another default
 """
 
 # SPDX-License-Identifier: Apache-2.0
