@@ -7,6 +7,7 @@ The files are safetensors and JSON, one file where Paddle 1.x writes one for eac
 from pathlib import Path
 from typing import Any
 
+from argosy.distributed.ps import saving
 from argosy.engine.data.readers import (
     batch,
     buffered,
@@ -27,16 +28,15 @@ from argosy.io import DataLoader
 from argosy.static.io import (
     VARS_FILE,
     Variables,
+    inference_files,
     load,
     load_program_state,
     load_vars,
-    names_of,
-    normalize_program,
     read_inference,
     save,
     save_vars,
     set_program_state,
-    write_inference,
+    write_inference_model,
 )
 
 __all__ = [
@@ -80,11 +80,8 @@ def save_inference_model(
         raise ConfigError(
             "export_for_deployment=False is not supported; fluid.io.save saves the whole program"
         )
-    program = main_program or default_main_program()
-    inference = normalize_program(program, feeded_var_names, target_vars)
-    model, params = _files(dirname, model_filename, params_filename)
-    write_inference(inference, feeded_var_names, target_vars, model, None if program_only else params)
-    return names_of(target_vars)
+    files = inference_files(dirname, model_filename, params_filename)
+    return write_inference_model(files, feeded_var_names, target_vars, main_program, program_only)
 
 
 def load_inference_model(
@@ -97,7 +94,7 @@ def load_inference_model(
     """[program, names of the feeds, variables to fetch]; the values are put into the global scope."""
     if pserver_endpoints is not None:
         raise ConfigError("pserver_endpoints is not supported here; load the model without them")
-    return read_inference(*_files(dirname, model_filename, params_filename))
+    return read_inference(*inference_files(dirname, model_filename, params_filename))
 
 
 def save_params(
@@ -130,10 +127,7 @@ def save_persistables(
     """
     program = default_main_program() if main_program is None else main_program
     if isinstance(program.role, TrainerRole):
-        # Not at the top: it imports fluid.
-        from argosy.distributed.ps.saving import save_persistables as save_from_servers
-
-        save_from_servers(trainer.current(), program, Path(dirname, filename or VARS_FILE))
+        saving.save_persistables(trainer.current(), program, Path(dirname, filename or VARS_FILE))
         return
     save_vars(executor, dirname, main_program, filename=filename)
 
@@ -148,20 +142,13 @@ def load_persistables(
     """
     program = default_main_program() if main_program is None else main_program
     path = Path(dirname, filename or VARS_FILE)
-    if program.role is None:
-        load_vars(executor, dirname, main_program, filename=filename)
-        return
-    from argosy.distributed.ps import saving  # not at the top: it imports fluid
-
     match program.role:
         case ServerRole():
             saving.load_on_server(program, path)
         case TrainerRole():
             saving.load_on_trainer(trainer.current(), program, path)
-
-
-def _files(dirname: str, model: str | None, params: str | None) -> tuple[Path, Path]:
-    return Path(dirname, model or "__model__"), Path(dirname, params or "__params__")
+        case None:
+            load_vars(executor, dirname, main_program, filename=filename)
 
 
 def _is_parameter(variable: Variable) -> bool:

@@ -68,6 +68,11 @@ class LayerBuilder:
         program = variable.program if variable is not None else default_main_program()
         return program.call(function, args, kwargs, self.kind, self.name)
 
+    def skip_names(self, count: int) -> None:
+        """Skip the names of `count` intermediate results that only Paddle has, so that later ones match Paddle's."""
+        for _ in range(count):
+            names.generate(f"{self.name}.tmp")
+
     def activate(self, x: Any, act: str | None) -> Any:
         """Apply an activation by name, if one is given."""
         if act is None:

@@ -8,7 +8,6 @@ from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.module_values import write_through
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
-from argosy.fluid.layers.variables import create_global_var, create_parameter
 from argosy.framework.missing import missing
 from argosy.framework.place import cpu_places, cuda_places
 from argosy.metric import accuracy, auc
@@ -16,7 +15,7 @@ from argosy.static import nn
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.compiled_program import CompiledProgram
 from argosy.static.execution_strategy import ExecutionStrategy
-from argosy.static.input import InputSpec, data, device_guard, name_scope
+from argosy.static.input import InputSpec, create_global_var, create_parameter, data, device_guard, name_scope
 from argosy.static.io import (
     deserialize_program,
     load,

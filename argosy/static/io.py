@@ -225,6 +225,24 @@ def write_inference(
     atomic_files.replace_files(files)
 
 
+def write_inference_model(
+    files: tuple[Path, Path],
+    feed_vars: Variables,
+    fetch_vars: Variables,
+    program: Program | None,
+    program_only: bool = False,
+) -> list[str]:
+    """Write the part of a program from feeds to fetches into `inference_files`; returns the names of the fetches."""
+    inference = normalize_program(_program(program), feed_vars, fetch_vars)
+    write_inference(inference, feed_vars, fetch_vars, files[0], None if program_only else files[1])
+    return names_of(fetch_vars)
+
+
+def inference_files(dirname: str, model: str | None = None, params: str | None = None) -> tuple[Path, Path]:
+    """The files of a model in a folder, as Paddle 1.x names them: of the program, and of its values."""
+    return Path(dirname, model or "__model__"), Path(dirname, params or "__params__")
+
+
 def read_inference(model: Path, params: Path) -> list[Any]:
     """The two files of `write_inference`: [program, feed names, fetch variables]."""
     values, saved = atomic_files.read_tensors(params)

@@ -18,7 +18,7 @@ from argosy.distributed.fleet.data_generator import (
 from argosy.modules import lazily as _lazily
 
 if TYPE_CHECKING:
-    from argosy.distributed.fleet.api import *  # noqa: F403  (for editors and type checkers)
+    from argosy.distributed.fleet.api import *
     from argosy.engine.ir.program import Program
 
 

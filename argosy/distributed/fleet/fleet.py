@@ -33,10 +33,9 @@ from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import set_flags
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.training_state import Training
-from argosy.fluid import io as fluid_io
 from argosy.optimizer.optimizer import Names, Optimizer
 from argosy.static.compiled_program import configure, draw
-from argosy.static.io import VARS_FILE, write_vars
+from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
 from argosy.static.io_divided import reject_stale
 
 Updates = tuple[list[fx.Node], list[tuple[Parameter, Variable]]]
@@ -326,10 +325,10 @@ class Fleet:
         With parameter servers the calling worker writes it; one call is enough.
         """
         if self._servers is not None:
-            self._servers.save_inference_model(executor, dirname, feeded_var_names, target_vars, main_program)
+            self._servers.save_inference_model(dirname, feeded_var_names, target_vars)
             return
         if self.is_first_worker():
-            fluid_io.save_inference_model(dirname, feeded_var_names, target_vars, executor, main_program)
+            write_inference_model(inference_files(dirname), feeded_var_names, target_vars, main_program)
 
     # --- parameter servers ----------------------------------------------------------------------------
 

@@ -30,8 +30,7 @@ from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.remote import begin
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.server_files import send_pending_changes
-from argosy.fluid import io as fluid_io
-from argosy.static.io import VARS_FILE
+from argosy.static.io import VARS_FILE, inference_files, write_inference_model
 
 _IGNORED = (
     "send_queue_size",
@@ -181,14 +180,7 @@ class ServerMode:
         """Save parameters and optimizer state from the servers, tables (each server its shard), and local variables."""
         save_persistables(self.trainer("save_persistables"), program, Path(dirname, VARS_FILE))
 
-    def save_inference_model(
-        self,
-        executor: Executor,
-        dirname: str,
-        feeds: list[str],
-        targets: list[Variable],
-        program: Program | None,
-    ) -> None:
+    def save_inference_model(self, dirname: str, feeds: list[str], targets: list[Variable]) -> None:
         """Write a single-process model with the rows of the tables; see `distributed/ps/exporting.py`."""
         trainer = self.trainer("save_inference_model")
         assert self._single is not None, "set together with the plan"
@@ -198,7 +190,7 @@ class ServerMode:
         trainer.blocks.pull({v.name: scope.get(v.name) for v in trainer.plan.dense})
         with with_tables(self._single[0], trainer, scope) as program_with_tables:
             fetched = [program_with_tables.var(name) for name in names]
-            fluid_io.save_inference_model(dirname, feeds, fetched, executor, program_with_tables)
+            write_inference_model(inference_files(dirname), feeds, fetched, program_with_tables)
 
     def infer_program(self, program: Program) -> Program:
         """A program for testing that looks its tables up on the servers."""

@@ -3,8 +3,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from argosy.distributed.fleet.base.role_maker import Role, UserDefinedRoleMaker
+from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
@@ -16,9 +19,6 @@ from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.ps.protocol.slicing import check_endpoint
 from argosy.fluid.transpiler.config import DistributeTranspilerConfig
 
-if TYPE_CHECKING:
-    from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
-
 
 def transpile_collective(
     config: DistributeTranspilerConfig,
@@ -29,10 +29,6 @@ def transpile_collective(
     current_endpoint: str,
 ) -> None:
     """Rendezvous with the other trainers, and rewrite both programs."""
-    # Not at the top: fleet's strategies import static, which imports fluid.
-    from argosy.distributed.fleet.base.role_maker import Role, UserDefinedRoleMaker
-    from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
-
     endpoints = _endpoints(config.mode, trainers)
     _check_trainer(config.mode, endpoints, trainer_id, current_endpoint)
     if not program.training.optimizer_calls:
@@ -88,9 +84,7 @@ def _check_trainer(mode: str, endpoints: list[str], trainer_id: int, current_end
         )
 
 
-def _strategy(config: DistributeTranspilerConfig) -> "DistributedStrategy":
-    from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
-
+def _strategy(config: DistributeTranspilerConfig) -> DistributedStrategy:
     strategy = DistributedStrategy()
     strategy.nccl_comm_num = config.nccl_comm_num
     if config.nccl_comm_num > 1:

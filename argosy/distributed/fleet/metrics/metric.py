@@ -16,7 +16,7 @@ from argosy.distributed.fleet.util import UtilBase
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.engine.runtime.scope import Scope, global_scope
-from argosy.metric.layers import area
+from argosy.metric.functions import area
 
 __all__ = ["acc", "auc", "mae", "max", "min", "mse", "rmse", "sum"]
 

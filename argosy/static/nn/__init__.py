@@ -1,4 +1,4 @@
-"""static.nn: layers with parameters, as functions with 2.0's arguments; implemented by fluid.layers."""
+"""static.nn: layers with parameters, as functions; fluid.layers has them too."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
@@ -7,13 +7,11 @@ from typing import Any
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
-from argosy.fluid.layers import linear
-from argosy.fluid.layers.conv import conv2d, conv2d_transpose, conv3d
-from argosy.fluid.layers.linear import embedding_of_any_shape as embedding
-from argosy.fluid.layers.linear import prelu
-from argosy.fluid.layers.norm import batch_norm, group_norm, instance_norm, layer_norm
-from argosy.fluid.layers.variables import create_parameter
 from argosy.framework.missing import missing
+from argosy.static.input import create_parameter
+from argosy.static.nn.conv import conv2d, conv2d_transpose, conv3d
+from argosy.static.nn.linear import embedding, fc, prelu
+from argosy.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
 
 __all__ = [
     "batch_norm",
@@ -29,19 +27,6 @@ __all__ = [
     "prelu",
     "sparse_embedding",
 ]
-
-
-def fc(
-    x: Variable | Sequence[Variable],
-    size: int,
-    num_flatten_dims: int = 1,
-    weight_attr: Any = None,
-    bias_attr: Any = None,
-    activation: str | None = None,
-    name: str | None = None,
-) -> Any:
-    """activation(x · W + b); see fluid.layers.fc."""
-    return linear.fc(x, size, num_flatten_dims, weight_attr, bias_attr, activation, name)
 
 
 def sparse_embedding(

@@ -1,4 +1,4 @@
-"""Convolutions: creates weights and bias as 1.x does, and calls nn.functional.
+"""Convolutions: creates weights and bias as Paddle 1.x does, and calls nn.functional.
 
 The convolution kernel adds the bias, so Paddle's variable `name`.tmp_0 (the result before the bias)
 does not exist; `name`.tmp_1 is the result with bias, and the activation comes next, as in Paddle.
@@ -11,15 +11,15 @@ from typing import Any
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
-from argosy.fluid.layers.skip_names import skip_names
 from argosy.framework.initializer import Normal
 from argosy.framework.layer import LayerBuilder
+from argosy.framework.variant import variant
 from argosy.nn.functional import conv as functional
-from argosy.nn.functional.layout import is_channels_last, per_axis
-from argosy.nn.functional.layout import padding as pairs_of
+from argosy.nn.functional.layout import is_channels_last, per_axis, to_padding
 
 
-def conv2d(
+def _conv(
+    spatial: int,
     input: Variable,
     num_filters: int,
     filter_size: Any,
@@ -34,45 +34,31 @@ def conv2d(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Any:
+    kind = f"conv{spatial}d"
+    last = is_channels_last(kind, data_format, spatial)
+    channels = input.shape[-1 if last else 1]
+    depthwise = spatial == 2 and channels == groups and num_filters % channels == 0 and not use_cudnn
+    layer = LayerBuilder("depthwise_conv2d" if depthwise else kind, name)
+    kernel = per_axis(f"{kind}: filter_size", filter_size, spatial)
+    weight, bias = _filters(layer, input, channels, num_filters, kernel, groups or 1, param_attr, bias_attr)
+    plan = (stride, padding, dilation, groups or 1, data_format)
+    function = functional.conv2d if spatial == 2 else functional.conv3d
+    return _run(layer, function, input, weight, bias, plan, act)
+
+
+@variant(_conv, 2)
+def conv2d() -> Any:
     """Convolution over two axes; depthwise with groups = channels.
 
     Weights `name`.w_0 of [num_filters, channels / groups, height, width], by default Gaussian with
     sqrt(2 / (height · width · channels)); bias `name`.b_0. As in Paddle a depthwise convolution with
     use_cudnn=False is called depthwise_conv2d_0.
     """
-    last = is_channels_last("conv2d", data_format, 2)
-    channels = input.shape[-1 if last else 1]
-    depthwise = channels == groups and num_filters % channels == 0 and not use_cudnn
-    layer = LayerBuilder("depthwise_conv2d" if depthwise else "conv2d", name)
-    kernel = per_axis("conv2d: filter_size", filter_size, 2)
-    weight, bias = _filters(layer, input, channels, num_filters, kernel, groups or 1, param_attr, bias_attr)
-    plan = (stride, padding, dilation, groups or 1, data_format)
-    return _run(layer, functional.conv2d, input, weight, bias, plan, act)
 
 
-def conv3d(
-    input: Variable,
-    num_filters: int,
-    filter_size: Any,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int | None = None,
-    param_attr: Any = None,
-    bias_attr: Any = None,
-    use_cudnn: bool = True,
-    act: str | None = None,
-    name: str | None = None,
-    data_format: str = "NCDHW",
-) -> Any:
+@variant(_conv, 3, data_format="NCDHW")
+def conv3d() -> Any:
     """Convolution over three axes; weights, bias and names as in conv2d."""
-    last = is_channels_last("conv3d", data_format, 3)
-    channels = input.shape[-1 if last else 1]
-    layer = LayerBuilder("conv3d", name)
-    kernel = per_axis("conv3d: filter_size", filter_size, 3)
-    weight, bias = _filters(layer, input, channels, num_filters, kernel, groups or 1, param_attr, bias_attr)
-    plan = (stride, padding, dilation, groups or 1, data_format)
-    return _run(layer, functional.conv3d, input, weight, bias, plan, act)
 
 
 def conv2d_transpose(
@@ -146,7 +132,7 @@ def _run(
     act: str | None,
 ) -> Any:
     if bias is not None:
-        skip_names(layer, 1)
+        layer.skip_names(1)
     return layer.activate(function(x, weight, bias, *plan, name=layer.name), act)
 
 
@@ -157,7 +143,7 @@ def _kernel_for(
     if output_size is None:
         raise ConfigError("conv2d_transpose: neither output_size nor filter_size is given; give one of them")
     sizes = x.shape[1:-1] if last else x.shape[2:]
-    pairs = pairs_of("conv2d_transpose", padding, 2, last).pairs
+    pairs = to_padding("conv2d_transpose", padding, 2, last).pairs
     if min(sizes) < 0 or pairs is None:
         raise ConfigError(
             f"conv2d_transpose: an input of shape {list(x.shape)} with padding={padding!r} does not determine "

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.framework.settings import Field, Settings, _warn_once, configs, table, with_defaults
+from argosy.framework.strategy_settings import Field, Settings, _warn_once, configs, table, with_defaults
 
 
 class Colour(enum.IntEnum):
