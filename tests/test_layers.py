@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent / "argosy"
 ROW = [
     ["errors", "version"],
     ["env", "torch_version"],
-    ["log", "files", "net"],
+    ["log", "files", "net", "process_effects"],
     ["checksum"],
     ["disk"],
     ["kernels"],

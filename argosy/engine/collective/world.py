@@ -31,7 +31,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from argosy.engine import env
+from argosy.engine import env, process_effects
 from argosy.engine.collective.group import Group, members
 from argosy.engine.collective.hierarchy import Hierarchy
 from argosy.engine.collective.identity import Identity, read, split_endpoint
@@ -216,6 +216,7 @@ class World:
             ) from e
         # Leak a reference: the destructor would wait for collectives that a lost rank never joins.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend))
+        process_effects.install("process-groups", lambda: None)
         return backend
 
     def _gloo_device(self) -> Any:
@@ -329,7 +330,8 @@ def connect(identity: Identity | None = None, timeout_s: float | None = None) ->
         return _world
     store = open_store(requested, timeout_s)
     _world = World(requested, store, timeout_s)
-    _publish_outcome_at_exit(_world.monitor)
+    monitor = _world.monitor
+    process_effects.install("exit-hooks", lambda: _publish_outcome_at_exit(monitor))
     return _world
 
 
@@ -340,6 +342,7 @@ def disconnect() -> None:
         _world.monitor.finish("done")
         _has_disconnected = _world.size > 1
     _world = None
+    process_effects.undo("exit-hooks")
 
 
 def is_connected() -> bool:
@@ -359,8 +362,11 @@ def timeouts(connect_timeout_s: float = Timeouts.connect_timeout_s) -> Timeouts:
     return Timeouts(collective_timeout_s, min(heartbeat_timeout_s, collective_timeout_s), connect_timeout_s)
 
 
-def _publish_outcome_at_exit(monitor: RankMonitor) -> None:
-    """Publish, whichever way the process ends, its outcome: done, an exception, or an exit code."""
+def _publish_outcome_at_exit(monitor: RankMonitor) -> process_effects.Undo:
+    """Publish, whichever way the process ends, its outcome: done, an exception, or an exit code.
+
+    Returns a function that restores `sys.exit` and `sys.excepthook`, unless somebody else has replaced them since.
+    """
     previous_hook, previous_exit = sys.excepthook, sys.exit
     exit_codes: list[object] = []
 
@@ -381,6 +387,15 @@ def _publish_outcome_at_exit(monitor: RankMonitor) -> None:
     # SystemExit calls no excepthook, and Python does not pass the exit code to atexit functions.
     sys.excepthook, sys.exit = hook, record_and_exit
     atexit.register(at_exit)
+
+    def undo() -> None:
+        atexit.unregister(at_exit)
+        if sys.excepthook is hook:
+            sys.excepthook = previous_hook
+        if sys.exit is record_and_exit:
+            sys.exit = previous_exit
+
+    return undo
 
 
 def _use_nccl(identity: Identity) -> bool:

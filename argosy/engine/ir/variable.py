@@ -66,6 +66,10 @@ class ProgramBlock:
         return self.program.var(name)
 
 
+before_creation: list[Callable[[], None]] = []
+"""Called whenever a Variable is created: the API adds what its first Variable changes in the process."""
+
+
 class Variable:
     """A value of a program; created by `static.data`, by layers and by torch functions."""
 
@@ -75,6 +79,8 @@ class Variable:
     """True: the user feeds it."""
 
     def __init__(self, program: "Program", name: str, value: torch.Tensor) -> None:
+        for prepare in before_creation:
+            prepare()
         self.program = program
         self.name = name
         self.value = value
