@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "argosy"
 ROW = [
-    ["errors", "version"],
+    ["errors", "suggest", "version"],
     ["env", "torch_version"],
     ["log", "files", "net", "process_effects"],
     ["checksum"],

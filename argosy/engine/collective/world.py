@@ -34,7 +34,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from argosy.engine import env, process_effects
 from argosy.engine.collective.group import Group, members
 from argosy.engine.collective.hierarchy import Hierarchy
-from argosy.engine.collective.identity import Identity, read, split_endpoint
+from argosy.engine.collective.identity import Identity, read
 from argosy.engine.collective.rank_liveness import RankMonitor, Timeouts, check_peer, store_lost_error
 from argosy.engine.collective.rendezvous import open_store
 from argosy.engine.collective.shm import (
@@ -49,7 +49,7 @@ from argosy.engine.collective.shm import (
 from argosy.engine.collective.shm_collectives import DTYPES, ShmCollectives, shm_bytes
 from argosy.engine.errors import CollectiveError, ConfigError, ScheduleError
 from argosy.engine.log import logger
-from argosy.engine.net import is_local, is_loopback, local_address
+from argosy.engine.net import host_of, is_local, is_loopback, local_address
 
 _FIRST_WARNING_S = 10.0
 _END_OF_SCHEDULE = "nothing more"
@@ -228,12 +228,12 @@ class World:
 
     def _local_address(self) -> str:
         """The address at which the other ranks reach this one, chosen by the route to them."""
-        hosts = [split_endpoint(e, "PADDLE_TRAINER_ENDPOINTS")[0] for e in self.identity.endpoints]
+        hosts = [host_of(e) for e in self.identity.endpoints]
         if hosts:
             local = hosts[self.rank]
             others = [host for host in hosts if host != local]
             return local if is_local(local) or not others else local_address(others[0])
-        master = split_endpoint(self.identity.master, "the address of the store")[0].strip("[]")
+        master = host_of(self.identity.master)
         address = local_address(master)
         if self.identity.local_size == self.size:
             return address

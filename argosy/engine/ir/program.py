@@ -41,9 +41,9 @@ from argosy.engine.ir.recorded_call import (
 )
 from argosy.engine.ir.recorder import Recorder
 from argosy.engine.ir.source import user_line
-from argosy.engine.ir.suggest import nearest
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.suggest import nearest
 
 V = TypeVar("V", bound=Variable)
 

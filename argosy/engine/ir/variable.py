@@ -18,7 +18,7 @@ from torch import fx
 from argosy.engine.errors import ProgramError, UnknownNameError
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.source import user_line
-from argosy.engine.ir.suggest import nearest
+from argosy.engine.suggest import nearest
 
 if TYPE_CHECKING:
     from argosy.engine.ir.program import Program

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.net import Endpoint
 
 MIN_BLOCK_SIZE = 8192
 
@@ -80,7 +80,4 @@ DISPATCHERS = {"RoundRobin": round_robin, "HashName": hash_name}
 
 def check_endpoint(text: str) -> str:
     """Return host:port without spaces; raises ConfigError if it is malformed."""
-    host, _, port = text.strip().rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{text!r} is no endpoint; use host:port, such as 127.0.0.1:6174")
-    return f"{host}:{port}"
+    return str(Endpoint.parse(text))

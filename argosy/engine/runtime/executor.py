@@ -30,7 +30,6 @@ from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.limits import check_fed_bytes
 from argosy.engine.ir.program import Build, Program, default_main_program
 from argosy.engine.ir.show import op_name
-from argosy.engine.ir.suggest import nearest
 from argosy.engine.ir.symbols import Sizes
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
@@ -45,6 +44,7 @@ from argosy.engine.runtime.module_values import check_sources
 from argosy.engine.runtime.peak_memory import MemoryReport
 from argosy.engine.runtime.scope import Scope, global_scope
 from argosy.engine.runtime.server_loop import serve
+from argosy.engine.suggest import nearest
 
 FeedLike = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
