@@ -30,22 +30,22 @@ class ValueCheck:
     def __init__(self, graph: fx.Graph) -> None:
         self._checked = {node: _state(node) for node in graph.nodes}
 
-    def check(self, graph: fx.Graph, with_strides: bool = True) -> None:
+    def check(self, graph: fx.Graph) -> None:
         """Raise ProgramError for the first node whose value differs from the inferred one."""
         for node in graph.nodes:
             state = _state(node)
             before = self._checked.get(node)
             if before is None or not _is_same(before, state):
-                check_values([node], with_strides)
+                check_values([node])
                 self._checked[node] = state
 
 
-def check_values(nodes: Iterable[fx.Node], with_strides: bool = True) -> None:
+def check_values(nodes: Iterable[fx.Node]) -> None:
     """Raise ProgramError for the first node whose value differs from the inferred one."""
     for node in nodes:
         if node.op != "call_function" or "val" not in node.meta or _depends_on_data(node):
             continue
-        inferred, recorded = (_text(node, v, with_strides) for v in (infer(node), node.meta["val"]))
+        inferred, recorded = (_text(node, v) for v in (infer(node), node.meta["val"]))
         if inferred != recorded:
             raise ProgramError(
                 f"{describe(node)} calls {node.target}: its inputs give {inferred}, and its meta 'val' is {recorded}; "
@@ -53,19 +53,18 @@ def check_values(nodes: Iterable[fx.Node], with_strides: bool = True) -> None:
             )
 
 
-def _text(node: fx.Node, value: Any, with_strides: bool) -> str:
+def _text(node: fx.Node, value: Any) -> str:
     """Dtype, shape, strides and aliases; as text, because comparing symbolic sizes would add assumptions."""
     parts = tree_leaves(value) if isinstance(value, tuple | list) else [value]
-    texts = [_tensor_text(node, p, with_strides) if isinstance(p, torch.Tensor) else str(p) for p in parts]
+    texts = [_tensor_text(node, p) if isinstance(p, torch.Tensor) else str(p) for p in parts]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
-def _tensor_text(node: fx.Node, value: torch.Tensor, with_strides: bool) -> str:
-    text = f"{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]"
-    if with_strides:
-        # The stride of a dimension of one element is not used, and kernels differ in what they set it to.
-        used = ", ".join("-" if str(n) == "1" else str(s) for n, s in zip(value.shape, value.stride(), strict=True))
-        text += f" strides ({used})"
+def _tensor_text(node: fx.Node, value: torch.Tensor) -> str:
+    # The stride of a dimension of one element is not used, and kernels differ in what they set it to.
+    sizes = list(zip(value.shape, value.stride(), strict=True))
+    strides = ", ".join("-" if str(size) == "1" else str(stride) for size, stride in sizes)
+    text = f"{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}] strides ({strides})"
     memory = value.untyped_storage()._cdata
     aliased = [source.name for source in node.all_input_nodes if memory in _memory_of(source)]
     return f"{text}, {'aliases ' + ', '.join(aliased) if aliased else 'new memory'}"

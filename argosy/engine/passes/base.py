@@ -12,6 +12,7 @@ from torch import fx
 from argosy.engine import env
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.check_values import ValueCheck
+from argosy.engine.ir.strides import is_stale, propagate
 from argosy.engine.ir.verify import verify
 from argosy.engine.log import NOTICE, logger
 
@@ -31,7 +32,7 @@ class Pass(ABC):
 
     name: ClassVar[str]
     keeps_strides: ClassVar[bool] = True
-    """False: the strides of its results are those of the replaced nodes, until `strides.propagate` infers them."""
+    """False: it gives new nodes the values of the replaced ones; the runner infers all values if strides differ."""
 
     @abstractmethod
     def run(self, graph: fx.Graph) -> Report:
@@ -57,9 +58,11 @@ def run_passes(
         began, before = time.perf_counter(), len(graph.nodes)
         try:
             report = rewrite.run(graph)
+            if not rewrite.keeps_strides and is_stale(graph):
+                propagate(graph)
             verify(graph)
             if values is not None:
-                values.check(graph, with_strides=rewrite.keeps_strides)
+                values.check(graph)
         except ArgosyError as e:
             raise type(e)(f"pass {rewrite.name}: {e}") from e
         except Exception as e:

@@ -25,7 +25,6 @@ from argosy.engine.ir.effects import (
 from argosy.engine.ir.gc_pause import paused_gc
 from argosy.engine.ir.program import Build, Program
 from argosy.engine.ir.show import op_name, type_text
-from argosy.engine.ir.strides import is_stale, propagate
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
@@ -151,8 +150,6 @@ def compile_program(
     without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
     fusions = [fusion.with_live_out(frozenset(outputs)) for fusion in build.fusions]
     run_passes(graph, fusions, program.logged_notices)
-    if fusions and is_stale(graph):
-        propagate(graph)
     run_passes(graph, default_passes(frozenset(outputs), without, build.memory_optimize))
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
