@@ -14,9 +14,9 @@ import pytest
 ROOT = Path(__file__).parent.parent / "argosy"
 
 ENGINE = [
-    ["errors", "version"],
+    ["errors", "suggest", "version"],
     ["env", "torch_version"],
-    ["log", "files", "net"],
+    ["log", "files", "net", "process_effects"],
     ["checksum"],
     ["disk"],
     ["kernels"],

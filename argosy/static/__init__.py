@@ -1,10 +1,12 @@
 """paddle.static: programs, the executor, saving."""
 
 # SPDX-License-Identifier: Apache-2.0
+from functools import partial
+
 from argosy.engine.ir.backward import append_backward, gradients
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
 from argosy.engine.ir.torch_module import accept_variables
-from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.ir.variable import Parameter, Variable, before_creation
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.module_values import write_through
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
@@ -31,7 +33,9 @@ from argosy.static.io import (
 )
 from argosy.static.module import write_back
 
-accept_variables(loaded=write_through)  # torch modules take Variables from here on
+before_creation.append(
+    partial(accept_variables, write_through)
+)  # torch modules accept Variables once there is one
 
 __all__ = [
     "BuildStrategy",

@@ -34,10 +34,10 @@ from argosy.engine.ir.operator import Operator, operators
 from argosy.engine.ir.record import record_function
 from argosy.engine.ir.recorder import Recorder
 from argosy.engine.ir.roles import JobRole
-from argosy.engine.ir.suggest import nearest
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.training_info import TrainingInfo
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.suggest import nearest
 
 V = TypeVar("V", bound=Variable)
 

@@ -27,6 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from argosy.engine import process_effects
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.constants import value_of_constant
 from argosy.engine.ir.recorded_call import RecordedCall
@@ -38,9 +39,6 @@ from argosy.engine.ir.symbols import Symbols
 ROLES = ("forward", "backward", "optimize", "communicate")
 
 aten = torch.ops.aten
-
-# It logs a page for every op that rejects its inputs; the error that Argosy raises says the same in a line.
-logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 _ALIASES = frozenset({aten.detach.default, aten.alias.default, aten.lift_fresh.default})
 _INPUTS = ("placeholder", "get_attr")
 
@@ -218,6 +216,7 @@ class Recorder(TorchDispatchMode):
         is_alias = func in _ALIASES and not self._records_aliases
         if is_alias and isinstance(args[0], FakeTensor) and args[0] in self.node_of:
             return self._alias(func, args)
+        process_effects.install("fake-tensor-log", _silence_fake_tensors)
         line = self._line()
         args, kwargs = _mapped(self._constant_as_fake, (args, kwargs))
         if func is aten.lift_fresh.default:
@@ -383,3 +382,11 @@ def _makes_tensors(out: Any) -> bool:
 
 def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)
+
+
+def _silence_fake_tensors() -> process_effects.Undo:
+    """torch logs a page for every op that rejects its inputs; the error that Argosy raises says the same in a line."""
+    fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
+    before = fake_tensor_log.level
+    fake_tensor_log.setLevel(logging.CRITICAL)
+    return lambda: fake_tensor_log.setLevel(before)

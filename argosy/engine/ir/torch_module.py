@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from argosy.engine import process_effects
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir import module_names
 from argosy.engine.ir.build_errors import building
@@ -52,9 +53,19 @@ def accept_variables(loaded: Loaded) -> None:
     Hooks of a module see its arguments too late to record the whole call, and a subclass would exclude existing
     modules. torch.fx patches the same method to trace.
     """
-    global _loaded  # noqa: PLW0603  (set once per process, with the patch)
-    torch.nn.Module.__call__ = _call  # type: ignore[method-assign]  # see the docstring
-    _loaded = loaded
+
+    def patch() -> process_effects.Undo:
+        global _loaded  # noqa: PLW0603  (set with the patch)
+        _loaded = loaded
+        torch.nn.Module.__call__ = _call  # type: ignore[method-assign]  # see the docstring
+        return _restore_call
+
+    process_effects.install("module-call", patch)
+
+
+def _restore_call() -> None:
+    if torch.nn.Module.__call__ is _call:  # else another library has patched it since, and calls ours
+        torch.nn.Module.__call__ = _plain_call  # type: ignore[method-assign]  # see accept_variables
 
 
 def _call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:

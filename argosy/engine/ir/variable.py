@@ -18,7 +18,7 @@ from torch import fx
 from argosy.engine.errors import ProgramError, UnknownNameError
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.source import user_line
-from argosy.engine.ir.suggest import nearest
+from argosy.engine.suggest import nearest
 
 if TYPE_CHECKING:
     from argosy.engine.ir.program import Program
@@ -70,6 +70,10 @@ class ProgramBlock:
         return self.program.var(name)
 
 
+before_creation: list[Callable[[], None]] = []
+"""Called whenever a Variable is created: the API adds what its first Variable changes in the process."""
+
+
 class Variable:
     """A value of a program; created by `static.data`, by layers and by torch functions."""
 
@@ -81,6 +85,8 @@ class Variable:
     def __init__(
         self, program: "Program", name: str, value: torch.Tensor, *, stop_gradient: bool = False
     ) -> None:
+        for prepare in before_creation:
+            prepare()
         self.program = program
         self.name = name
         self.value = value

@@ -26,7 +26,6 @@ from argosy.engine.ir.effects import (
 from argosy.engine.ir.gc_pause import paused_gc
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.show import op_name, type_text
-from argosy.engine.ir.strides import is_stale, propagate
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
@@ -206,8 +205,6 @@ def _run_passes(
     """Run the fusions of the build, then the default passes; they keep the outputs."""
     fusions = _fusions(build, outputs)
     run_passes(graph, fusions, run_record(program).logged_notices)
-    if fusions and is_stale(graph):
-        propagate(graph)
     without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
     run_passes(graph, default_passes(outputs, without, build.memory_optimize))
 

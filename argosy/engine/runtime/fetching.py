@@ -8,8 +8,8 @@ import torch
 
 from argosy.engine.errors import FetchError
 from argosy.engine.ir.program import Program
-from argosy.engine.ir.suggest import nearest
 from argosy.engine.ir.variable import Variable
+from argosy.engine.suggest import nearest
 
 
 class OneElement(np.ndarray[Any, Any]):

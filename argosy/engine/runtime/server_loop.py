@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from argosy.engine import env
+from argosy.engine import env, process_effects
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.clone import copy_nodes
 from argosy.engine.ir.effects import live_nodes, mutated_inputs
@@ -249,9 +249,10 @@ def _stopped_by_signals(server: Service) -> Iterator[None]:
     def stop(*_: Any) -> None:
         server.stop()
 
-    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+    with process_effects.during("server-signals"):
+        old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)

@@ -4,7 +4,7 @@
 from typing import Any
 
 from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.engine.ir.suggest import nearest
+from argosy.engine.suggest import nearest
 from argosy.fluid.transpiler.dispatchers import dispatcher
 from argosy.framework.checks import integer, number
 

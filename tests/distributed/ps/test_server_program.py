@@ -168,7 +168,7 @@ def test_wrong_settings_are_told() -> None:
         transpiled(trainers="127.0.0.1:1,127.0.0.1:2")
     with pytest.raises(ConfigError, match="is the string '0'; use an int: int"):
         fluid.DistributeTranspiler().transpile("0", built()[0])  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="is no endpoint"):
+    with pytest.raises(ConfigError, match="is not an endpoint"):
         transpiled(pservers="127.0.0.1")
     for servers in ([6174], 6174, [], "", "127.0.0.1:6174,127.0.0.1:6174"):
         with pytest.raises(ConfigError, match="list each server's host:port once"):

@@ -219,7 +219,7 @@ TWO = "127.0.0.1:6174,127.0.0.1:6175"
         ("nccl2", 2, TWO, "127.0.0.1:6174", "trainer_id is 2; use 0 to 1"),
         ("collective", 0, "127.0.0.1:6174", "127.0.0.1:6174", "'collective' needs two trainers or more"),
         ("nccl2", 0, TWO, "127.0.0.1:6176", "'127.0.0.1:6176' is not among the trainers"),
-        ("nccl2", 0, "127.0.0.1:6174,here", "127.0.0.1:6174", "is no endpoint"),
+        ("nccl2", 0, "127.0.0.1:6174,here", "127.0.0.1:6174", "is not an endpoint"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.net import Endpoint
 
 MIN_BLOCK_SIZE = 8192
 
@@ -76,7 +76,4 @@ def hash_name(blocks: Sequence[VariableBlock], servers: int) -> list[VariableBlo
 
 def check_endpoint(text: str) -> str:
     """Return host:port without spaces; raises ConfigError if it is malformed."""
-    host, _, port = text.strip().rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{text!r} is no endpoint; use host:port, such as 127.0.0.1:6174")
-    return f"{host}:{port}"
+    return str(Endpoint.parse(text))

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from argosy.engine.errors import BadMessage, ConfigError, DeadlineError, ProgramError, RejectedError, RpcError
 from argosy.engine.log import NOTICE, logger
+from argosy.engine.net import Endpoint
 from argosy.engine.ps.rpc import sockets
 from argosy.engine.ps.rpc.heartbeat import Heartbeat
 from argosy.engine.ps.rpc.sockets import ConnectionMonitor, Context, RpcSettings
@@ -295,7 +296,7 @@ class Client:
                 f"client {who[:100]!r}, trainer {trainer}: use a short name and a number from 0 on, or -1"
             )
         for endpoint in endpoints:
-            sockets.split(endpoint)
+            Endpoint.parse(endpoint)
         self._settings = settings or RpcSettings.from_env()
         self._limits = Limits(self._settings.max_message_bytes)
         self.incarnation = uuid.uuid4().hex

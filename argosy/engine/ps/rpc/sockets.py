@@ -31,6 +31,7 @@ from zmq.utils.monitor import parse_monitor_message
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
+from argosy.engine.net import Endpoint
 from argosy.engine.ps.rpc.wire import FRAME_BYTES, Frames
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
@@ -107,24 +108,16 @@ _IN_USE_S = 5.0
 """How long a server waits for its port: the previous server may still be exiting."""
 
 
-def split(endpoint: str) -> tuple[str, int]:
-    """Host and port of an endpoint; an IPv6 address is in brackets."""
-    host, _, port = endpoint.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"{endpoint!r} is not an endpoint; use host:port, such as 127.0.0.1:6174")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
 def connect(sock: "zmq.Socket[Any]", endpoint: str) -> None:
     """Connect, now or as soon as a server listens there."""
-    host, port = split(endpoint)
-    sock.ipv6 = ":" in host
-    sock.connect(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
+    target = Endpoint.parse(endpoint)
+    sock.ipv6 = ":" in target.host
+    sock.connect(f"tcp://{target}")
 
 
 def bind(sock: "zmq.Socket[Any]", endpoint: str, settings: RpcSettings) -> str:
     """Listen at exactly this address; returns it with the port that the system chose for port 0."""
-    host, port = split(endpoint)
+    host, port = Endpoint.parse(endpoint, least_port=0)
     address = _resolve(host, endpoint)
     if not (settings.token or ipaddress.ip_address(address).is_loopback):
         raise ConfigError(
@@ -132,7 +125,7 @@ def bind(sock: "zmq.Socket[Any]", endpoint: str, settings: RpcSettings) -> str:
             "without one only loopback addresses are allowed; give all processes the same ARGOSY_JOB_TOKEN"
         )
     sock.ipv6 = ":" in address
-    url = f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
+    url = f"tcp://{Endpoint(address, port)}"
     until = time.monotonic() + _IN_USE_S
     while True:
         try:
@@ -149,7 +142,8 @@ def bind(sock: "zmq.Socket[Any]", endpoint: str, settings: RpcSettings) -> str:
                 ) from e
             time.sleep(0.1)
         else:
-            return f"{endpoint.rpartition(':')[0]}:{sock.get_string(zmq.LAST_ENDPOINT).rpartition(':')[2]}"
+            bound = Endpoint.parse(sock.get_string(zmq.LAST_ENDPOINT).removeprefix("tcp://"))
+            return str(Endpoint(host, bound.port))
 
 
 def _resolve(host: str, endpoint: str) -> str:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 import torch
 from torch import Tensor
 
+from argosy.engine import process_effects
 from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
 from argosy.engine.log import logger
 from argosy.engine.ps.protocol import messages
@@ -233,8 +234,7 @@ def connect(plan: JobPlan, number: int) -> Trainer:
             )
         _current.leave()
     _current = Trainer(plan, number)
-    atexit.unregister(_warn_if_connected)
-    atexit.register(_warn_if_connected)
+    process_effects.install("trainer-at-exit", _warn_at_exit)
     return _current
 
 
@@ -244,6 +244,12 @@ def disconnect() -> None:
     if _current is not None:
         leaving, _current = _current, None
         leaving.leave()
+        process_effects.undo("trainer-at-exit")
+
+
+def _warn_at_exit() -> process_effects.Undo:
+    atexit.register(_warn_if_connected)
+    return lambda: atexit.unregister(_warn_if_connected)
 
 
 def _warn_if_connected() -> None:

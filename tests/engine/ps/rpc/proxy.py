@@ -11,6 +11,7 @@ from typing import Any
 
 import zmq
 
+from argosy.engine.net import Endpoint
 from argosy.engine.ps.rpc import sockets
 from argosy.engine.ps.rpc.sockets import Authenticator, RpcSettings
 
@@ -19,7 +20,7 @@ class Cutter:
     """Passes bytes on in both directions, until `cut` ends every connection."""
 
     def __init__(self, endpoint: str) -> None:
-        self._target = sockets.split(endpoint)
+        self._target = Endpoint.parse(endpoint)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self._pairs: list[socket.socket] = []

@@ -16,6 +16,7 @@ import torch
 import zmq
 
 from argosy.engine.errors import ConfigError, DataError, DeadlineError, ProgramError, RejectedError
+from argosy.engine.net import Endpoint
 from argosy.engine.ps.rpc import sockets, wire
 from argosy.engine.ps.rpc.client import Client
 from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
@@ -133,7 +134,7 @@ def test_random_bytes_on_the_port_do_not_end_the_server() -> None:
     draw = random.Random(0)
     with serving() as server, Client([server.endpoint], "trainer 0", 0, QUICK) as client:
         for _ in range(50):
-            with socket.create_connection(sockets.split(server.endpoint)) as wire_:
+            with socket.create_connection(Endpoint.parse(server.endpoint)) as wire_:
                 start = draw.choice([b"", b"\xff\0\0\0\0\0\0\0\1\x7f", b"GET / HTTP/1.1\r\n\r\n"])
                 wire_.sendall(start + draw.randbytes(draw.randrange(500)))
         assert client.call(0, "echo", {"a": 1}).meta == {"a": 1}
@@ -183,7 +184,7 @@ GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00" + b"PLAIN".ljust(20, b"\0") 
 
 def test_a_stranger_cannot_make_a_server_allocate_before_it_has_shown_its_token() -> None:
     with serving() as server:
-        host, _, port = server.endpoint.rpartition(":")
+        host, port = Endpoint.parse(server.endpoint)
         for kind in (b"\x06", b"\x02"):  # a long command, a long message
             with socket.create_connection((host, int(port)), timeout=20) as stranger:
                 stranger.sendall(GREETING + kind + (300 << 20).to_bytes(8, "big"))
@@ -197,7 +198,7 @@ def test_a_stranger_cannot_make_a_server_allocate_before_it_has_shown_its_token(
 def test_who_does_not_show_a_token_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "_HANDSHAKE_MS", 300)
     with serving() as server:
-        host, _, port = server.endpoint.rpartition(":")
+        host, port = Endpoint.parse(server.endpoint)
         with socket.create_connection((host, int(port)), timeout=20) as stranger:
             while stranger.recv(4096):
                 pass
@@ -207,7 +208,7 @@ def is_flooded() -> None:
     """A server whose process may have few descriptors, and strangers that take as many as they get."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, 4096))
     with serving() as server:
-        host, _, port = server.endpoint.rpartition(":")
+        host, port = Endpoint.parse(server.endpoint)
         child = os.fork()
         if child == 0:  # the strangers' descriptors are not the server's
             resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))

@@ -17,18 +17,19 @@ import torch
 from torch import fx
 
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, RoleMakerBase
+from argosy.distributed.fleet.base.util_factory import UtilBase
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.ps_mode import ServerMode, warn_no_servers
 from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
 from argosy.distributed.fleet.unused_switches import warn_ignored
-from argosy.distributed.fleet.util import UtilBase
-from argosy.engine import collective
+from argosy.engine import collective, process_effects
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.passes.base import finalize_collectives
 from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import set_flags
 from argosy.engine.runtime.scope import global_scope
@@ -122,7 +123,7 @@ class Fleet:
         world = collective.connect(self._role_maker.identity())
         if world.rank and not was_connected:
             # Otherwise dropout draws the same mask on all ranks.
-            torch.manual_seed(torch.initial_seed() + world.rank)
+            process_effects.install("random-seed", lambda: _seed_by_rank(world.rank))
         return self
 
     def distributed_optimizer(
@@ -330,6 +331,17 @@ class Fleet:
         if self.is_first_worker():
             write_inference_model(inference_files(dirname), feeded_var_names, target_vars, main_program)
 
+    def shutdown(self) -> None:
+        """Leave the job, and undo what Argosy has changed in this process (docs/process_effects.md).
+
+        A worker leaves its servers as in `stop_worker`. A process that has left a job of several ranks cannot rejoin
+        it; programs can still be built and run.
+        """
+        if self._servers is not None and trainer.is_connected():
+            self._servers.stop_worker()
+        collective.disconnect()
+        process_effects.undo_all(keep=("paddle-import",))  # the user's choice: argosy.paddle.uninstall()
+
     # --- parameter servers ----------------------------------------------------------------------------
 
     def init_worker(self) -> None:
@@ -426,6 +438,10 @@ def _check_startup(program: Program, startup: Program) -> None:
             f"minimize: {uninitialized[0]!r} is not initialized in {startup.name!r}, so the ranks would start with "
             "different values; call it inside the program_guard of the model, or give it the model's startup_program"
         )
+
+
+def _seed_by_rank(rank: int) -> None:
+    torch.manual_seed(torch.initial_seed() + rank)
 
 
 def _joined(endpoints: list[str], to_string: bool) -> list[str] | str:
