@@ -14,7 +14,7 @@ from argosy.engine import version as _version
 from argosy.modules import lazily as _lazily
 
 if TYPE_CHECKING:
-    from argosy.api import *  # noqa: F403  (for editors and type checkers)
+    from argosy.api import *
 
 __version__ = _version.VERSION
 __getattr__ = _lazily(globals(), "argosy.api")

@@ -113,6 +113,6 @@ __all__ = [  # noqa: PLE0604  (names of another list)
     "uint8",
     "utils",
     "vision",
-    *tensor.__all__,
+    *vars(tensor)["__all__"],
 ]
 __getattr__ = _missing("argosy", globals())

@@ -1,4 +1,4 @@
-"""Lazy imports, and aliases of modules. Does not import torch."""
+"""Lazy imports, aliases of modules, packages that collect the names of their modules. Does not import torch."""
 
 # SPDX-License-Identifier: Apache-2.0
 import importlib
@@ -21,6 +21,20 @@ def lazily(package: dict[str, Any], api: str) -> Callable[[str], Any]:
         return value
 
     return __getattr__
+
+
+def collect(package: dict[str, Any], *modules: ModuleType) -> None:
+    """Add the functions and classes that these modules define to a package, and set its `__all__`.
+
+    `__all__` contains the functions and classes that the package imports itself, too. Names that begin with an
+    underscore are private.
+    """
+    for module in modules:
+        defined = {n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__}
+        package.update({n: v for n, v in defined.items() if not n.startswith("_")})
+    package["__all__"] = sorted(
+        n for n, v in package.items() if not n.startswith("_") and not isinstance(v, ModuleType)
+    )
 
 
 class Alias(Loader):

@@ -31,27 +31,27 @@ def parameters() -> list[torch.nn.Parameter]:
 
 def argosy_momentum() -> harness.Step:
     """What the runtime calls for a fused_momentum node."""
-    from argosy.engine.ops.fused_updates import fused_momentum
     from argosy.engine.ops.op_spec import OpSpec
+    from argosy.engine.ops.updates import FUSED, update_op
 
     params = [p.detach() for p in parameters()]
     grads = [torch.randn_like(p) for p in params]
     velocities = [torch.zeros_like(p) for p in params]
     factors, decays = [1.0] * len(params), [DECAY] * len(params)
-    kernel, rate = OpSpec.known[fused_momentum].kernel, torch.tensor([RATE])
+    kernel, rate = OpSpec.known[FUSED[update_op("momentum")]].kernel, torch.tensor([RATE])
     return lambda: kernel(params, grads, velocities, rate, factors, MU, False, decays, [])
 
 
 def argosy_adam() -> harness.Step:
     """What the runtime calls for a fused_adam node."""
-    from argosy.engine.ops.fused_updates import fused_adam
     from argosy.engine.ops.op_spec import OpSpec
+    from argosy.engine.ops.updates import FUSED, update_op
 
     params = [p.detach() for p in parameters()]
     grads = [torch.randn_like(p) for p in params]
     means, squares = ([torch.zeros_like(p) for p in params] for _ in range(2))
     steps, factors = [torch.zeros(1) for _ in params], [1.0] * len(params)
-    kernel, rate = OpSpec.known[fused_adam].kernel, torch.tensor([RATE])
+    kernel, rate = OpSpec.known[FUSED[update_op("adam")]].kernel, torch.tensor([RATE])
     return lambda: kernel(params, grads, means, squares, steps, rate, factors, *BETAS, EPSILON, [])
 
 

@@ -66,7 +66,8 @@ def fused(model: str, batch: int, pixels: int) -> harness.Step:
 
 def aten_alone(model: str, batch: int, pixels: int) -> harness.Step:
     """No fusion, and no choice of kernels for convolutions either."""
-    from argosy.engine.ir.program import Build, default_main_program
+    from argosy.engine.ir.build import Build
+    from argosy.engine.ir.program import default_main_program
 
     step = plain(model, batch, pixels)
     default_main_program().build = Build(without_passes=frozenset({"choose_kernels"}))

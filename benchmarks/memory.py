@@ -35,7 +35,8 @@ def build(how: bool | str | None, batch: int, pixels: int) -> harness.Step:
     if isinstance(how, str):
         return resnet50_step.eager_channels_last(batch, pixels)
     step = resnet50_step.argosy(batch, pixels)
-    from argosy.engine.ir.program import Build, default_main_program
+    from argosy.engine.ir.build import Build
+    from argosy.engine.ir.program import default_main_program
 
     default_main_program().build = Build(memory_optimize=how)  # as a build strategy does
     return step

@@ -25,9 +25,8 @@ import torch
 import zmq
 
 from argosy.engine.ps.rpc.client import Client
-from argosy.engine.ps.rpc.request import Handler, Request
-from argosy.engine.ps.rpc.server import RpcServer
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
+from argosy.engine.ps.rpc.sockets import RpcSettings
 
 SERVERS = TRAINERS = 2
 RATE = 0.01

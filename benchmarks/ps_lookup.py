@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 
 from argosy.engine.ps.rpc.client import Client
-from argosy.engine.ps.rpc.request import Handler, Request
-from argosy.engine.ps.rpc.server import RpcServer
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
+from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.table.spec import RowInit, TableSpec
 from argosy.engine.ps.table.table import SparseTable
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 # Tests run beside each other, one a core: threads of each would wait for those of the others, and busily.
 os.environ["OMP_NUM_THREADS"] = "1"
+# After each pass, the values of changed nodes are inferred and compared with their meta, also in started processes.
+os.environ.setdefault("ARGOSY_CHECK_PASSES", "1")
 # A shell lets what it starts in the background ignore SIGINT, and all that this starts would ignore it, too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

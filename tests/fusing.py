@@ -10,7 +10,8 @@ from torch import Tensor, fx
 
 import argosy as paddle
 from argosy.engine.ir import names
-from argosy.engine.ir.program import Build, Program, program_guard
+from argosy.engine.ir.build import Build
+from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.show import op_name
 from argosy.engine.ir.variable import Variable
 from argosy.engine.passes.base import Pass, Report, run_passes

@@ -4,7 +4,7 @@
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,13 +41,24 @@ def cache_dir() -> Path:
     return Path(base).expanduser() / "argosy"
 
 
-def set_inductor_cache(default: str) -> None:
+def set_inductor_cache(default: str) -> Callable[[], None]:
     """Set Inductor's cache to a folder of our cache, unless the user has set TORCHINDUCTOR_CACHE_DIR.
 
-    Parts of torch write its `default` into the variable on import; that does not count as set by the user.
+    Parts of torch write its `default` into the variable on import; that does not count as set by the user. Returns a
+    function that restores the variable.
     """
-    if os.environ.get("TORCHINDUCTOR_CACHE_DIR", default) == default:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_dir() / "inductor")
+    name = "TORCHINDUCTOR_CACHE_DIR"
+    before = os.environ.get(name)
+    if before in (None, default):
+        os.environ[name] = str(cache_dir() / "inductor")
+
+    def restore() -> None:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+    return restore
 
 
 def log_level() -> str:

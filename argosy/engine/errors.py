@@ -93,7 +93,7 @@ class BadMessage(RpcError, ValueError):
     """Its header, if it could be parsed: the sender can be sent an error."""
 
 
-class RefusedError(RpcError):
+class RejectedError(RpcError):
     """The server rejected the request; the message is the server's."""
 
 

@@ -14,14 +14,23 @@ NOTICE = 25
 _FORMAT = "%(levelname)s %(asctime)s %(filename)s:%(lineno)d] %(message)s"
 
 
+class _Formatter(logging.Formatter):
+    """Knows the level NOTICE; `logging.addLevelName` would change it for the whole process."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.levelno == NOTICE:
+            record.levelname = "NOTICE"
+        return super().format(record)
+
+
 def _create() -> logging.Logger:
     created = logging.getLogger("argosy")
-    logging.addLevelName(NOTICE, "NOTICE")
     if not created.handlers:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter(_FORMAT))
+        handler.setFormatter(_Formatter(_FORMAT))
         created.addHandler(handler)
-    created.setLevel(env.log_level())
+    level = env.log_level()
+    created.setLevel(NOTICE if level == "NOTICE" else level)
     return created
 
 

@@ -7,6 +7,7 @@ The files are safetensors and JSON, one file where Paddle 1.x writes one for eac
 from pathlib import Path
 from typing import Any
 
+from argosy.distributed.ps import saving
 from argosy.engine.data.readers import (
     batch,
     buffered,
@@ -19,6 +20,7 @@ from argosy.engine.data.readers import (
 )
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program
+from argosy.engine.ir.roles import ServerRole, TrainerRole
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ps.trainer import trainer
 from argosy.framework.missing import missing
@@ -26,16 +28,15 @@ from argosy.io import DataLoader
 from argosy.static.io import (
     VARS_FILE,
     Variables,
+    inference_files,
     load,
     load_program_state,
     load_vars,
-    names_of,
-    normalize_program,
     read_inference,
     save,
     save_vars,
     set_program_state,
-    write_inference,
+    write_inference_model,
 )
 
 __all__ = [
@@ -79,11 +80,8 @@ def save_inference_model(
         raise ConfigError(
             "export_for_deployment=False is not supported; fluid.io.save saves the whole program"
         )
-    program = main_program or default_main_program()
-    inference = normalize_program(program, feeded_var_names, target_vars)
-    model, params = _files(dirname, model_filename, params_filename)
-    write_inference(inference, feeded_var_names, target_vars, model, None if program_only else params)
-    return names_of(target_vars)
+    files = inference_files(dirname, model_filename, params_filename)
+    return write_inference_model(files, feeded_var_names, target_vars, main_program, program_only)
 
 
 def load_inference_model(
@@ -96,7 +94,7 @@ def load_inference_model(
     """[program, names of the feeds, variables to fetch]; the values are put into the global scope."""
     if pserver_endpoints is not None:
         raise ConfigError("pserver_endpoints is not supported here; load the model without them")
-    return read_inference(*_files(dirname, model_filename, params_filename))
+    return read_inference(*inference_files(dirname, model_filename, params_filename))
 
 
 def save_params(
@@ -104,9 +102,9 @@ def save_params(
 ) -> None:
     """Write only the parameters; a batch_norm's statistics (parameters in Paddle) are persistables here."""
     program = default_main_program() if main_program is None else main_program
-    if program.remote is not None and program.remote[0].tables:
+    if isinstance(program.role, TrainerRole) and program.role.plan.tables:
         raise ConfigError(
-            f"the table {program.remote[0].tables[0].name!r} is on the servers and would be missing; use "
+            f"the table {program.role.plan.tables[0].name!r} is on the servers and would be missing; use "
             "save_persistables, where each server writes its shard"
         )
     save_vars(executor, dirname, main_program, predicate=_is_parameter, filename=filename)
@@ -128,11 +126,8 @@ def save_persistables(
     tables.
     """
     program = default_main_program() if main_program is None else main_program
-    if program.remote is not None:
-        # Not at the top: it imports fluid.
-        from argosy.distributed.ps.saving import save_persistables as save_from_servers
-
-        save_from_servers(trainer.current(), program, Path(dirname, filename or VARS_FILE))
+    if isinstance(program.role, TrainerRole):
+        saving.save_persistables(trainer.current(), program, Path(dirname, filename or VARS_FILE))
         return
     save_vars(executor, dirname, main_program, filename=filename)
 
@@ -147,19 +142,13 @@ def load_persistables(
     """
     program = default_main_program() if main_program is None else main_program
     path = Path(dirname, filename or VARS_FILE)
-    if program.server_spec is not None or program.remote is not None:
-        from argosy.distributed.ps import saving  # not at the top: it imports fluid
-
-        if program.server_spec is not None:
+    match program.role:
+        case ServerRole():
             saving.load_on_server(program, path)
-        else:
+        case TrainerRole():
             saving.load_on_trainer(trainer.current(), program, path)
-        return
-    load_vars(executor, dirname, main_program, filename=filename)
-
-
-def _files(dirname: str, model: str | None, params: str | None) -> tuple[Path, Path]:
-    return Path(dirname, model or "__model__"), Path(dirname, params or "__params__")
+        case None:
+            load_vars(executor, dirname, main_program, filename=filename)
 
 
 def _is_parameter(variable: Variable) -> bool:

@@ -10,7 +10,7 @@ from argosy import optimizer
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.framework.missing import missing
-from argosy.nn.clip import ClipGradBase
+from argosy.optimizer.algorithms import Clip
 from argosy.optimizer.optimizer import Decay, Names, Optimizer, ParamsGrads, Rate
 from argosy.regularizer import to_regularizer
 
@@ -36,8 +36,6 @@ __all__ = [
     "RMSPropOptimizer",
     "SGDOptimizer",
 ]
-
-Clip = ClipGradBase | None
 
 
 class _Fluid(Optimizer):
@@ -79,13 +77,14 @@ class SGDOptimizer(_Fluid, optimizer.SGD):
         grad_clip: Clip = None,
         name: str | None = None,
     ) -> None:
-        optimizer.SGD.__init__(self, learning_rate, parameter_list, regularization, grad_clip, name)
+        common = parameter_list, regularization, grad_clip, name
+        super().__init__(learning_rate, *common)
 
 
 class MomentumOptimizer(_Fluid, optimizer.Momentum):
     """optimizer.Momentum."""
 
-    def __init__(  # Paddle's list
+    def __init__(
         self,
         learning_rate: Rate,
         momentum: float,
@@ -95,15 +94,15 @@ class MomentumOptimizer(_Fluid, optimizer.Momentum):
         grad_clip: Clip = None,
         name: str | None = None,
     ) -> None:
-        optimizer.Momentum.__init__(
-            self, learning_rate, momentum, parameter_list, use_nesterov, regularization, grad_clip, name
+        super().__init__(
+            learning_rate, momentum, parameter_list, use_nesterov, regularization, grad_clip, name
         )
 
 
 class LarsMomentumOptimizer(_Fluid, optimizer.LarsMomentum):
     """optimizer.LarsMomentum."""
 
-    def __init__(  # Paddle's list
+    def __init__(
         self,
         learning_rate: Rate,
         momentum: float,
@@ -116,16 +115,13 @@ class LarsMomentumOptimizer(_Fluid, optimizer.LarsMomentum):
         exclude_from_weight_decay: Sequence[str] | None = None,
         epsilon: float = 0,
     ) -> None:
-        optimizer.LarsMomentum.__init__(
-            self,
+        common = parameter_list, regularization, grad_clip, name
+        super().__init__(
             learning_rate,
             momentum,
             lars_coeff,
             lars_weight_decay,
-            parameter_list,
-            regularization,
-            grad_clip,
-            name,
+            *common,
             exclude_from_weight_decay,
             epsilon,
         )
@@ -134,7 +130,7 @@ class LarsMomentumOptimizer(_Fluid, optimizer.LarsMomentum):
 class AdagradOptimizer(_Fluid, optimizer.Adagrad):
     """optimizer.Adagrad."""
 
-    def __init__(  # Paddle's list
+    def __init__(
         self,
         learning_rate: Rate,
         epsilon: float = 1e-6,
@@ -144,22 +140,14 @@ class AdagradOptimizer(_Fluid, optimizer.Adagrad):
         name: str | None = None,
         initial_accumulator_value: float = 0.0,
     ) -> None:
-        optimizer.Adagrad.__init__(
-            self,
-            learning_rate,
-            epsilon,
-            parameter_list,
-            regularization,
-            grad_clip,
-            name,
-            initial_accumulator_value,
-        )
+        common = parameter_list, regularization, grad_clip, name
+        super().__init__(learning_rate, epsilon, *common, initial_accumulator_value)
 
 
 class AdamOptimizer(_Fluid, optimizer.Adam):
     """optimizer.Adam."""
 
-    def __init__(  # Paddle's list
+    def __init__(
         self,
         learning_rate: Rate = 0.001,
         beta1: float = 0.9,
@@ -171,24 +159,14 @@ class AdamOptimizer(_Fluid, optimizer.Adam):
         name: str | None = None,
         lazy_mode: bool = False,
     ) -> None:
-        optimizer.Adam.__init__(
-            self,
-            learning_rate,
-            beta1,
-            beta2,
-            epsilon,
-            parameter_list,
-            regularization,
-            grad_clip,
-            name,
-            lazy_mode,
-        )
+        common = parameter_list, regularization, grad_clip, name
+        super().__init__(learning_rate, beta1, beta2, epsilon, *common, lazy_mode)
 
 
 class AdamaxOptimizer(_Fluid, optimizer.Adamax):
     """optimizer.Adamax."""
 
-    def __init__(  # Paddle's list
+    def __init__(
         self,
         learning_rate: Rate = 0.001,
         beta1: float = 0.9,
@@ -199,15 +177,14 @@ class AdamaxOptimizer(_Fluid, optimizer.Adamax):
         grad_clip: Clip = None,
         name: str | None = None,
     ) -> None:
-        optimizer.Adamax.__init__(
-            self, learning_rate, beta1, beta2, epsilon, parameter_list, regularization, grad_clip, name
-        )
+        common = parameter_list, regularization, grad_clip, name
+        super().__init__(learning_rate, beta1, beta2, epsilon, *common)
 
 
 class AdadeltaOptimizer(_Fluid, optimizer.Adadelta):
     """optimizer.Adadelta."""
 
-    def __init__(  # Paddle's list
+    def __init__(
         self,
         learning_rate: Rate,
         epsilon: float = 1e-6,
@@ -217,15 +194,14 @@ class AdadeltaOptimizer(_Fluid, optimizer.Adadelta):
         grad_clip: Clip = None,
         name: str | None = None,
     ) -> None:
-        optimizer.Adadelta.__init__(
-            self, learning_rate, epsilon, rho, parameter_list, regularization, grad_clip, name
-        )
+        common = parameter_list, regularization, grad_clip, name
+        super().__init__(learning_rate, epsilon, rho, *common)
 
 
 class RMSPropOptimizer(_Fluid, optimizer.RMSProp):
     """optimizer.RMSProp."""
 
-    def __init__(  # Paddle's list
+    def __init__(
         self,
         learning_rate: Rate,
         rho: float = 0.95,
@@ -237,24 +213,14 @@ class RMSPropOptimizer(_Fluid, optimizer.RMSProp):
         grad_clip: Clip = None,
         name: str | None = None,
     ) -> None:
-        optimizer.RMSProp.__init__(
-            self,
-            learning_rate,
-            rho,
-            epsilon,
-            momentum,
-            centered,
-            parameter_list,
-            regularization,
-            grad_clip,
-            name,
-        )
+        common = parameter_list, regularization, grad_clip, name
+        super().__init__(learning_rate, rho, epsilon, momentum, centered, *common)
 
 
 class FtrlOptimizer(_Fluid, optimizer.Ftrl):
     """optimizer.Ftrl."""
 
-    def __init__(  # Paddle's list
+    def __init__(
         self,
         learning_rate: Rate,
         l1: float = 0.0,
@@ -265,15 +231,14 @@ class FtrlOptimizer(_Fluid, optimizer.Ftrl):
         grad_clip: Clip = None,
         name: str | None = None,
     ) -> None:
-        optimizer.Ftrl.__init__(
-            self, learning_rate, l1, l2, lr_power, parameter_list, regularization, grad_clip, name
-        )
+        common = parameter_list, regularization, grad_clip, name
+        super().__init__(learning_rate, l1, l2, lr_power, *common)
 
 
 class LambOptimizer(_Fluid, optimizer.Lamb):
     """optimizer.Lamb."""
 
-    def __init__(  # Paddle's list
+    def __init__(
         self,
         learning_rate: Rate = 0.001,
         lamb_weight_decay: float = 0.01,
@@ -286,17 +251,9 @@ class LambOptimizer(_Fluid, optimizer.Lamb):
         exclude_from_weight_decay_fn: Callable[[Parameter], bool] | None = None,
         name: str | None = None,
     ) -> None:
-        optimizer.Lamb.__init__(
-            self,
-            learning_rate,
-            lamb_weight_decay,
-            beta1,
-            beta2,
-            epsilon,
-            parameter_list,
-            grad_clip,
-            exclude_from_weight_decay_fn,
-            name,
+        settings = lamb_weight_decay, beta1, beta2, epsilon
+        super().__init__(
+            learning_rate, *settings, parameter_list, grad_clip, exclude_from_weight_decay_fn, name
         )
         self.regularization = to_regularizer(regularization, "LambOptimizer regularization")
 

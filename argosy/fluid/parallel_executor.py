@@ -8,7 +8,8 @@ from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.variable import Variable
-from argosy.engine.runtime.executor import Executor, FeedLike
+from argosy.engine.runtime.executor import Executor
+from argosy.engine.runtime.feeding import FeedLike
 from argosy.engine.runtime.scope import Scope
 from argosy.framework.place import CPUPlace, CUDAPlace
 from argosy.static.build_strategy import BuildStrategy

@@ -68,6 +68,11 @@ class LayerBuilder:
         program = variable.program if variable is not None else default_main_program()
         return program.call(function, args, kwargs, self.kind, self.name)
 
+    def skip_names(self, count: int) -> None:
+        """Skip the names of `count` intermediate results that only Paddle has, so that later ones match Paddle's."""
+        for _ in range(count):
+            names.generate(f"{self.name}.tmp")
+
     def activate(self, x: Any, act: str | None) -> Any:
         """Apply an activation by name, if one is given."""
         if act is None:
@@ -111,9 +116,8 @@ def create_parameter(
     **attrs: Any,
 ) -> Variable:
     """A Parameter, and the nodes of the startup program that initialize it."""
-    parameter = program.state(name, _sizes(name, shape), dtype, trainable, **attrs)
+    parameter = program.state(name, _sizes(name, shape), dtype, trainable, initializer=initializer, **attrs)
     default_startup_program().define(name, lambda: initializer(tuple(shape), parameter.dtype))
-    program.initializers.setdefault(name, initializer)
     return parameter
 
 

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from argosy.engine.errors import UnknownNameError
-from argosy.engine.ir.suggest import nearest
+from argosy.engine.suggest import nearest
 
 
 def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], NoReturn]:

@@ -20,7 +20,7 @@ class CPUPlace:
         return "CPUPlace"
 
 
-_told: set[int] = set()
+_warned: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class CUDAPlace:
     def device(self) -> torch.device:
         if torch.cuda.is_available():
             return torch.device("cuda", self.id)
-        if self.id not in _told:
-            _told.add(self.id)
+        if self.id not in _warned:
+            _warned.add(self.id)
             logger.warning("%s: this machine has no GPU that torch can use; running on the CPU", self)
         return torch.device("cpu")
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from argosy.framework.missing import missing
 from argosy.metric.classes import Accuracy, Auc, Metric, Precision, Recall
-from argosy.metric.layers import accuracy, auc
+from argosy.metric.functions import accuracy, auc
 
 __all__ = ["Accuracy", "Auc", "Metric", "Precision", "Recall", "accuracy", "auc"]
 

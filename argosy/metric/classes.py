@@ -11,7 +11,7 @@ import torch
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
-from argosy.metric.layers import area
+from argosy.metric.functions import area
 
 
 class Metric(ABC):

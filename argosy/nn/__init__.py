@@ -6,7 +6,7 @@ from argosy.framework.param_attr import ParamAttr
 from argosy.nn import functional, initializer
 from argosy.nn import layer as _layer
 from argosy.nn.clip import ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue
-from argosy.nn.layer import *  # noqa: F403  (the classes)
+from argosy.nn.layer import *
 
 __all__ = [  # noqa: PLE0604  (names of another list)
     "ClipGradByGlobalNorm",
@@ -15,6 +15,6 @@ __all__ = [  # noqa: PLE0604  (names of another list)
     "ParamAttr",
     "functional",
     "initializer",
-    *_layer.__all__,
+    *vars(_layer)["__all__"],
 ]
 __getattr__ = missing(__name__, globals())

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
+from argosy.engine.ir.record import wrap
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.framework.checks import number
 
@@ -44,7 +45,7 @@ class ClipGradBase:
         with program.recording("optimize"), torch.no_grad():
             grads = list(self.clipped(pairs))
         layer = names.generate("clip")
-        return [(p, program.wrap(grad, layer)) for (p, _), grad in zip(pairs, grads, strict=True)]
+        return [(p, wrap(program, grad, layer)) for (p, _), grad in zip(pairs, grads, strict=True)]
 
 
 class ClipGradByValue(ClipGradBase):

@@ -17,7 +17,8 @@ from torch import Tensor
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import default_startup_program
 from argosy.engine.ir.variable import Parameter, Variable
-from argosy.optimizer.optimizer import Optimizer, Slot
+from argosy.engine.optimizers.spec import Slot
+from argosy.optimizer.optimizer import Optimizer
 
 _NARROW = (torch.float16, torch.bfloat16)
 

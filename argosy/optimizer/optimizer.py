@@ -7,20 +7,22 @@ of the scope, so that a new rate needs no recompilation.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import copy
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import torch
 from torch import Tensor, fx
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
-from argosy.engine.ir.backward import append_backward, note_seeds
+from argosy.engine.ir.backward import append_backward, record_seeds
 from argosy.engine.ir.gc_pause import paused_gc
-from argosy.engine.ir.program import OptimizerCall, Program, program_guard
+from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ir.training_info import OptimizerCall
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.optimizers.spec import Slot
 from argosy.engine.runtime.scope import global_scope
 from argosy.framework.checks import number
 from argosy.framework.initializer import Constant
@@ -34,16 +36,6 @@ Rate = float | LRScheduler
 Decay = float | WeightDecay | None
 Names = Iterable[Variable | str] | None
 F = TypeVar("F", bound=Callable[..., bool])
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A state variable of the optimizer for each parameter: w gets w_velocity_0."""
-
-    name: str
-    value: float = 0.0
-    is_count: bool = False
-    """True: one float32 number. False: the parameter's shape and dtype."""
 
 
 class Optimizer:
@@ -76,11 +68,20 @@ class Optimizer:
         self.regularization = to_regularizer(weight_decay, f"{what} weight_decay")
         self.grad_clip = grad_clip
         self.name = name
+        self._reset_state()
+
+    def _reset_state(self) -> None:
         # names rather than Variables, which would keep their program alive
         self._rates: weakref.WeakKeyDictionary[Program, str] = weakref.WeakKeyDictionary()
         self._states: weakref.WeakKeyDictionary[Program, dict[tuple[str, str], str]] = (
             weakref.WeakKeyDictionary()
         )
+
+    def copy_without_state(self) -> Self:
+        """An optimizer with the same settings that has no variables yet, as for the blocks of a parameter server."""
+        copied = copy.copy(self)
+        copied._reset_state()
+        return copied
 
     # --- for subclasses -------------------------------------------------------------------------------
 
@@ -135,7 +136,7 @@ class Optimizer:
         _check_pairs(pairs)
         program = pairs[0][0].program
         for _, gradient in pairs:
-            note_seeds(gradient)
+            record_seeds(gradient)
         with program_guard(program):
             rate = self._rate(program).value
             states = [[state.value for state in self._states_of(p)] for p, _ in pairs]
@@ -148,8 +149,9 @@ class Optimizer:
                 self._update(parameter, decayed, state, rate, l2)
                 updates.append(next(reversed(program.graph.nodes)))
         trained, gradients = tuple(p.name for p, _ in pairs), tuple(g.name for _, g in pairs)
-        call = OptimizerCall(self, trained, gradients, tuple(clipped), self._rates[program])
-        program.optimizer_calls.append(call)
+        state_names = dict(self._states.get(program, {}))
+        call = OptimizerCall(self, trained, gradients, tuple(clipped), self._rates[program], state_names)
+        program.training = program.training.with_call(call)
         return updates
 
     def _decayed(self, parameter: Parameter, grad: Tensor) -> tuple[Tensor, float]:
@@ -171,13 +173,13 @@ class Optimizer:
 
     def _new_rate(self, program: Program) -> str:
         scheduler = self.learning_rate if isinstance(self.learning_rate, LRScheduler) else None
-        for name, other in program.lr_schedulers:
+        for name, other in program.training.schedulers:
             if other is scheduler:
                 return name  # two optimizers with one schedule: it must not step twice in a run
-        name = _unused_name(program, "learning_rate")
+        name = names.generate_unused("learning_rate", program.vars)
         create_state(name, [1], "float32", Constant(self.get_lr()))
         if scheduler is not None:
-            program.lr_schedulers.append((name, scheduler))
+            program.training = program.training.with_scheduler(name, scheduler)
         return name
 
     def _states_of(self, parameter: Parameter) -> list[Variable]:
@@ -191,7 +193,8 @@ class Optimizer:
         known = self._states.setdefault(program, {})
         key = parameter.name, slot.name
         if key not in known:
-            known[key] = _unused_name(program, "_".join(filter(None, (parameter.name, self.name, slot.name))))
+            prefix = "_".join(filter(None, (parameter.name, self.name, slot.name)))
+            known[key] = names.generate_unused(prefix, program.vars)
             shape, dtype = ([1], torch.float32) if slot.is_count else (parameter.shape, dtype)
             create_state(known[key], shape, dtype, initializer or Constant(slot.value))
         return program.var(known[key])
@@ -269,6 +272,12 @@ class Optimizer:
         return list(dict.fromkeys(name for states in self._states.values() for name in states.values()))
 
 
+def optimizer_of(call: OptimizerCall) -> Optimizer:
+    """The optimizer that made a call."""
+    assert isinstance(call.optimizer, Optimizer), f"{call.optimizer!r} is not an Optimizer"
+    return call.optimizer
+
+
 def _check_pairs(pairs: ParamsGrads) -> None:
     if not pairs:
         raise ConfigError("no gradient to apply: no trainable parameter has one; check stop_gradient")
@@ -303,9 +312,3 @@ def optional_function(what: str, given: F | None) -> F | None:
     if given is not None and not callable(given):
         raise ConfigError(f"{what} is {given!r}; use a function or None")
     return given
-
-
-def _unused_name(program: Program, key: str) -> str:
-    while (name := names.generate(key)) in program.vars:
-        pass
-    return name

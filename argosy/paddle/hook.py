@@ -16,9 +16,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 import argosy
+from argosy.engine import process_effects
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.suggest import nearest
 from argosy.engine.log import logger
+from argosy.engine.suggest import nearest
 from argosy.framework.missing import missing
 from argosy.modules import Alias
 
@@ -55,7 +56,24 @@ def install() -> None:
     if (other := PathFinder.find_spec("paddle")) is not None:
         location = other.origin or ", ".join(other.submodule_search_locations or [])
         logger.warning("another paddle is installed in %s; `import paddle` loads Argosy instead", location)
-    sys.meta_path.insert(0, PaddleFinder())
+    process_effects.install("paddle-import", _insert_finder)
+
+
+def uninstall() -> None:
+    """Remove the hook, and `paddle` and its submodules from sys.modules; nothing if it is not installed."""
+    process_effects.undo("paddle-import")
+
+
+def _insert_finder() -> process_effects.Undo:
+    finder = PaddleFinder()
+    sys.meta_path.insert(0, finder)
+
+    def remove() -> None:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if name == "paddle" or name.startswith("paddle.")]:
+            del sys.modules[name]
+
+    return remove
 
 
 def _find(name: str) -> ModuleType | None:

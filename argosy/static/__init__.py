@@ -1,14 +1,15 @@
 """paddle.static: programs, the executor, saving."""
 
 # SPDX-License-Identifier: Apache-2.0
+from functools import partial
+
 from argosy.engine.ir.backward import append_backward, gradients
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
 from argosy.engine.ir.torch_module import accept_variables
-from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.ir.variable import Parameter, Variable, before_creation
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.module_values import write_through
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
-from argosy.fluid.layers.variables import create_global_var, create_parameter
 from argosy.framework.missing import missing
 from argosy.framework.place import cpu_places, cuda_places
 from argosy.metric import accuracy, auc
@@ -16,7 +17,7 @@ from argosy.static import nn
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.compiled_program import CompiledProgram
 from argosy.static.execution_strategy import ExecutionStrategy
-from argosy.static.input import InputSpec, data, device_guard, name_scope
+from argosy.static.input import InputSpec, create_global_var, create_parameter, data, device_guard, name_scope
 from argosy.static.io import (
     deserialize_program,
     load,
@@ -32,7 +33,9 @@ from argosy.static.io import (
 )
 from argosy.static.module import write_back
 
-accept_variables(loaded=write_through)  # torch modules take Variables from here on
+before_creation.append(
+    partial(accept_variables, write_through)
+)  # torch modules accept Variables once there is one
 
 __all__ = [
     "BuildStrategy",

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import enum
 
-from argosy.framework.settings import Field, Settings, table
+from argosy.framework.strategy_settings import Field, Settings, table
 
 
 class BuildStrategy(Settings):

@@ -6,9 +6,10 @@ from typing import Self, TypeVar
 
 from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError, FetchError
-from argosy.engine.ir.program import Build, Program
-from argosy.engine.ir.suggest import nearest
+from argosy.engine.ir.build import Build
+from argosy.engine.ir.program import Program
 from argosy.engine.log import logger
+from argosy.engine.suggest import nearest
 from argosy.framework.place import Place
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.execution_strategy import ExecutionStrategy
@@ -118,6 +119,7 @@ def build_of(program: Program, strategy: BuildStrategy) -> Build:
     return Build(
         without_passes=frozenset() if strategy.enable_inplace else frozenset({"in_place"}),
         fusions=fusions(strategy),
+        autocast=program.build.autocast,
         compiler=strategy.compiler,
         memory_optimize=strategy.memory_optimize,
     )

@@ -1,7 +1,7 @@
 """ExecutionStrategy: how Paddle's executor schedules a step. Most fields have no effect in Argosy."""
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.framework.settings import Field, Settings, table
+from argosy.framework.strategy_settings import Field, Settings, table
 
 
 class ExecutionStrategy(Settings):

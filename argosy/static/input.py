@@ -1,9 +1,9 @@
-"""Feed variables, device_guard and name_scope."""
+"""Feeds, parameters and other variables that a script creates itself; device_guard and name_scope."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from argosy.engine.errors import ConfigError
@@ -11,6 +11,9 @@ from argosy.engine.ir import names
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
+from argosy.framework.initializer import Constant
+from argosy.framework.layer import LayerBuilder, create_state
+from argosy.framework.param_attr import to_param_attr
 
 
 def data(name: str, shape: Sequence[int | None], dtype: Any = None, lod_level: int = 0) -> Variable:
@@ -20,6 +23,34 @@ def data(name: str, shape: Sequence[int | None], dtype: Any = None, lod_level: i
     if isinstance(shape, int) or shape is None:
         raise ConfigError(f"data {name!r}: shape is {shape!r}; give a list such as [None, 3, 224, 224]")
     return default_main_program().data(name, shape, dtype or "float32", lod_level)
+
+
+def create_parameter(
+    shape: Sequence[int],
+    dtype: Any,
+    name: str | None = None,
+    attr: Any = None,
+    is_bias: bool = False,
+    default_initializer: Any = None,
+) -> Any:
+    """A parameter; Xavier by default, zeros for a bias."""
+    described = to_param_attr(attr)
+    if described is None:
+        raise ConfigError("create_parameter: attr=False means no parameter; give a ParamAttr, a name or None")
+    named = replace(described, name=described.name or name)
+    return LayerBuilder("create_parameter", name).parameter(named, shape, dtype, is_bias, default_initializer)
+
+
+def create_global_var(
+    shape: Sequence[int],
+    value: float,
+    dtype: Any,
+    persistable: bool = False,
+    force_cpu: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """A variable of the scope with this initial value; it keeps its value between runs, persistable or not."""
+    return create_state(name or names.generate("global_var"), shape, dtype, Constant(value))
 
 
 @dataclass(frozen=True)

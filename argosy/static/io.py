@@ -25,12 +25,12 @@ from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.serialize import from_dict, to_dict
-from argosy.engine.ir.suggest import nearest
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.ops.send import lookup_table
 from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.scope import global_scope
+from argosy.engine.suggest import nearest
 from argosy.static.io_divided import reject_divided, reject_stale
 
 _SUFFIXES = (".pdparams", ".pdopt", ".pdmodel", ".pdiparams")
@@ -223,6 +223,24 @@ def write_inference(
     if params is not None:
         files = {params: atomic_files.tensor_writer(values, sums, saved), **files}
     atomic_files.replace_files(files)
+
+
+def write_inference_model(
+    files: tuple[Path, Path],
+    feed_vars: Variables,
+    fetch_vars: Variables,
+    program: Program | None,
+    program_only: bool = False,
+) -> list[str]:
+    """Write the part of a program from feeds to fetches into `inference_files`; returns the names of the fetches."""
+    inference = normalize_program(_program(program), feed_vars, fetch_vars)
+    write_inference(inference, feed_vars, fetch_vars, files[0], None if program_only else files[1])
+    return names_of(fetch_vars)
+
+
+def inference_files(dirname: str, model: str | None = None, params: str | None = None) -> tuple[Path, Path]:
+    """The files of a model in a folder, as Paddle 1.x names them: of the program, and of its values."""
+    return Path(dirname, model or "__model__"), Path(dirname, params or "__params__")
 
 
 def read_inference(model: Path, params: Path) -> list[Any]:

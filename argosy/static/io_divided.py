@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.reduce_to_owner import is_divided, owners
 
@@ -14,7 +15,7 @@ _REMEDY = "call fleet.save_persistables(executor, dirname) or use fleet.Checkpoi
 
 def reject_divided(what: str, program: Program) -> None:
     """Raise if the program has only some of the updates: loaded elsewhere, it would train only those parameters."""
-    if program.remote is not None:
+    if isinstance(program.role, TrainerRole):
         raise ConfigError(
             f"{what}: {program.name} is a trainer's program; its tables and optimizer state are on the parameter "
             "servers: use fleet.save_persistables or fleet.save_inference_model (fluid.io.save_persistables for a "

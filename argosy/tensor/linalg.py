@@ -9,8 +9,8 @@ import torch
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
+from argosy.framework.variant import binary, unary
 from argosy.tensor.arguments import Axes, axes, no_scalar, one_axis
-from argosy.tensor.tabled import binary, unary
 
 
 def _dot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
-from argosy.tensor.tabled import binary
+from argosy.framework.variant import binary, row
 
 equal = binary("equal", torch.eq, "True where x == y.")
 not_equal = binary("not_equal", torch.ne, "True where x != y.")
@@ -45,33 +45,34 @@ def allclose(
 
 
 def _logical(
-    kind: str, function: Callable[..., Any], args: tuple[Any, ...], out: Any, name: str | None
+    kind: str, function: Callable[..., Any], x: Any, y: Any, out: Any = None, name: str | None = None
 ) -> Any:
+    _reject_out(kind, out)
+    return apply(kind, function, x, y, name=name)
+
+
+def _reject_out(kind: str, out: Any) -> None:
     if out is not None:
         raise ConfigError(
             f"{kind}: out={out!r} is not supported; use the returned Variable, or assign(result, out)"
         )
-    return apply(kind, function, *args, name=name)
 
 
-def logical_and(x: Any, y: Any, out: Any = None, name: str | None = None) -> Any:
-    """True where x and y are true; `out` is not supported."""
-    return _logical("logical_and", torch.logical_and, (x, y), out, name)
+def _operator(own_name: str, function: Callable[..., Any], doc: str) -> Callable[..., Any]:
+    return row(own_name, f"{doc}; `out` is not supported.", _logical, own_name, function)
 
 
-def logical_or(x: Any, y: Any, out: Any = None, name: str | None = None) -> Any:
-    """True where x or y or both are true; `out` is not supported."""
-    return _logical("logical_or", torch.logical_or, (x, y), out, name)
-
-
-def logical_xor(x: Any, y: Any, out: Any = None, name: str | None = None) -> Any:
-    """True where one of x and y is true and the other not; `out` is not supported."""
-    return _logical("logical_xor", torch.logical_xor, (x, y), out, name)
+logical_and = _operator("logical_and", torch.logical_and, "True where x and y are true")
+logical_or = _operator("logical_or", torch.logical_or, "True where x or y or both are true")
+logical_xor = _operator(
+    "logical_xor", torch.logical_xor, "True where one of x and y is true and the other not"
+)
 
 
 def logical_not(x: Variable, out: Any = None, name: str | None = None) -> Any:
     """True where x is false; `out` is not supported."""
-    return _logical("logical_not", torch.logical_not, (x,), out, name)
+    _reject_out("logical_not", out)
+    return apply("logical_not", torch.logical_not, x, name=name)
 
 
 def is_empty(x: Variable, name: str | None = None) -> Any:

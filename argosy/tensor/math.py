@@ -9,8 +9,8 @@ import torch
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import LayerBuilder, apply
+from argosy.framework.variant import binary, unary
 from argosy.tensor.arguments import chosen_dtype, one_axis
-from argosy.tensor.tabled import binary, unary
 
 
 def _round(x: torch.Tensor) -> torch.Tensor:

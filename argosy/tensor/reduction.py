@@ -8,6 +8,7 @@ import torch
 
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
+from argosy.framework.variant import row
 from argosy.tensor.arguments import Axes, axes, chosen_dtype, no_scalar
 
 
@@ -15,12 +16,34 @@ def _reduce(
     kind: str,
     function: Callable[..., torch.Tensor],
     x: Variable,
-    axis: Axes,
-    keepdim: bool,
-    name: str | None,
-    **more: Any,
+    axis: Axes = None,
+    keepdim: bool = False,
+    name: str | None = None,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Any:
+    more = {} if dtype is None else {"dtype": dtype}
     return apply(kind, no_scalar(function), x, axes(kind, axis, x.ndim), keepdim, name=name, **more)
+
+
+def _reduction(own_name: str, function: Callable[..., torch.Tensor], doc: str) -> Callable[..., Any]:
+    return row(own_name, doc, _reduce, own_name, function)
+
+
+mean = _reduction("mean", torch.mean, "The mean over `axis`, one or several, None for all.")
+max = _reduction(
+    "max",
+    torch.amax,
+    "The greatest element over `axis`; equal ones share the gradient (Paddle: each gets all of it).",
+)
+min = _reduction(
+    "min",
+    torch.amin,
+    "The smallest element over `axis`; equal ones share the gradient (Paddle: each gets all of it).",
+)
+logsumexp = _reduction("logsumexp", torch.logsumexp, "log(sum(exp(x))) over `axis`, without overflow.")
+all = _reduction("all", torch.all, "True if every element over `axis` is true.")
+any = _reduction("any", torch.any, "True if some element over `axis` is true.")
 
 
 def sum(
@@ -30,21 +53,6 @@ def sum(
     return _reduce(
         "sum", torch.sum, x, axis, keepdim, name, dtype=None if dtype is None else chosen_dtype(dtype)
     )
-
-
-def mean(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
-    """The mean over `axis`, one or several, None for all."""
-    return _reduce("mean", torch.mean, x, axis, keepdim, name)
-
-
-def max(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
-    """The greatest element over `axis`; equal ones share the gradient (Paddle: each gets all of it)."""
-    return _reduce("max", torch.amax, x, axis, keepdim, name)
-
-
-def min(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
-    """The smallest element over `axis`; equal ones share the gradient (Paddle: each gets all of it)."""
-    return _reduce("min", torch.amin, x, axis, keepdim, name)
 
 
 def prod(
@@ -98,21 +106,6 @@ def median(x: Variable, axis: int | None = None, keepdim: bool = False, name: st
         return out
 
     return _reduce("median", middle, x, axis, keepdim, name)
-
-
-def logsumexp(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
-    """log(sum(exp(x))) over `axis`, without overflow."""
-    return _reduce("logsumexp", torch.logsumexp, x, axis, keepdim, name)
-
-
-def all(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
-    """True if every element over `axis` is true."""
-    return _reduce("all", torch.all, x, axis, keepdim, name)
-
-
-def any(x: Variable, axis: Axes = None, keepdim: bool = False, name: str | None = None) -> Any:
-    """True if some element over `axis` is true."""
-    return _reduce("any", torch.any, x, axis, keepdim, name)
 
 
 def numel(x: Variable, name: str | None = None) -> Any:

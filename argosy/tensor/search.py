@@ -9,6 +9,7 @@ import torch
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
+from argosy.framework.variant import row
 from argosy.tensor.arguments import chosen_dtype, no_scalar, number, one_axis
 
 
@@ -17,14 +18,14 @@ def where(condition: Variable, x: Any, y: Any, name: str | None = None) -> Any:
     return apply("where", torch.where, condition, x, y, name=name)
 
 
-def _place(
+def _index_of(
     kind: str,
     function: Callable[..., torch.Tensor],
     x: Variable,
-    axis: int | None,
-    keepdim: bool,
-    dtype: Any,
-    name: str | None,
+    axis: int | None = None,
+    keepdim: bool = False,
+    dtype: Any = "int64",
+    name: str | None = None,
 ) -> Any:
     wanted = chosen_dtype(dtype, torch.int64)
     if wanted not in (torch.int32, torch.int64):
@@ -33,18 +34,9 @@ def _place(
     return apply(kind, no_scalar(lambda x: function(x, dim, keepdim).to(wanted)), x, name=name)
 
 
-def argmax(
-    x: Variable, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64", name: str | None = None
-) -> Any:
-    """The index of the greatest element along `axis`; None: in x as one row."""
-    return _place("arg_max", torch.argmax, x, axis, keepdim, dtype, name)
-
-
-def argmin(
-    x: Variable, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64", name: str | None = None
-) -> Any:
-    """The index of the smallest element along `axis`; None: in x as one row."""
-    return _place("arg_min", torch.argmin, x, axis, keepdim, dtype, name)
+_DOC = "The index of the {} element along `axis`; None: in x as one row."
+argmax = row("argmax", _DOC.format("greatest"), _index_of, "arg_max", torch.argmax)
+argmin = row("argmin", _DOC.format("smallest"), _index_of, "arg_min", torch.argmin)
 
 
 def argsort(x: Variable, axis: int = -1, descending: bool = False, name: str | None = None) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from argosy.engine.files import replacement
 from argosy.timeline.traces import Event, Key, Trace
 
 MERGED = "merged.json"
@@ -90,10 +91,6 @@ def merged(traces: Sequence[Trace]) -> dict[str, Any]:
 def merge(directory: str | os.PathLike[str], traces: Sequence[Trace]) -> Path:
     """Write directory/merged.json atomically."""
     path = Path(directory) / MERGED
-    temporary = path.with_name(f".{MERGED}.{os.getpid()}.tmp")
-    try:
+    with replacement(path) as temporary:
         temporary.write_text(json.dumps(merged(traces), separators=(",", ":")))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return path

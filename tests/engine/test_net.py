@@ -1,6 +1,8 @@
 """Addresses of this host, and which one another host reaches."""
 
 # SPDX-License-Identifier: Apache-2.0
+import re
+
 import pytest
 
 from argosy.engine import net
@@ -31,3 +33,48 @@ def test_only_addresses_of_this_host_are_local() -> None:
     assert net.is_local("127.0.0.1")
     assert not net.is_local("203.0.113.7")  # of the range for documentation
     assert not net.is_local("nowhere.invalid")
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:6170", "127.0.0.1", 6170),
+        (" node-3.cluster:1 ", "node-3.cluster", 1),
+        ("[::1]:65535", "::1", 65535),
+        ("[fe80::1%eth0]:6170", "fe80::1%eth0", 6170),
+    ],
+)
+def test_an_endpoint_is_parsed_and_written_the_same(text: str, host: str, port: int) -> None:
+    endpoint = net.Endpoint.parse(text)
+    assert endpoint == (host, port)
+    assert str(endpoint) == text.strip()
+    assert net.host_of(text) == host
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a:", ":1", "a:0", "a:65536", "a:b", "a:-1", "a:1.5", "[]:1", "a b:1", "a:²"]
+)
+def test_a_malformed_endpoint_is_rejected_with_where_it_came_from(text: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"^--servers: {re.escape(repr(text))} is not an endpoint; use host:port"
+    ):
+        net.Endpoint.parse(text, "--servers")
+
+
+@pytest.mark.parametrize("text", ["::1", "::1:6170", "fe80::1:6170"])
+def test_an_ipv6_address_without_brackets_is_rejected(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"write an IPv6 address in brackets, such as \[::1\]:6170"):
+        net.Endpoint.parse(text)
+
+
+def test_port_0_is_an_endpoint_only_where_the_system_chooses_the_port() -> None:
+    assert net.Endpoint.parse("a:0", least_port=0) == ("a", 0)
+    with pytest.raises(ConfigError, match="'a:0' is not an endpoint"):
+        net.Endpoint.parse("a:0")
+
+
+def test_a_list_of_endpoints_has_each_of_them_once() -> None:
+    assert net.endpoint_list(" a:1, b:1,", "LIST") == ("a:1", "b:1")
+    assert net.endpoint_list("", "LIST") == ()
+    with pytest.raises(ConfigError, match="LIST has a:1 twice; give every process a separate port"):
+        net.endpoint_list("a:1,b:1,a:1", "LIST")

@@ -15,7 +15,7 @@ from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.fluid import io
 from argosy.framework.layer import LayerBuilder
-from argosy.optimizer.momentum import Momentum
+from argosy.optimizer import Momentum
 
 
 def training() -> tuple[Any, Any]:

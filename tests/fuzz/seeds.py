@@ -12,7 +12,8 @@ from argosy import static
 from argosy.engine import kernels
 from argosy.engine.ir import names
 from argosy.engine.ir.serialize import to_dict
-from argosy.engine.ops import add_act, bn_act, ctc_loss, fused_updates, recurrent, relu_depthwise
+from argosy.engine.ops import add_act, bn_act, ctc_loss, recurrent, relu_depthwise
+from argosy.engine.ops.updates import FUSED, update_op
 
 Content = dict[str, Any]
 """What a .pdmodel holds: the program, its feeds and its fetches."""
@@ -106,9 +107,10 @@ def _updates() -> list[Any]:
         program.state("step", [1], "float32"),
         _data("g", [3, 4]),
     )
-    _call(fused_updates.fused_sgd, [w], [g], rate, [1.0], [0.1])
-    _call(fused_updates.fused_momentum, [w], [g], [v], rate, [1.0], 0.9, True, [0.1], [])
-    _call(fused_updates.fused_adam, [w], [g], [m], [q], [step], rate, [1.0], 0.9, 0.99, 1e-8, [])
+    sgd, momentum, adam = (FUSED[update_op(name)] for name in ("sgd", "momentum", "adam"))
+    _call(sgd, [w], [g], rate, [1.0], [0.1])
+    _call(momentum, [w], [g], [v], rate, [1.0], 0.9, True, [0.1], [])
+    _call(adam, [w], [g], [m], [q], [step], rate, [1.0], 0.9, 0.99, 1e-8, [])
     return [g * 2]
 
 

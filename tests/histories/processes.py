@@ -26,9 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from argosy.engine.ps.job_plan import JobPlan
-from argosy.engine.ps.rpc.settings import RpcSettings
-from argosy.engine.ps.server import state
+from argosy.engine.ps.protocol.job_plan import JobPlan
+from argosy.engine.ps.rpc.sockets import RpcSettings
+from argosy.engine.ps.server import snapshots
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.histories.checker import Array, History, Pull, Push
@@ -160,7 +160,7 @@ def _end_with_parent() -> None:
 
 def serve(job: Job, number: int, incarnation: int) -> None:
     """A server, until it is killed."""
-    state._LOG_BYTES = _LOG_BYTES
+    snapshots._LOG_BYTES = _LOG_BYTES
     updater = RevealingUpdater(f"w{number}", job.size, adds=job.plan.mode == "geo")
     place = job.folder / f"state{number}"
     Service(job.plan, number, updater, SETTINGS, place, stays=True, durability=job.durability).serve()
@@ -274,7 +274,7 @@ class _Steps:
             self._record("ack", index, time.monotonic())
             began = time.monotonic()
         for server, (name, value) in enumerate(values.items()):
-            trainer.blocks.want(value, [name], [size + 1], [server])
+            trainer.blocks.recv(value, [name], [size + 1], [server])
         trainer.blocks.fetch()
         self._record("ack", index, time.monotonic())
         self._note(began, values, step if trainer.plan.is_synchronous else None)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from argosy.engine.ps.job_plan import Dense, JobPlan
-from argosy.engine.ps.slicing import VariableBlock
+from argosy.engine.ps.protocol.job_plan import Dense, JobPlan
+from argosy.engine.ps.protocol.slicing import VariableBlock
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from tests.histories.checker import MODULUS, MULTIPLIER
 

@@ -399,7 +399,7 @@ def test_two_optimizers_share_the_rate_of_one_schedule() -> None:
     second = apply("square", lambda u: u * u, other)
     fluid.SGD(schedule, parameter_list=["w"]).minimize(loss)
     fluid.SGD(schedule, parameter_list=["u"]).minimize(second)
-    assert [name for name, _ in program.lr_schedulers] == ["learning_rate_0"]
+    assert [name for name, _ in program.training.schedulers] == ["learning_rate_0"]
     assert [step() for _ in range(4)] == [0.5, 0.5, 0.25, 0.25]
 
 

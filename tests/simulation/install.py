@@ -25,7 +25,7 @@ def _modules() -> list[ModuleType]:
     return [importlib.import_module(name) for name in names if not name.endswith(_REAL)]
 
 
-_REAL = (".wire", ".text", ".spill")
+_REAL = (".wire", ".spill")
 """Modules without threads or sockets of their own."""
 
 
@@ -33,7 +33,7 @@ _REAL = (".wire", ".text", ".spill")
 def installed(world: World, network: Network, **settings: Any) -> Iterator[None]:
     """Inside, trainers and servers that simulated threads make live in this world.
 
-    `settings`: other values for names of modules, as `state._LOG_BYTES`, with the dot written as two underscores.
+    `settings`: other values for names of modules, as `snapshots._LOG_BYTES`, with the dot written as two underscores.
     """
     replacements: dict[str, Any] = {
         "threading": threading_of(world),

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from argosy.engine.errors import CorruptFileError
 from argosy.engine.log import logger
-from argosy.engine.ps.job_plan import Dense, JobPlan
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.protocol.job_plan import Dense, JobPlan
+from argosy.engine.ps.protocol.slicing import VariableBlock
+from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server.service import Service
-from argosy.engine.ps.slicing import VariableBlock
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.histories import checker
@@ -192,8 +192,8 @@ class Job:
     def run(self) -> Outcome:
         """Run the job to its end, and check it."""
         more = {
-            "state__LOG_BYTES": self.scenario.log_bytes,
-            "state__LOG_PER_STATE": 0,
+            "snapshots__LOG_BYTES": self.scenario.log_bytes,
+            "snapshots__LOG_PER_STATE": 0,
             "service__TICK_S": self.scenario.tick_s,
         }
         with installed(self.world, self.network, **more), self._errors_recorded():
@@ -549,7 +549,7 @@ class _Steps:
             _end(pushes, job.world.now)
             began = job.world.now
         for server, (name, value) in enumerate(values.items()):
-            trainer.blocks.want(value, [name], [len(value)], [server])
+            trainer.blocks.recv(value, [name], [len(value)], [server])
         trainer.blocks.fetch()
         _end(pushes, job.world.now)
         for server, value in enumerate(values.values()):
@@ -628,8 +628,8 @@ class _GeoSteps(_Steps):
         for name, value in self._values.items():
             value.copy_(geo._old[name])
         for cache in geo._caches.values():
-            ids = cache._mine.ids()
-            cache._mine.assign(ids, cache._old.pull(ids))
+            ids = cache._trained.ids()
+            cache._trained.assign(ids, cache._old.pull(ids))
 
     def _record(self) -> None:
         """Record the local values without unsent pushes: at least the servers' values at the last synchronization."""

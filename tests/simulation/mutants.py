@@ -21,21 +21,19 @@ import msgspec
 from torch import Tensor
 
 from argosy.engine.log import logger
-from argosy.engine.ps.rpc.dedup import Entry
-from argosy.engine.ps.rpc.link import Link
-from argosy.engine.ps.rpc.server import RpcServer
+from argosy.engine.ps.rpc.client import Link
+from argosy.engine.ps.rpc.server import Entry, RpcServer
 from argosy.engine.ps.rpc.wire import Header, decode_tensors
 from argosy.engine.ps.server import wal
-from argosy.engine.ps.server.all_gathers import AllGathers
-from argosy.engine.ps.server.group_commit import GroupCommit
+from argosy.engine.ps.server.collectives import AllGathers
 from argosy.engine.ps.server.service import Service
-from argosy.engine.ps.server.state import ServerState
+from argosy.engine.ps.server.snapshots import Snapshots
+from argosy.engine.ps.server.state import AppliedPushes, ServerState
 from argosy.engine.ps.server.sync import Round
-from argosy.engine.ps.server.updates import AppliedPushes
-from argosy.engine.ps.server.wal import LogRecord, WriteAheadLog
-from argosy.engine.ps.table.segments import Segments
+from argosy.engine.ps.server.wal import GroupCommit, LogRecord, WriteAheadLog
+from argosy.engine.ps.table.persistence import Segments
 from argosy.engine.ps.trainer.connection import Connection
-from argosy.engine.ps.trainer.trainer_group import TrainerGroup
+from argosy.engine.ps.trainer.trainer import TrainerGroup
 from tests.simulation.disk import SimulatedDisk, _SimulatedFile
 from tests.simulation.job import simulate
 from tests.simulation.network import Faults
@@ -108,8 +106,8 @@ def log_after_the_lock(original: Callable[..., None]) -> Callable[..., None]:
                 push.apply(self)
                 self.applied.add(request.trainer, request.client, request.id, request.acked_below)
         if is_new:
-            self._commit.add(push.encode(request, self.steps_reported), lambda error: answer())
-            self._commit.flush()
+            self.commit.add(push.encode(request, self.steps_reported), lambda error: answer())
+            self.commit.flush()
         else:
             answer()
 
@@ -196,13 +194,14 @@ def leave_the_last_log_unsynced(original: Callable[..., None]) -> Callable[..., 
 
 
 def forget_logged_numbers(original: Callable[..., int]) -> Callable[..., int]:
-    def repeat(self: ServerState, record: LogRecord, tensors: list[Tensor], step: int) -> int:
-        add = self.applied.add
-        self.applied.add = lambda *_: None  # type: ignore[method-assign]
+    def repeat(self: Snapshots, record: LogRecord, tensors: list[Tensor], step: int) -> int:
+        applied = self._state.applied
+        add = applied.add
+        applied.add = lambda *_: None  # type: ignore[method-assign]
         try:
             return original(self, record, tensors, step)
         finally:
-            self.applied.add = add  # type: ignore[method-assign]
+            applied.add = add  # type: ignore[method-assign]
 
     return repeat
 
@@ -266,15 +265,15 @@ def remove_named_segments(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def copy_without_locks(original: Callable[..., None]) -> Callable[..., None]:
-    def cut(self: ServerState, step: int) -> None:
-        locks = self._locks
-        self._locks = dict.fromkeys(locks, contextlib.nullcontext())  # type: ignore[arg-type]
+    def capture(self: Snapshots, step: int) -> None:
+        locks = self._state._locks
+        self._state._locks = dict.fromkeys(locks, contextlib.nullcontext())  # type: ignore[arg-type]
         try:
             original(self, step)
         finally:
-            self._locks = locks
+            self._state._locks = locks
 
-    return cut
+    return capture
 
 
 def forget_numbers_in_snapshots(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -410,24 +409,24 @@ def pull_before_own_push(original: Callable[..., None]) -> Callable[..., None]:
 
 def skip_agreement(original: Callable[..., Any]) -> Callable[..., Any]:
     def agreed(self: Service, done: int | None) -> int | None:
-        self.state.begin_job(done or 0)
+        self.snapshots.begin_job(done or 0)
         return done
 
     return agreed
 
 
 def keep_barriers_of_other_job(original: Callable[..., None]) -> Callable[..., None]:
-    def begin_job(self: ServerState, step: int) -> None:
-        results = self.results
+    def begin_job(self: Snapshots, step: int) -> None:
+        results = self._state.results
         original(self, step)
-        self.results = results
+        self._state.results = results
 
     return begin_job
 
 
 def values_before_first_snapshot(original: Callable[..., None]) -> Callable[..., None]:
-    def initialise(self: ServerState, values: Mapping[str, Tensor], shared: dict[str, Tensor]) -> None:
-        self.is_initialised = True
+    def initialise(self: Snapshots, values: Mapping[str, Tensor], shared: dict[str, Tensor]) -> None:
+        self._state.is_initialised = True
         original(self, values, shared)
 
     return initialise
@@ -464,14 +463,14 @@ MUTANTS = (
     Mutant("records without checksums", wal, "_read_record", read_without_checksums, ROT, wraps=False),
     Mutant("corruption ends the log", wal, "_read_record", truncate_at_corruption, ROT),
     Mutant("an unfinished record stays", WriteAheadLog, "_truncate_torn_record", keep_unfinished_record, KILLS),
-    Mutant("numbers in the log are forgotten", ServerState, "_replay", forget_logged_numbers, ONE_BY_ONE | KILLS),
+    Mutant("numbers in the log are forgotten", Snapshots, "_replay", forget_logged_numbers, ONE_BY_ONE | KILLS),
     Mutant("only the first log is read", WriteAheadLog, "records", skip_last_log, KILLS | SNAPSHOTS),
     Mutant("the manifest is written first", WriteAheadLog, "snapshot", write_manifest_first, KILLS | SNAPSHOTS),
     Mutant("old logs are removed first", WriteAheadLog, "snapshot", remove_logs_first,
            {"kinds": ("full disk", "kill at disk") * 3, "every_s": 0.01} | SNAPSHOTS),
     Mutant("named segments are removed", Segments, "remove_others", remove_named_segments,
            FULL | SNAPSHOTS),
-    Mutant("copies are taken without locks", ServerState, "capture_snapshot", copy_without_locks,
+    Mutant("copies are taken without locks", Snapshots, "capture", copy_without_locks,
            ONE_BY_ONE | KILLS | SNAPSHOTS | {"preempts": 0.5, "trainers": 3}),
     Mutant("numbers are not in snapshots", AppliedPushes, "to_json", forget_numbers_in_snapshots,
            ONE_BY_ONE | SNAPSHOTS | {"disk_s": 0.0, "faults": Faults(latency_s=0.05), "trainers": 3}
@@ -494,9 +493,9 @@ MUTANTS = (
     Mutant("a trainer does not wait for its pushes", Connection, "wait_acked", pull_before_own_push, ONE_BY_ONE),
     Mutant("servers do not agree on a step", Service, "_agreed", skip_agreement,
            SYNC | JOBS | {"kinds": ("cut server", "kill job") * 3, "every_s": 0.02, "faults": Faults(latency_s=2e-3)}),
-    Mutant("barriers of another job count", ServerState, "begin_job", keep_barriers_of_other_job,
+    Mutant("barriers of another job count", Snapshots, "begin_job", keep_barriers_of_other_job,
            JOBS | {"every_s": 0.02}),
-    Mutant("values before the first snapshot", ServerState, "initialise", values_before_first_snapshot,
+    Mutant("values before the first snapshot", Snapshots, "initialise", values_before_first_snapshot,
            {"is_initialised_by_trainer": True, "trainers": 3, "disk_s": 0.05} | ONE_BY_ONE),
 )  # fmt: skip
 

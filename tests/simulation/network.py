@@ -279,6 +279,9 @@ class Context:
         for socket in self._sockets:
             socket.close()
 
+    def destroy(self, linger: int | None = None) -> None:
+        self.term()
+
     def _end(self) -> None:
         """The process was killed: the operating system closes its connections."""
         self.term()

@@ -11,7 +11,8 @@ import torch.nn.functional as T
 
 import argosy as paddle
 from argosy.engine.ir import names
-from argosy.engine.ir.program import Build, Program, program_guard
+from argosy.engine.ir.build import Build
+from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
 from argosy.static.fusions import fusions
 from tests.fusing import FUSIONS

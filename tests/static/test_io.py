@@ -18,8 +18,7 @@ from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.framework.layer import LayerBuilder
-from argosy.optimizer.adam import Adam
-from argosy.optimizer.momentum import Momentum
+from argosy.optimizer import Adam, Momentum
 from argosy.static import io
 from tests.ranks import Nursery
 

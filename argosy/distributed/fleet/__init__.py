@@ -6,8 +6,6 @@ file, and it must start without importing torch.
 
 # SPDX-License-Identifier: Apache-2.0
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from argosy.distributed.fleet.data_generator import DataGenerator as DataGenerator
@@ -18,32 +16,16 @@ from argosy.distributed.fleet.data_generator import (
 from argosy.modules import lazily as _lazily
 
 if TYPE_CHECKING:
-    from argosy.distributed.fleet.api import *  # noqa: F403  (for editors and type checkers)
-    from argosy.engine.ir.program import Program
+    from argosy.distributed.fleet.api import *
 
 
-class _Package(ModuleType):
-    """Keeps the objects `fleet` and `util` when the submodules of the same names are imported."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in ("fleet", "util") and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-    @property
-    def main_program(self) -> "Program":
-        """The current `main_program` of the process's Fleet."""
-        return self.fleet.main_program  # type: ignore[no-any-return]
-
-    @property
-    def startup_program(self) -> "Program":
-        """The current `startup_program` of the process's Fleet."""
-        return self.fleet.startup_program  # type: ignore[no-any-return]
+_load = _lazily(globals(), "argosy.distributed.fleet.api")
 
 
-sys.modules[__name__].__class__ = _Package
-
-
-__getattr__ = _lazily(globals(), "argosy.distributed.fleet.api")
+def __getattr__(name: str) -> Any:
+    if name in ("main_program", "startup_program"):  # of the last minimize: never cached in this module
+        return getattr(_load("fleet"), name)
+    return _load(name)
 
 
 def __dir__() -> list[str]:

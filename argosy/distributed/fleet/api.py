@@ -2,7 +2,9 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.distributed.fleet import base, data_generator, dataset, metrics
+from argosy.distributed.fleet.base.fleet_base import DistributedOptimizer, Fleet
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, Role, UserDefinedRoleMaker
+from argosy.distributed.fleet.base.util_factory import UtilBase
 from argosy.distributed.fleet.data_generator import (
     DataGenerator,
     MultiSlotDataGenerator,
@@ -10,8 +12,6 @@ from argosy.distributed.fleet.data_generator import (
 )
 from argosy.distributed.fleet.dataset import DatasetBase, InMemoryDataset, QueueDataset
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
-from argosy.distributed.fleet.fleet import DistributedOptimizer, Fleet
-from argosy.distributed.fleet.util import UtilBase
 from argosy.engine.errors import ConfigError as _ConfigError
 from argosy.engine.runtime.checkpoint import Checkpoint
 from argosy.framework.missing import missing as _missing
@@ -30,6 +30,7 @@ get_lr, set_lr = fleet.get_lr, fleet.set_lr
 save_persistables, save_inference_model = fleet.save_persistables, fleet.save_inference_model
 init_worker, stop_worker = fleet.init_worker, fleet.stop_worker
 init_server, run_server = fleet.init_server, fleet.run_server
+shutdown = fleet.shutdown
 state_dict, set_state_dict = fleet.state_dict, fleet.set_state_dict
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "server_num",
     "set_lr",
     "set_state_dict",
+    "shutdown",
     "state_dict",
     "stop_worker",
     "util",

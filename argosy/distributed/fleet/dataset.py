@@ -20,8 +20,8 @@ from argosy.engine.data.slots.read import RecordStream
 from argosy.engine.data.slots.records import Records
 from argosy.engine.data.slots.slot import SlotSpec, slots_of
 from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.engine.ir.suggest import nearest
 from argosy.engine.log import NOTICE, logger
+from argosy.engine.suggest import nearest
 from argosy.framework import checks
 
 __all__ = ["DatasetBase", "InMemoryDataset", "QueueDataset"]

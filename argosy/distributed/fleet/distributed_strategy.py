@@ -13,7 +13,7 @@ from typing import Any
 
 from argosy.distributed.fleet.strategy_overview import overview
 from argosy.engine.errors import ConfigError
-from argosy.framework.settings import Field, Settings, configs, table, with_defaults
+from argosy.framework.strategy_settings import Field, Settings, configs, table, with_defaults
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.execution_strategy import ExecutionStrategy
 
@@ -63,16 +63,8 @@ class DistributedStrategy(Settings):
         Field(
             "sync_nccl_allreduce", "bool", True, "works", "wait for each all-reduce before the next starts"
         ),
-        Field(
-            "nccl_comm_num", "int", 1, "works", "communicators that all-reduces alternate between", least=1
-        ),
-        Field(
-            "use_hierarchical_allreduce",
-            "bool",
-            False,
-            "works",
-            "all-reduce within each host, then between hosts",
-        ),
+        BuildStrategy.fields["nccl_comm_num"],
+        BuildStrategy.fields["use_hierarchical_allreduce"],
         Field(
             "hierarchical_allreduce_inter_nranks",
             "int",

@@ -15,9 +15,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import Message
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.suggest import nearest
 from argosy.engine.runtime.atomic_files import replace_files
-from argosy.framework.settings import Settings
+from argosy.engine.suggest import nearest
+from argosy.framework.strategy_settings import Settings
 
 _PACKAGE = "paddle.fleet"
 _Types = descriptor_pb2.FieldDescriptorProto

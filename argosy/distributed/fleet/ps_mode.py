@@ -19,18 +19,18 @@ from argosy.engine import env
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.clone import clone
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.ps.job_plan import Compensation, JobPlan
+from argosy.engine.ps.protocol.job_plan import Compensation, JobPlan
+from argosy.engine.ps.protocol.slicing import MIN_BLOCK_SIZE
 from argosy.engine.ps.rpc.client import wait_for_servers
-from argosy.engine.ps.slicing import MIN_BLOCK_SIZE
 from argosy.engine.ps.trainer.trainer import Trainer, connect, current, disconnect, is_connected
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.remote import begin
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.server_files import send_pending_changes
-from argosy.fluid import io as fluid_io
-from argosy.static.io import VARS_FILE
+from argosy.static.io import VARS_FILE, inference_files, write_inference_model
 
 _IGNORED = (
     "send_queue_size",
@@ -84,11 +84,7 @@ class ServerMode:
             initialised_by_trainer=True,
         )
         warn_ignored(strategy, mode)
-        single = program.clone()
-        single.optimizer_calls = list(program.optimizer_calls)
-        for call in program.optimizer_calls:
-            call.optimizer._states[single] = dict(call.optimizer._states.get(program, {}))
-        self._single = (single, clone(startup, for_test=False))
+        self._single = (program.clone(), clone(startup, for_test=False))
         self._program, self._startup = program, startup
         if self.roles.is_worker():
             to_trainer(program, startup, self.plan, self.roles.worker_index())
@@ -155,7 +151,8 @@ class ServerMode:
         for name, value in trainer.shared_init().items():
             scope.get(name).copy_(value)
         trainer.blocks.pull(values)
-        begin(self._program, scope)
+        assert isinstance(self._program.role, TrainerRole), "rewritten for a trainer in `rewrite`"
+        begin(self._program, self._program.role, scope)
 
     def stop_worker(self) -> None:
         """Disconnect from the servers, which exit after the last worker has disconnected."""
@@ -183,14 +180,7 @@ class ServerMode:
         """Save parameters and optimizer state from the servers, tables (each server its shard), and local variables."""
         save_persistables(self.trainer("save_persistables"), program, Path(dirname, VARS_FILE))
 
-    def save_inference_model(
-        self,
-        executor: Executor,
-        dirname: str,
-        feeds: list[str],
-        targets: list[Variable],
-        program: Program | None,
-    ) -> None:
+    def save_inference_model(self, dirname: str, feeds: list[str], targets: list[Variable]) -> None:
         """Write a single-process model with the rows of the tables; see `distributed/ps/exporting.py`."""
         trainer = self.trainer("save_inference_model")
         assert self._single is not None, "set together with the plan"
@@ -200,7 +190,7 @@ class ServerMode:
         trainer.blocks.pull({v.name: scope.get(v.name) for v in trainer.plan.dense})
         with with_tables(self._single[0], trainer, scope) as program_with_tables:
             fetched = [program_with_tables.var(name) for name in names]
-            fluid_io.save_inference_model(dirname, feeds, fetched, executor, program_with_tables)
+            write_inference_model(inference_files(dirname), feeds, fetched, program_with_tables)
 
     def infer_program(self, program: Program) -> Program:
         """A program for testing that looks its tables up on the servers."""

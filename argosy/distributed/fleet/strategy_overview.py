@@ -9,7 +9,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterable
 
-from argosy.framework.settings import Settings, shown
+from argosy.framework.strategy_settings import Settings, shown
 
 _KEY = _VALUE = 38
 _GAP = 2

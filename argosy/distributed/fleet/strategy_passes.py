@@ -125,7 +125,7 @@ def _seeds(program: Program, params_grads: list[tuple[Parameter, Variable]]) -> 
     """The nodes loss@GRAD where the backward passes of these gradients start, without duplicates."""
     seeds: dict[str, None] = {}
     for parameter, gradient in params_grads:
-        names = program.seeds.get(gradient.name, ())
+        names = program.training.seeds.get(gradient.name, ())
         if not names:
             raise ConfigError(
                 f"the gradient {gradient.name!r} of {parameter.name!r} cannot be divided by the number of ranks: no "

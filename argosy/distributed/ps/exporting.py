@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from argosy.distributed.ps.trainer_program import forget
+from argosy.distributed.ps.trainer_program import remove_variables
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.passes.keep_known_rows import KeepKnownRows
@@ -56,7 +56,7 @@ def _exported(program: Program, trainer: Trainer, table: TableSpec) -> dict[str,
     rows = program.state(f"{table.name}@ROWS", [len(ids), table.dim], "float32")
     whole = program.recorder.placeholder_of[program.var(table.name).value]
     rewrite(program, [KeepKnownRows(table, whole, known.node, rows.node)])
-    forget(program, [table.name])
+    remove_variables(program, [table.name])
     return {known.name: ids, rows.name: _rows(trainer, table.name, ids)}
 
 

@@ -9,13 +9,15 @@ import numpy as np
 from argosy.distributed.ps.row_specs import table_of
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.program import OptimizerCall, Program
+from argosy.engine.ir.program import Program
+from argosy.engine.ir.training_info import OptimizerCall
 from argosy.engine.ir.variable import Parameter, Variable
-from argosy.engine.ps.job_plan import Compensation, Dense, JobPlan
-from argosy.engine.ps.slicing import MIN_BLOCK_SIZE, VariableBlock, round_robin, split_variable
+from argosy.engine.ps.protocol.job_plan import Compensation, Dense, JobPlan
+from argosy.engine.ps.protocol.slicing import MIN_BLOCK_SIZE, VariableBlock, round_robin, split_variable
 from argosy.engine.ps.table.spec import TableSpec
 from argosy.nn.clip import ClipGradByNorm
-from argosy.optimizer import Lamb, LarsMomentum
+from argosy.optimizer.optimizer import optimizer_of
+from argosy.optimizer.spec_optimizer import SpecOptimizer
 
 Dispatch = Callable[[Sequence[VariableBlock], int], list[VariableBlock]]
 
@@ -43,7 +45,7 @@ def make_plan(
     initialised_by_trainer: bool = False,
 ) -> JobPlan:
     """The plan of a job. It is deterministic: every process computes the same plan from the same program."""
-    if not program.optimizer_calls:
+    if not program.training.optimizer_calls:
         raise ConfigError(
             f"{program.name} has no updates to move to the servers; call optimizer.minimize(loss) in this process "
             "before transpiling (a loaded program has lost its optimizer)"
@@ -51,7 +53,7 @@ def make_plan(
     _check_tables(program)
     trained = [
         (program.var(p), g, call)
-        for call in program.optimizer_calls
+        for call in program.training.optimizer_calls
         for p, g in zip(call.parameters, call.gradients, strict=True)
     ]
     dense = _dense(
@@ -68,8 +70,8 @@ def make_plan(
         k_steps,
         merged_steps,
         pull_every,
-        tuple(_norm_servers(program, call, dense) for call in program.optimizer_calls),
-        tuple(_optimizer_text(call) for call in program.optimizer_calls),
+        tuple(_norm_servers(program, call, dense) for call in program.training.optimizer_calls),
+        tuple(_optimizer_text(call) for call in program.training.optimizer_calls),
         initialised_by_trainer,
     )
 
@@ -103,18 +105,25 @@ def _dense(
 
 def _norm_servers(program: Program, call: OptimizerCall, dense: Sequence[Dense]) -> tuple[int, ...]:
     """The servers that hold a block which this optimizer clips by the global norm."""
-    clip = call.optimizer.grad_clip
-    clipped = {n for n in call.parameters if clip is not None and clip.applies_to(program.var(n))}
+    clip = optimizer_of(call).grad_clip
+    clipped = {
+        name
+        for name in call.parameters
+        if clip is not None
+        and isinstance(parameter := program.var(name), Parameter)
+        and clip.applies_to(parameter)
+    }
     return tuple(sorted({block.server for v in dense if v.name in clipped for block in v.blocks}))
 
 
 def _optimizer_text(call: OptimizerCall) -> str:
     """The optimizer and its settings as text, without the learning rate, which trainers send."""
-    plain = {n: v for n, v in vars(call.optimizer).items() if isinstance(v, bool | int | float | str)}
+    optimizer = optimizer_of(call)
+    plain = {n: v for n, v in vars(optimizer).items() if isinstance(v, bool | int | float | str)}
     settings = ", ".join(f"{n}={v!r}" for n, v in sorted(plain.items()) if n != "learning_rate")
-    clip, decay = call.optimizer.grad_clip, call.optimizer.regularization
+    clip, decay = optimizer.grad_clip, optimizer.regularization
     parts = [settings, *(f"{type(x).__name__}({vars(x)})" for x in (clip, decay) if x is not None)]
-    return f"{type(call.optimizer).__name__}({', '.join(filter(None, parts))})"
+    return f"{type(optimizer).__name__}({', '.join(filter(None, parts))})"
 
 
 def is_table(parameter: object) -> bool:
@@ -132,21 +141,22 @@ def _check_tables(program: Program) -> None:
 
 def _is_whole(call: OptimizerCall, mode: str) -> bool:
     """True if an update needs a norm over the whole parameter, so that it must not be split."""
-    clips = mode == "sync" and isinstance(call.optimizer.grad_clip, ClipGradByNorm)
-    return clips or isinstance(call.optimizer, LarsMomentum | Lamb)
+    optimizer = optimizer_of(call)
+    clips = mode == "sync" and isinstance(optimizer.grad_clip, ClipGradByNorm)
+    return clips or (isinstance(optimizer, SpecOptimizer) and not optimizer.spec.is_elementwise)
 
 
 def _table(program: Program, parameter: object, call: OptimizerCall) -> TableSpec:
     assert isinstance(parameter, Parameter), "a table is a parameter"
-    clip = call.optimizer.grad_clip
+    optimizer = optimizer_of(call)
+    clip = optimizer.grad_clip
     if clip is not None and clip.applies_to(parameter):
         raise ConfigError(
             f"{type(clip).__name__} would clip the gradient of the table {parameter.name!r}, which no process holds; "
             "build it with ParamAttr(need_clip=False)"
         )
-    first = program.initializers.get(parameter.name)
     memory = env.number("ARGOSY_TABLE_MEMORY_ROWS")
-    return table_of(parameter, call.optimizer, first, program.random_seed, None, memory)
+    return table_of(parameter, optimizer, parameter.initializer, program.random_seed, memory)
 
 
 def describe(plan: JobPlan) -> list[str]:

@@ -8,22 +8,10 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.framework import initializer as initial
-from argosy.optimizer import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Ftrl, Momentum, Optimizer, RMSProp
+from argosy.optimizer.algorithms import ALGORITHMS
+from argosy.optimizer.optimizer import Optimizer
+from argosy.optimizer.spec_optimizer import SpecOptimizer
 from argosy.regularizer import L2Decay, to_regularizer
-
-_ADAM = ("beta1", "beta2", "epsilon")
-_KINDS: dict[type[Optimizer], tuple[str, dict[str, str]]] = {
-    SGD: ("sgd", {}),
-    Momentum: ("momentum", {"mu": "momentum", "use_nesterov": "use_nesterov"}),
-    Adagrad: ("adagrad", {n: n for n in ("epsilon", "initial_accumulator_value")}),
-    Adam: ("adam", {n: n for n in _ADAM}),
-    AdamW: ("adamw", {**{n: n for n in _ADAM}, "coeff": "weight_decay"}),
-    Adamax: ("adamax", {n: n for n in _ADAM}),
-    RMSProp: ("rmsprop", {n: n for n in ("rho", "epsilon", "momentum", "centered")}),
-    Adadelta: ("adadelta", {n: n for n in ("rho", "epsilon")}),
-    Ftrl: ("ftrl", {"ftrl_l1": "l1", "ftrl_l2": "l2", "lr_power": "lr_power"}),
-}
-"""Optimizer class -> the kind of row optimizer, and its settings -> attributes of the optimizer."""
 
 
 def table_of(
@@ -31,7 +19,6 @@ def table_of(
     optimizer: Optimizer,
     initializer: Any,
     seed: int,
-    padding_idx: int | None,
     memory_rows: int,
 ) -> TableSpec:
     """The specification of the server table for a parameter."""
@@ -40,24 +27,20 @@ def table_of(
         parameter.shape[1],
         row_init(parameter, initializer, seed),
         row_optimizer(parameter, optimizer),
-        padding_idx,
         memory_rows,
     )
 
 
 def row_optimizer(parameter: Parameter, optimizer: Optimizer) -> RowOptimizer:
     """The row optimizer for the user's optimizer, including weight decay."""
-    kind = next((k for k in type(optimizer).__mro__ if k in _KINDS), None)
-    if kind is None:
-        usable = ", ".join(sorted(k.__name__ for k in _KINDS))
+    if not isinstance(optimizer, SpecOptimizer) or not optimizer.spec.is_elementwise:
+        usable = ", ".join(kind.__name__ for kind in ALGORITHMS if kind.spec.is_elementwise)
         raise ConfigError(
             f"{type(optimizer).__name__} cannot train the table {parameter.name!r} by rows; use one of {usable}, or "
             "build the embedding without is_sparse"
         )
-    name, settings = _KINDS[kind]
-    values = {setting: float(getattr(optimizer, attribute)) for setting, attribute in settings.items()}
-    if isinstance(optimizer, AdamW) and optimizer.apply_decay_param_fun is not None:
-        values["coeff"] *= bool(optimizer.apply_decay_param_fun(parameter.name))
+    settings = optimizer.settings_of(parameter)
+    values = {s.row_name or s.name: float(settings[s.name]) for s in optimizer.spec.settings}
     parameter_decay = to_regularizer(parameter.regularizer, f"regularizer of parameter {parameter.name!r}")
     decay = optimizer.regularization if parameter_decay is None else parameter_decay
     if decay is not None and decay.coeff:
@@ -67,7 +50,7 @@ def row_optimizer(parameter: Parameter, optimizer: Optimizer) -> RowOptimizer:
                 "it, or build the embedding without is_sparse"
             )
         values["l2"] = decay.coeff
-    return RowOptimizer(name, values)
+    return RowOptimizer(optimizer.spec.name, values)
 
 
 def row_init(parameter: Parameter, initializer: Any, seed: int) -> RowInit:

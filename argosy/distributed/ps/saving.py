@@ -8,6 +8,7 @@ import torch
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.roles import ServerRole
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime import atomic_files, server_files
 from argosy.engine.runtime.scope import global_scope
@@ -29,7 +30,8 @@ def load_on_server(program: Program, path: Path, tables: Collection[str] | None 
         raise ConfigError(
             f"there is no directory {str(path.parent)!r}; give one that save_persistables wrote"
         )
-    program.server_spec = saved_in(program.server_spec, path, tables)
+    assert isinstance(program.role, ServerRole), f"{program.name} is not a server's program"
+    program.role = saved_in(program.role, path, tables)
 
 
 def load_on_trainer(trainer: Trainer, program: Program, path: Path) -> None:

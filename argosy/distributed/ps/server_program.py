@@ -10,19 +10,21 @@ single-process program does, from the same seed, and stores only the rows of its
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import copy
 import re
-import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from argosy.distributed.ps.trainer_program import forget
+from argosy.distributed.ps.trainer_program import remove_variables
 from argosy.engine.ir import names
 from argosy.engine.ir.clone import clone
-from argosy.engine.ir.program import OptimizerCall, Program, program_guard
+from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ir.record import unwrap
+from argosy.engine.ir.roles import ServedBlock, ServerRole, ShardOf
+from argosy.engine.ir.training_info import OptimizerCall, TrainingInfo
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ops.server_ops import (
     add_delta,
@@ -31,13 +33,13 @@ from argosy.engine.ops.server_ops import (
     merge_gradients,
     sum_over_servers,
 )
-from argosy.engine.ps.job_plan import Dense, JobPlan
-from argosy.engine.ps.slicing import VariableBlock
-from argosy.engine.runtime.server_loop import ServerSpec, ShardOf
+from argosy.engine.ps.protocol.job_plan import Dense, JobPlan
+from argosy.engine.ps.protocol.slicing import VariableBlock
 from argosy.framework.initializer import Constant
 from argosy.framework.layer import create_state
 from argosy.nn.clip import ClipGradByGlobalNorm
 from argosy.optimizer import AdamW, Optimizer
+from argosy.optimizer.optimizer import optimizer_of
 
 
 class _GlobalNormOfServers(ClipGradByGlobalNorm):
@@ -56,42 +58,52 @@ def to_server(program: Program, startup: Program, plan: JobPlan, number: int) ->
     first = clone(startup, for_test=False)
     first.name = f"pserver_{number}_startup"
     main.random_seed = first.random_seed = program.random_seed or startup.random_seed
-    spec = ServerSpec(plan, number)
+    served: dict[str, ServedBlock] = {}
+    shards: dict[str, ShardOf] = {}
     local_blocks = {block.name for _, block in plan.blocks_of(number)}
     with program_guard(main, first), names.guard():
-        for group, call in enumerate(program.optimizer_calls):
-            built = [
-                _block(program, main, first, plan, variable, block)
+        for group, call in enumerate(program.training.optimizer_calls):
+            blocks = [
+                _add_block(program, main, first, plan, variable, block)
                 for variable, block in plan.blocks_of(number)
                 if variable.name in call.parameters
             ]
-            if built:
-                _update(program, main, plan, call, built, spec, group)
+            if blocks:
+                of_call, shards_of_call = _add_updates(main, plan, call, blocks, group)
+                served |= of_call
+                shards |= shards_of_call
         _listen(main, plan, number, [block.name for _, block in plan.blocks_of(number)])
     needed = set(main.persistables()) | local_blocks
     parameters = {p.name for p in program.all_parameters()} - {table.name for table in plan.tables}
     # Keep the initialization of other servers' parameters: it advances the random generator as in a single process.
-    forget(first, [name for name in first.vars if name not in needed and name not in parameters])
-    main.lr_schedulers, main.optimizer_calls, first.optimizer_calls = [], [], []
-    spec.on_trainers = tuple(on_trainers(program, plan))
-    main.server_spec = spec
+    remove_variables(first, [name for name in first.vars if name not in needed and name not in parameters])
+    main.training = first.training = TrainingInfo()
+    main.role = ServerRole(plan, number, served, shards, tuple(on_trainers(program, plan)))
     return main, first
 
 
 def on_trainers(program: Program, plan: JobPlan) -> list[str]:
     """The variables of the single-process program that no server stores: each trainer has a copy."""
-    states = {n for call in program.optimizer_calls for n in call.optimizer._states.get(program, {}).values()}
+    calls = program.training.optimizer_calls
     on_servers = {variable.name for variable in plan.dense} | {table.name for table in plan.tables}
-    on_servers |= states | {call.rate for call in program.optimizer_calls}
+    on_servers |= {call.rate for call in calls} | {name for call in calls for name in call.states.values()}
     return [name for name in program.persistables() if name not in on_servers]
 
 
-Built = tuple[Dense, VariableBlock, Parameter, Variable]
+@dataclass(frozen=True)
+class _BlockVariables:
+    """A block and its variables in the server's program."""
+
+    variable: Dense
+    block: VariableBlock
+    parameter: Parameter
+    gradient: Variable
+    """What the trainers send: their mean gradient; under geo their change."""
 
 
-def _block(
+def _add_block(
     program: Program, main: Program, first: Program, plan: JobPlan, variable: Dense, block: VariableBlock
-) -> Built:
+) -> _BlockVariables:
     """Add a block, its initial value, and the gradient that the optimizer gets."""
     whole = program.var(variable.name)
     assert isinstance(whole, Parameter), "only parameters are trained"
@@ -111,75 +123,62 @@ def _block(
     name = variable.gradient + block.name.removeprefix(variable.name)
     if plan.mode == "sync":
         parts = [main.data(f"{name}.trainer_{i}", block.shape, whole.dtype) for i in range(plan.trainers)]
-        return variable, block, parameter, _named(main, name, merge_gradients, (parts,))
+        return _BlockVariables(variable, block, parameter, _named(main, name, merge_gradients, (parts,)))
     received = main.data(f"{name}.delta" if plan.mode == "geo" else name, block.shape, whole.dtype)
-    return variable, block, parameter, received
+    return _BlockVariables(variable, block, parameter, received)
 
 
 def _named(main: Program, name: str, op: Any, args: tuple[Any, ...]) -> Variable:
     with main.recording("optimize"), torch.no_grad():
-        value = op(*main.unwrap(args))
+        value = op(*unwrap(main, args))
     return main.add(Variable(main, name, value))
 
 
-def _update(
-    program: Program,
-    main: Program,
-    plan: JobPlan,
-    call: OptimizerCall,
-    built: list[Built],
-    spec: ServerSpec,
-    group: int,
-) -> None:
-    spec.gradients |= {block.name: gradient.name for _, block, _, gradient in built}
+def _add_updates(
+    main: Program, plan: JobPlan, call: OptimizerCall, blocks: list[_BlockVariables], group: int
+) -> tuple[dict[str, ServedBlock], dict[str, ShardOf]]:
+    """Add the updates of the blocks; returns the variables of each block, and what their shards belong to."""
+    shards = {b.block.name: ShardOf(b.variable.name, b.block.first) for b in blocks}
     if plan.mode == "geo":
         with main.recording("optimize"), torch.no_grad():
-            for _, _, parameter, delta in built:
-                add_delta(parameter.value, delta.value)
-        spec.shards |= {b.name: ShardOf(v.name, b.first) for v, b, _, _ in built}
-        return
-    pairs = [
-        (parameter, _compensated(main, plan, spec, block, parameter, gradient))
-        for _, block, parameter, gradient in built
-    ]
-    optimizer = _block_optimizer(call.optimizer, plan, group)
-    optimizer.apply_gradients(pairs)
-    spec.rates |= {block.name: optimizer._rates[main] for _, block, _, _ in built}
-    whole = call.optimizer._states.get(program, {})
-    for variable, block, _, _ in built:
-        spec.shards[block.name] = ShardOf(variable.name, block.first)
-    blocks = {block.name: (variable, block) for variable, block, _, _ in built}
-    for (name, slot), state in optimizer._states.get(main, {}).items():
-        variable, block = blocks[name]
-        is_cut = main.var(state).shape == block.shape
-        spec.shards[state] = ShardOf(whole[variable.name, slot], block.first if is_cut else None)
-        if slot == "fp32_master":
-            spec.masters[name] = state
+            for b in blocks:
+                add_delta(b.parameter.value, b.gradient.value)
+        return {b.block.name: ServedBlock(b.gradient.name) for b in blocks}, shards
+    compensated = [_compensated(main, plan, b) for b in blocks]
+    pairs = [(b.parameter, gradient) for b, (gradient, _) in zip(blocks, compensated, strict=True)]
+    _block_optimizer(optimizer_of(call), plan, group).apply_gradients(pairs)
+    applied = main.training.optimizer_calls[-1]
+    of_block = {b.block.name: b for b in blocks}
+    for (name, slot), state in applied.states.items():
+        b = of_block[name]
+        is_cut = main.var(state).shape == b.block.shape
+        shards[state] = ShardOf(call.states[b.variable.name, slot], b.block.first if is_cut else None)
+    served = {
+        b.block.name: ServedBlock(
+            b.gradient.name, applied.rate, backup, applied.states.get((b.block.name, "fp32_master"))
+        )
+        for b, (_, backup) in zip(blocks, compensated, strict=True)
+    }
+    return served, shards
 
 
-def _compensated(
-    main: Program,
-    plan: JobPlan,
-    spec: ServerSpec,
-    block: VariableBlock,
-    parameter: Parameter,
-    gradient: Variable,
-) -> Variable:
+def _compensated(main: Program, plan: JobPlan, b: _BlockVariables) -> tuple[Variable, str | None]:
+    """(gradient with DC-ASGD's compensation, the feed of its backup); (gradient, None) if the plan has none."""
     if plan.compensation is None:
-        return gradient
-    backup = main.data(f"{block.name}@BACKUP", block.shape, parameter.dtype)
-    spec.backups[block.name] = backup.name
+        return b.gradient, None
+    name, shape, parameter = b.block.name, b.block.shape, b.parameter
+    backup = main.data(f"{name}@BACKUP", shape, parameter.dtype)
     square = None
     if plan.compensation.decay is not None:
-        square = create_state(f"{block.name}_mean_square", list(block.shape), parameter.dtype, Constant(0.0))
-    args = (gradient, parameter, backup, square, plan.compensation.strength, plan.compensation.decay or 0.0)
-    return _named(main, f"{gradient.name}.compensated", dc_asgd, args)
+        square = create_state(f"{name}_mean_square", list(shape), parameter.dtype, Constant(0.0))
+    strength, decay = plan.compensation.strength, plan.compensation.decay or 0.0
+    args = (b.gradient, parameter, backup, square, strength, decay)
+    return _named(main, f"{b.gradient.name}.compensated", dc_asgd, args), backup.name
 
 
 def _block_optimizer(source: Optimizer, plan: JobPlan, group: int) -> Optimizer:
     """A copy of the optimizer for blocks, without the state of the single-process program."""
-    optimizer = copy.copy(source)
-    optimizer._rates, optimizer._states = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+    optimizer = source.copy_without_state()
     if plan.mode != "sync":
         optimizer.grad_clip = None  # a trainer clips before it sends
     elif isinstance(source.grad_clip, ClipGradByGlobalNorm):

@@ -1,12 +1,13 @@
 """Rewrite a single-process program for a trainer: the same model, with the updates on the servers."""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from torch import fx
 
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.roles import FedLookup, TrainerRole
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.ops.send import lookup_table
 from argosy.engine.passes.base import Pass
@@ -19,31 +20,29 @@ from argosy.engine.passes.send_gradients import (
     InsertGeoSync,
     SendGradients,
 )
-from argosy.engine.ps.job_plan import JobPlan
-from argosy.engine.ps.trainer.trainer import current
+from argosy.engine.ps.protocol.job_plan import JobPlan
 
 
 def to_trainer(program: Program, startup: Program, plan: JobPlan, number: int) -> None:
     """Rewrite a minimized program, and its startup program, for trainer `number`."""
     parameters = {p.name for p in program.all_parameters()}
-    rates = {call.rate for call in program.optimizer_calls}
+    rates = {call.rate for call in program.training.optimizer_calls}
     states = set(program.persistables()) - parameters - rates
     table_names = {table.name for table in plan.tables}
     gradients = {
         gradient
-        for call in program.optimizer_calls
+        for call in program.training.optimizer_calls
         for name, gradient in zip(call.parameters, call.gradients, strict=True)
         if name in table_names
     }
     rewrite(program, _passes(plan, _tables(program, plan), _sent(program, plan)))
     removed = table_names | {name for name in states if not _node(program, name).users}
-    forget(program, removed | gradients)
-    program.optimizer_calls = []
-    program.prefetch = _prefetch(program)
-    program.remote = (plan, number)
-    forget(startup, removed)
+    remove_variables(program, removed | gradients)
+    program.training = replace(program.training, optimizer_calls=())
+    program.role = TrainerRole(plan, number, _fed_lookups(program))
+    remove_variables(startup, removed)
     if not plan.initialised_by_trainer:
-        startup.remote = (plan, number)
+        startup.role = TrainerRole(plan, number)
         values = tuple((variable, startup.var(variable.name).node) for variable in plan.dense)
         rewrite(startup, [FetchStartup(values)])
 
@@ -51,7 +50,7 @@ def to_trainer(program: Program, startup: Program, plan: JobPlan, number: int) -
 def _tables(program: Program, plan: JobPlan) -> tuple[RemoteTable, ...]:
     """The parameters whose lookups become lookups on the servers."""
     names, remote = {table.name for table in plan.tables}, []
-    for call in program.optimizer_calls:
+    for call in program.training.optimizer_calls:
         rate = program.var(call.rate).node
         for name, gradient in zip(call.parameters, call.gradients, strict=True):
             if name in names:
@@ -66,7 +65,7 @@ def _tables(program: Program, plan: JobPlan) -> tuple[RemoteTable, ...]:
 def _sent(program: Program, plan: JobPlan) -> tuple[DenseGradient, ...]:
     """The dense gradients to send: unclipped in sync mode, where the servers clip; else clipped by the trainer."""
     dense, sent = {variable.name: variable for variable in plan.dense}, []
-    for call in program.optimizer_calls:
+    for call in program.training.optimizer_calls:
         rate = program.var(call.rate).node
         for name, gradient, clipped in zip(call.parameters, call.gradients, call.clipped, strict=True):
             if name in dense:
@@ -96,11 +95,11 @@ def to_infer(program: Program, plan: JobPlan, number: int) -> None:
     tables = [RemoteTable(t.name, t.dim, placeholder[program.var(t.name).value], None, None) for t in known]
     if tables:
         rewrite(program, [RemoteTables(tuple(tables))])
-        forget(program, {table.name for table in tables})
-    program.remote = (plan, number)
+        remove_variables(program, {table.name for table in tables})
+    program.role = TrainerRole(plan, number)
 
 
-def forget(program: Program, names: Iterable[str]) -> None:
+def remove_variables(program: Program, names: Iterable[str]) -> None:
     """Remove variables, and the nodes that only they used."""
     candidates = []
     for name in names:
@@ -123,21 +122,13 @@ def _node(program: Program, name: str) -> fx.Node:
     return program.recorder.placeholder_of[program.var(name).value]  # type: ignore[no-any-return]
 
 
-def _prefetch(program: Program) -> Any:
-    """A function of the next feed that prefetches its rows, for tables whose ids are fed; None if there are none."""
+def _fed_lookups(program: Program) -> tuple[FedLookup, ...]:
+    """The lookups whose ids are fed, of tables that are looked up once."""
     fed = {program.recorder.placeholder_of[v.value]: name for name, v in program.feeds().items()}
-    wanted: list[tuple[str, list[str]]] = []
+    lookups = []
     for node in program.graph.find_nodes(op="call_function", target=lookup_table):
         ids, table, _ = node.args
         if isinstance(ids, Sequence) and all(i in fed for i in ids):
-            wanted.append((str(table), [fed[i] for i in ids]))
-    names = [table for table, _ in wanted]
-    wanted = [(table, ids) for table, ids in wanted if names.count(table) == 1]
-    if not wanted:
-        return None
-
-    def prefetch(feed: Mapping[str, Any]) -> None:
-        for table, names in wanted:
-            current().lookups.prefetch(table, [feed[name] for name in names])
-
-    return prefetch
+            lookups.append(FedLookup(str(table), tuple(fed[i] for i in ids)))
+    tables = [lookup.table for lookup in lookups]
+    return tuple(lookup for lookup in lookups if tables.count(lookup.table) == 1)

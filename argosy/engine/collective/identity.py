@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
+from argosy.engine.net import Endpoint, endpoint_list, host_of
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _DEFAULT_PORT = 29500  # torchrun's
@@ -58,24 +59,6 @@ def read(environ: Mapping[str, str] | None = None) -> Identity:
     )
 
 
-def split_endpoint(endpoint: str, where: str) -> tuple[str, int]:
-    """Host and port of `host:port`; `where` names the variable or argument that it came from."""
-    host, colon, port = endpoint.strip().rpartition(":")
-    if not (host and colon and port.isdecimal() and int(port) < 65536):
-        raise ConfigError(
-            f"{where} has {endpoint!r}, which is not host:port; write for example 127.0.0.1:6170"
-        )
-    return host, int(port)
-
-
-def check_endpoints(endpoints: tuple[str, ...], where: str) -> None:
-    """Raise ConfigError for a malformed or duplicate endpoint."""
-    for endpoint in endpoints:
-        split_endpoint(endpoint, where)
-        if endpoints.count(endpoint) > 1:
-            raise ConfigError(f"{where} has {endpoint} twice; give every rank a separate port")
-
-
 def first_host(nodelist: str) -> str:
     """The first host of SLURM's list: `node[01-03,7],b2` begins with `node01`."""
     first = re.sub(r"\[([^\[\],-]*)[^\[\]]*\]", r"\1", nodelist.strip()).split(",")[0]
@@ -87,11 +70,9 @@ def first_host(nodelist: str) -> str:
 
 
 def _endpoints(source: Mapping[str, str], launched: env.Launched) -> tuple[str, ...]:
-    text = source.get("PADDLE_TRAINER_ENDPOINTS", "")
-    endpoints = tuple(part.strip() for part in text.split(",") if part.strip())
+    endpoints = endpoint_list(source.get("PADDLE_TRAINER_ENDPOINTS", ""), "PADDLE_TRAINER_ENDPOINTS")
     if not endpoints or env.is_server(source):
         return endpoints
-    check_endpoints(endpoints, "PADDLE_TRAINER_ENDPOINTS")
     if len(endpoints) != launched.size:
         raise ConfigError(
             f"PADDLE_TRAINER_ENDPOINTS has {len(endpoints)} endpoints and PADDLE_TRAINERS_NUM is {launched.size}; "
@@ -112,7 +93,7 @@ def _local(source: Mapping[str, str], launched: env.Launched, endpoints: tuple[s
     if launched.launcher == "srun":
         size = _srun_local_size(source)
     if (rank is None or size is None) and endpoints and not env.is_server(source):
-        hosts = [e.rpartition(":")[0] for e in endpoints]
+        hosts = [host_of(e) for e in endpoints]
         host = hosts[launched.rank]
         rank = hosts[: launched.rank].count(host) if rank is None else rank
         size = hosts.count(host) if size is None else size
@@ -160,7 +141,7 @@ def _master(source: Mapping[str, str], launched: env.Launched, local_size: int) 
     port = env.number("MASTER_PORT", source, default=_job_port(source, launched.launcher))
     if not 0 < port < 65536:
         raise ConfigError(f"MASTER_PORT={port} is not a port; use 1 to 65535")
-    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+    return str(Endpoint(host.removeprefix("[").removesuffix("]"), port))
 
 
 def _master_host(source: Mapping[str, str], launched: env.Launched, local_size: int) -> str:

@@ -17,17 +17,17 @@ from datetime import timedelta
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from argosy.engine import env
-from argosy.engine.collective.identity import Identity, split_endpoint
+from argosy.engine.collective.identity import Identity
 from argosy.engine.errors import CollectiveError, ConfigError
 from argosy.engine.log import logger
-from argosy.engine.net import is_loopback
+from argosy.engine.net import Endpoint, is_loopback
 
 _WARN_AFTER_S = 10.0
 
 
 def open_store(identity: Identity, timeout_s: float) -> Store:
     """Connect to the job's store; rank 0 creates it unless the launcher has one."""
-    host, port = split_endpoint(identity.master, "the address of the store")
+    host, port = Endpoint.parse(identity.master, "the address of the store")
     host = host.strip("[]")
     if identity.hosts_store:
         is_single_host = identity.local_size == identity.size

@@ -31,10 +31,10 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from argosy.engine import env
+from argosy.engine import env, process_effects
 from argosy.engine.collective.group import Group, members
 from argosy.engine.collective.hierarchy import Hierarchy
-from argosy.engine.collective.identity import Identity, read, split_endpoint
+from argosy.engine.collective.identity import Identity, read
 from argosy.engine.collective.rank_liveness import RankMonitor, Timeouts, check_peer, store_lost_error
 from argosy.engine.collective.rendezvous import open_store
 from argosy.engine.collective.shm import (
@@ -49,7 +49,7 @@ from argosy.engine.collective.shm import (
 from argosy.engine.collective.shm_collectives import DTYPES, ShmCollectives, shm_bytes
 from argosy.engine.errors import CollectiveError, ConfigError, ScheduleError
 from argosy.engine.log import logger
-from argosy.engine.net import is_local, is_loopback, local_address
+from argosy.engine.net import host_of, is_local, is_loopback, local_address
 
 _FIRST_WARNING_S = 10.0
 _END_OF_SCHEDULE = "nothing more"
@@ -216,6 +216,7 @@ class World:
             ) from e
         # Leak a reference: the destructor would wait for collectives that a lost rank never joins.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend))
+        process_effects.install("process-groups", lambda: None)
         return backend
 
     def _gloo_device(self) -> Any:
@@ -227,12 +228,12 @@ class World:
 
     def _local_address(self) -> str:
         """The address at which the other ranks reach this one, chosen by the route to them."""
-        hosts = [split_endpoint(e, "PADDLE_TRAINER_ENDPOINTS")[0] for e in self.identity.endpoints]
+        hosts = [host_of(e) for e in self.identity.endpoints]
         if hosts:
             local = hosts[self.rank]
             others = [host for host in hosts if host != local]
             return local if is_local(local) or not others else local_address(others[0])
-        master = split_endpoint(self.identity.master, "the address of the store")[0].strip("[]")
+        master = host_of(self.identity.master)
         address = local_address(master)
         if self.identity.local_size == self.size:
             return address
@@ -329,7 +330,8 @@ def connect(identity: Identity | None = None, timeout_s: float | None = None) ->
         return _world
     store = open_store(requested, timeout_s)
     _world = World(requested, store, timeout_s)
-    _publish_outcome_at_exit(_world.monitor)
+    monitor = _world.monitor
+    process_effects.install("exit-hooks", lambda: _publish_outcome_at_exit(monitor))
     return _world
 
 
@@ -340,6 +342,7 @@ def disconnect() -> None:
         _world.monitor.finish("done")
         _has_disconnected = _world.size > 1
     _world = None
+    process_effects.undo("exit-hooks")
 
 
 def is_connected() -> bool:
@@ -359,8 +362,11 @@ def timeouts(connect_timeout_s: float = Timeouts.connect_timeout_s) -> Timeouts:
     return Timeouts(collective_timeout_s, min(heartbeat_timeout_s, collective_timeout_s), connect_timeout_s)
 
 
-def _publish_outcome_at_exit(monitor: RankMonitor) -> None:
-    """Publish, whichever way the process ends, its outcome: done, an exception, or an exit code."""
+def _publish_outcome_at_exit(monitor: RankMonitor) -> process_effects.Undo:
+    """Publish, whichever way the process ends, its outcome: done, an exception, or an exit code.
+
+    Returns a function that restores `sys.exit` and `sys.excepthook`, unless somebody else has replaced them since.
+    """
     previous_hook, previous_exit = sys.excepthook, sys.exit
     exit_codes: list[object] = []
 
@@ -381,6 +387,15 @@ def _publish_outcome_at_exit(monitor: RankMonitor) -> None:
     # SystemExit calls no excepthook, and Python does not pass the exit code to atexit functions.
     sys.excepthook, sys.exit = hook, record_and_exit
     atexit.register(at_exit)
+
+    def undo() -> None:
+        atexit.unregister(at_exit)
+        if sys.excepthook is hook:
+            sys.excepthook = previous_hook
+        if sys.exit is record_and_exit:
+            sys.exit = previous_exit
+
+    return undo
 
 
 def _use_nccl(identity: Identity) -> bool:

@@ -7,17 +7,17 @@ lock (`flock`, which the kernel releases if the process is killed).
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from argosy.engine import files
 from argosy.engine.errors import CorruptFileError, DataError
+from argosy.engine.files import replacement
 
 MANIFEST = "manifest.json"
 _CHECKED = ".checked.json"
@@ -26,30 +26,16 @@ _CHECKED = ".checked.json"
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path`; other processes block until it is released."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.open("w")
-    except OSError as e:
-        raise DataError(
-            f"cannot write in {path.parent} ({e.strerror}), where a data set is checked and unpacked; make it"
-            " writable, or set ARGOSY_CACHE to a folder that is"
-        ) from e
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(files.locked(path))
+        except OSError as e:
+            raise DataError(
+                f"cannot write in {path.parent} ({e.strerror}), where a data set is checked and unpacked; make it"
+                " writable, or set ARGOSY_CACHE to a folder that is"
+            ) from e
         yield
-
-
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Write a file atomically: `write` fills a temporary file, which then replaces `path`."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        write(Path(name))
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def check(folder: Path, checksums: Mapping[str, str], what_to_do: str) -> None:
@@ -77,7 +63,8 @@ def derive(source: Path, target: Path, make: Callable[[Path], None]) -> Path:
     with locked(folder / ".lock"):
         origin = f"from {source.name} {_state(source)}"
         if not (target.is_file() and _load_checked(folder).get(target.name) == [origin, *_state(target)]):
-            write_atomically(target, make)
+            with replacement(target) as temporary:
+                make(temporary)
             _record_checked(folder, target.name, origin)
     return target
 
@@ -152,8 +139,5 @@ def _load_checked(folder: Path) -> dict[str, list[Any]]:
 
 def _record_checked(folder: Path, name: str, origin: str) -> None:
     entries = _load_checked(folder) | {name: [origin, *_state(folder / name)]}
-    write_atomically(folder / _CHECKED, lambda path: _write_json(path, entries))
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=1) + "\n")
+    with replacement(folder / _CHECKED) as temporary:
+        temporary.write_text(json.dumps(entries, indent=1) + "\n")

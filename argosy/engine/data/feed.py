@@ -22,6 +22,14 @@ class FeedVariable(Protocol):
     def dtype(self) -> torch.dtype: ...
 
 
+class FeedReader(Protocol):
+    """A data loader that an executor takes feeds from."""
+
+    def next_feed(self) -> Mapping[str, Any]:
+        """The next batch, by the names of the feed variables; raises EOFException at the end."""
+        ...
+
+
 @dataclass(frozen=True)
 class FeedSpec:
     """Name, shape (first dimension: the batch; -1: any size) and dtype of one feed variable."""

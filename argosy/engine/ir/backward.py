@@ -92,7 +92,7 @@ def _gradients(
 ) -> list[Variable | None]:
     """`create_graph`: the gradients can be differentiated again."""
     program = outs[0].program
-    if not program.has_history:
+    if not program.recorder.has_history:
         raise ProgramError(
             f"{program.name} cannot be differentiated: it was loaded or cloned for testing; "
             "call minimize on the program that the model's code built"
@@ -121,23 +121,27 @@ def _gradients(
             f"the gradient of {outs[0].name!r} at {user_line()} cannot be built: {reason}"
         ) from e
     seed_names = tuple(
-        _enter(program, f"{out.name}@GRAD", seed).name
+        _add_gradient(program, f"{out.name}@GRAD", seed).name
         for (out, target_gradient), seed in zip(pairs, seeds, strict=True)
         if target_gradient is None
     )
     by_name = {i.name: v for i, v in zip(sources, values, strict=True) if v is not None}
-    grads = [_enter(program, f"{i.name}@GRAD", by_name[i.name]) if i.name in by_name else None for i in ins]
+    grads = [
+        _add_gradient(program, f"{i.name}@GRAD", by_name[i.name]) if i.name in by_name else None for i in ins
+    ]
     are_ones = len(seed_names) == len(pairs)
-    program.seeds |= {g.name: seed_names if are_ones else () for g in grads if g is not None}
+    seeds_of = {g.name: seed_names if are_ones else () for g in grads if g is not None}
+    program.training = program.training.with_seeds(seeds_of)
     return grads
 
 
-def note_seeds(gradient: Variable) -> None:
-    """Add a variable that was computed from gradients to `program.seeds`: it has the seeds of all of them."""
+def record_seeds(gradient: Variable) -> None:
+    """Record the seeds of a variable that was computed from gradients: it has the seeds of all of them."""
     program = gradient.program
-    if gradient.name in program.seeds:
+    recorded = program.training.seeds
+    if gradient.name in recorded:
         return
-    known = {program.vars[name].node: seeds for name, seeds in program.seeds.items() if name in program.vars}
+    known = {program.vars[name].node: seeds for name, seeds in recorded.items() if name in program.vars}
     seeds: dict[str, None] = {}
     visited = {gradient.node}
     todo = [gradient.node]
@@ -152,7 +156,7 @@ def note_seeds(gradient: Variable) -> None:
         new = [source for source in node.all_input_nodes if source not in visited]
         visited.update(new)
         todo += new
-    program.seeds[gradient.name] = tuple(seeds)
+    program.training = program.training.with_seeds({gradient.name: tuple(seeds)})
 
 
 def _differentiable(
@@ -205,15 +209,13 @@ def _autograd(
     return computed
 
 
-def _enter(program: Program, name: str, value: torch.Tensor) -> Variable:
+def _add_gradient(program: Program, name: str, value: torch.Tensor) -> Variable:
     number = 0
     unused = name
     while unused in program.vars:  # a second call of gradients(): w@GRAD@1
         number += 1
         unused = f"{name}@{number}"
-    variable = program.add(Variable(program, unused, value))
-    variable._stop_gradient = not value.requires_grad
-    return variable
+    return program.add(Variable(program, unused, value, stop_gradient=not value.requires_grad))
 
 
 @contextmanager

@@ -18,9 +18,11 @@ import torch
 from torch import fx
 
 from argosy.engine.ir import names
+from argosy.engine.ir.build import Build
 from argosy.engine.ir.effects import is_random, mutated_inputs
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.replay import replay
+from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.ops.sync_batch_norm import sync_batch_norm
@@ -39,8 +41,10 @@ def clone(program: Program, for_test: bool) -> Program:
     _remove_dead(evaluation)
     _warn_if_random(evaluation)
     evaluation.build = replace(evaluation.build, fusions=())
-    evaluation.lr_schedulers = []
-    evaluation.prefetch = None  # prefetched rows have the values after the next training step
+    evaluation.training = replace(evaluation.training, schedulers=())
+    if isinstance(evaluation.role, TrainerRole):
+        # No prefetch: prefetched rows have the values after the next training step.
+        evaluation.role = replace(evaluation.role, fed_lookups=())
     return evaluation
 
 
@@ -61,13 +65,21 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
         node_map[node] = copied.graph.node_copy(node, lambda n: node_map[n])
     copied.symbols = program.symbols
     copied.recorder = program.recorder.copy_to(copied.graph, node_map)
-    copied.copy_settings(program)
-    copied.has_history = program.has_history
-    calls = {number: call.with_nodes(node_map) for number, call in program.calls.items()}
-    copied.calls = {number: call for number, call in calls.items() if call is not None}
+    copied.copy_attachments(program)
     for variable in program.vars.values():
         if variable.value in copied.recorder.node_of:
-            copied.enter(_copy_variable(variable, copied))
+            copied.register(_copy_variable(variable, copied))
+    return copied
+
+
+def fused(program: Program, build: Build) -> Program:
+    """A copy of the program after the fusions of this build; the program itself if the build has none."""
+    if not build.fusions:
+        return program
+    copied = copy_nodes(program, list(program.graph.nodes), program.name)
+    copied.build = Build()
+    for fusion in build.fusions:
+        fusion.run(copied.graph)
     return copied
 
 
@@ -131,7 +143,7 @@ def _remove(program: Program, node: fx.Node) -> None:
     for name, variable in list(program.vars.items()):
         if program.recorder.node_of.get(variable.value) is node:
             del program.vars[name]
-    program.recorder.forget(node)
+    program.recorder.erase(node)
 
 
 def _remove_dead(program: Program) -> None:
@@ -144,7 +156,7 @@ def _remove_dead(program: Program) -> None:
     for node in reversed(program.graph.nodes):
         is_size = node.op == "call_function" and isinstance(node.meta["val"], torch.SymInt)
         if (node.op == "get_attr" or is_size) and not node.users and node not in named:
-            program.recorder.forget(node)
+            program.recorder.erase(node)
 
 
 def _warn_if_random(program: Program) -> None:

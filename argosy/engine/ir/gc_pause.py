@@ -9,6 +9,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from argosy.engine import process_effects
+
 
 @contextmanager
 def paused_gc() -> Iterator[None]:
@@ -16,8 +18,9 @@ def paused_gc() -> Iterator[None]:
     if not gc.isenabled():  # the user's choice, or an outer pause
         yield
         return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+    with process_effects.during("gc"):
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()

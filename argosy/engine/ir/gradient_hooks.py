@@ -26,7 +26,7 @@ Hook = Callable[[Tensor], Any]
 def tensor_hooks(program: Program) -> Iterator[None]:
     """Apply the hooks of torch tensors to the gradients of their variables."""
     handles = []
-    for tensor, name in program.module_tensors.values():
+    for tensor, name in program.module_tensors:
         for hook in (tensor._backward_hooks or {}).values():
             handles.append(program.vars[name].value.register_hook(_warn_if_no_result(hook, name)))
     try:
@@ -53,7 +53,7 @@ def _warn_if_no_result(hook: Hook, name: str) -> Hook:
 
 def after_accumulation(program: Program, name: str, gradient: Tensor) -> Tensor:
     """Apply the post-accumulate-grad hooks of a variable's tensor to its gradient, and record them."""
-    tensor = next((tensor for tensor, known in program.module_tensors.values() if known == name), None)
+    tensor = program.module_tensors.tensor_of(name)
     hooks = {} if tensor is None else tensor._post_accumulate_grad_hooks or {}
     parameter = program.vars[name].value
     for hook in hooks.values():

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from argosy.engine.ir.effects import mutated_inputs
+from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.shape_functions import fake_result
 from argosy.engine.ir.size_env import SizeEnv
 
@@ -26,6 +26,21 @@ def infer(node: fx.Node) -> Any:
     mode = fakes[0].fake_mode
     with _shapes_only(mode), preserved_versions(node):
         return fake_result(node.target, args, kwargs, mode)
+
+
+def infer_again(node: fx.Node) -> None:
+    """Set the value of a node whose op has changed, and the values of the views of its old result."""
+    memory = storage(node)
+    node.meta["val"] = infer(node)
+    move_views(node, memory)
+
+
+def move_views(node: fx.Node, memory: int | None) -> None:
+    """Infer again the users that alias `memory`, the storage of the node's old value: its parts, and views of it."""
+    for user in node.users:
+        if memory is not None and storage(user) == memory:
+            user.meta["val"] = infer(user)
+            move_views(user, memory)
 
 
 @contextmanager

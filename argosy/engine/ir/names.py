@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
 
@@ -25,6 +25,13 @@ _current = NameGenerator()
 def generate(key: str) -> str:
     """The next unused name for this key: `generate("fc")` is fc_0, then fc_1."""
     return _current(key)
+
+
+def generate_unused(key: str, used: Container[str]) -> str:
+    """The next name for this key that is not in `used`, as for a variable of a program that was built elsewhere."""
+    while (name := generate(key)) in used:
+        pass
+    return name
 
 
 def switch(new: NameGenerator | None = None) -> NameGenerator:

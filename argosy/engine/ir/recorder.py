@@ -20,42 +20,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import sympy
 import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from argosy.engine import process_effects
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.constants import value_of_constant
-from argosy.engine.ir.infer import infer
+from argosy.engine.ir.recorded_call import RecordedCall
 from argosy.engine.ir.shape_functions import fake_result
+from argosy.engine.ir.size_nodes import SizeNodes, SymbolicSize
 from argosy.engine.ir.source import SourceLine, user_line
 from argosy.engine.ir.symbols import Symbols
 
 ROLES = ("forward", "backward", "optimize", "communicate")
 
 aten = torch.ops.aten
-
-# It logs a page for every op that rejects its inputs; the error that Argosy raises says the same in a line.
-logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 _ALIASES = frozenset({aten.detach.default, aten.alias.default, aten.lift_fresh.default})
 _INPUTS = ("placeholder", "get_attr")
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
-class SizeArithmetic(PythonReferenceAnalysis):
-    """Python implementations of sympy's functions on sizes; torch's class leaves division to sympy."""
-
-    @staticmethod
-    def int_truediv(a: Any, b: Any) -> Any:
-        return a / b
-
-    truediv = int_truediv
 
 
 class Recorder(TorchDispatchMode):
@@ -69,19 +54,24 @@ class Recorder(TorchDispatchMode):
         self.role = "forward"
         self.call: int | None = None
         """The number of the call being recorded, if `clone(for_test=True)` may have to record it again."""
+        self.calls: dict[int, RecordedCall] = {}
+        """Calls that may differ in evaluation mode, by the number in the meta `call` of their nodes."""
+        self.has_history = True
+        """False: loaded, or replayed for testing, so that the values have no autograd graph to differentiate."""
         self.constants: dict[str, torch.Tensor] = {}
         self.node_of: Any = WeakTensorKeyDictionary()
         """Fake tensor -> its node, or (node, index) for one of several outputs whose getitem is not created yet."""
         self.placeholder_of: Any = WeakTensorKeyDictionary()
         """Fake tensor -> its placeholder, even if it was mutated since."""
         self._versions: Any = WeakTensorKeyDictionary()  # constant -> its version when it was recorded
-        self._sizes: dict[sympy.Symbol, tuple[fx.Node, int]] = {}
-        self._expressions: dict[sympy.Expr, fx.Node] = {}
+        self._sizes = SizeNodes(
+            graph, symbols, self._last_placeholder, lambda: self._meta(self._line()), self._created
+        )
         self._lines: dict[int, SourceLine | None] = {}  # autograd's sequence number -> forward line
         self._last_input: fx.Node | None = None  # the last placeholder or constant at the head of the graph
         self._memory_of_constants: set[int] = set()
         self._records_aliases = False
-        self._journal: list[tuple[torch.Tensor | None, Any]] | None = None
+        self._undo_log: list[tuple[torch.Tensor | None, Any]] | None = None
         """What `attempt` may have to undo: (None, a new node), or (value, its previous entry in node_of)."""
 
     @classmethod
@@ -93,6 +83,9 @@ class Recorder(TorchDispatchMode):
         copied = Recorder(graph, self.symbols)
         copied.constants = dict(self.constants)
         copied._lines = self._lines
+        copied.has_history = self.has_history
+        calls = {number: call.with_nodes(node_map) for number, call in self.calls.items()}
+        copied.calls = {number: call for number, call in calls.items() if call is not None}
         for fake, entry in self.node_of.items():
             node, index = entry if isinstance(entry, tuple) else (entry, None)
             if node not in node_map:  # a variable of the scope whose last update is not in the copy
@@ -102,8 +95,7 @@ class Recorder(TorchDispatchMode):
         for fake, node in self.placeholder_of.items():
             if node in node_map:
                 copied.placeholder_of[fake] = node_map[node]
-        copied._sizes = {s: (node_map[n], dim) for s, (n, dim) in self._sizes.items() if n in node_map}
-        copied._expressions = {e: node_map[n] for e, n in self._expressions.items() if n in node_map}
+        copied._sizes.copy_from(self._sizes, node_map)
         return copied
 
     @contextmanager
@@ -140,11 +132,11 @@ class Recorder(TorchDispatchMode):
             if entry is old:
                 self.node_of[fake] = new
 
-    def forget(self, node: fx.Node) -> None:
+    def erase(self, node: fx.Node) -> None:
         """Erase a node without users."""
         for fake in [value for value, entry in self.node_of.items() if entry is node]:
             del self.node_of[fake]
-        self._expressions = {e: n for e, n in self._expressions.items() if n is not node}
+        self._sizes.forget(node)
         if node.op == "get_attr":
             self.constants.pop(str(node.target), None)
         self.graph.erase_node(node)
@@ -161,43 +153,41 @@ class Recorder(TorchDispatchMode):
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Undo what was recorded inside if an error is raised; a nested attempt is part of the outer one."""
-        if self._journal is not None:
+        if self._undo_log is not None:
             yield
             return
-        self._journal = []
+        self._undo_log = []
         try:
             yield
         except BaseException:
-            self._undo(self._journal)
+            self._undo(self._undo_log)
             raise
         finally:
-            self._journal = None
+            self._undo_log = None
 
-    def _undo(self, journal: list[tuple[torch.Tensor | None, Any]]) -> None:
-        for value, entry in reversed(journal):
+    def _undo(self, log: list[tuple[torch.Tensor | None, Any]]) -> None:
+        for value, entry in reversed(log):
             if value is None:
-                self._sizes = {s: place for s, place in self._sizes.items() if place[0] is not entry}
-                self.forget(entry)
+                self._sizes.forget_dimensions(entry)
+                self.erase(entry)
             elif entry is None:
                 self.node_of.pop(value, None)
             else:
                 self.node_of[value] = entry
 
     def _created(self, node: fx.Node) -> None:
-        if self._journal is not None:
-            self._journal.append((None, node))
+        if self._undo_log is not None:
+            self._undo_log.append((None, node))
 
     def _set_node(self, value: torch.Tensor, entry: Any) -> None:
-        if self._journal is not None:
-            self._journal.append((value, self.node_of.get(value)))
+        if self._undo_log is not None:
+            self._undo_log.append((value, self.node_of.get(value)))
         self.node_of[value] = entry
 
     def bind(self, value: torch.Tensor, node: fx.Node) -> None:
         """Bind a fake tensor to the node that computes it."""
         self._set_node(value, node)
-        for dim, size in enumerate(value.shape):
-            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
-                self._sizes.setdefault(size.node.expr, (node, dim))
+        self._sizes.bind(value, node)
 
     def node(self, value: torch.Tensor) -> fx.Node:
         """The node that computes this value; a real tensor becomes a constant of the program."""
@@ -226,6 +216,7 @@ class Recorder(TorchDispatchMode):
         is_alias = func in _ALIASES and not self._records_aliases
         if is_alias and isinstance(args[0], FakeTensor) and args[0] in self.node_of:
             return self._alias(func, args)
+        process_effects.install("fake-tensor-log", _silence_fake_tensors)
         line = self._line()
         args, kwargs = _mapped(self._constant_as_fake, (args, kwargs))
         if func is aten.lift_fresh.default:
@@ -240,7 +231,7 @@ class Recorder(TorchDispatchMode):
         with self.symbols.env.in_kernel():
             out = fake_result(func, args, kwargs, self.symbols.mode)
         # tensor.item(): a number that is known at run time, unless it is known already
-        is_number = func is aten._local_scalar_dense.default and isinstance(out, _SYMBOLIC)
+        is_number = func is aten._local_scalar_dense.default and isinstance(out, SymbolicSize)
         if not _makes_tensors(out) and func._schema.returns and not is_number:
             return out  # a property of a tensor, such as its device
         if isinstance(out, torch.Tensor) and out.layout is not torch.strided:
@@ -307,8 +298,8 @@ class Recorder(TorchDispatchMode):
     def _bind_result(self, out: Any, node: fx.Node) -> None:
         if isinstance(out, torch.Tensor):
             self.bind(out, node)
-        elif isinstance(out, _SYMBOLIC):
-            self._expressions.setdefault(out.node.expr, node)
+        elif isinstance(out, SymbolicSize):
+            self._sizes.bind_size(out, node)
         elif isinstance(out, tuple | list):
             for index, part in enumerate(out):
                 if isinstance(part, torch.Tensor):
@@ -317,44 +308,9 @@ class Recorder(TorchDispatchMode):
     def _argument(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return self.node(value)
-        if isinstance(value, _SYMBOLIC):
-            return self.size(value)
+        if isinstance(value, SymbolicSize):
+            return self._sizes.node(value)
         return value
-
-    def size(self, value: Any) -> Any:
-        """The node, or the number, for a symbolic size."""
-        expr = self.symbols.env.replace(value.node.expr)
-        if not expr.free_symbols:
-            return value.node.pytype(expr)
-        if expr not in self._expressions:
-            tracer = _Tracer(self.graph)
-            known = {s: fx.Proxy(self._symbol(s), tracer) for s in sorted(expr.free_symbols, key=str)}
-            proxy = sympy_interp(SizeArithmetic, known, expr)  # creates nodes such as operator.mul
-            self._expressions[expr] = proxy.node
-            for node in tracer.created:
-                self._created(node)
-                node.meta = self._meta(self._line())
-                node.meta["val"] = infer(node)
-        return self._expressions[expr]
-
-    def _symbol(self, symbol: sympy.Symbol) -> fx.Node:
-        if symbol in self._expressions:
-            return self._expressions[symbol]
-        matches = [s for s in self._sizes if s == symbol or self.symbols.env.replace(s) == symbol]
-        if not matches:
-            raise ProgramError(f"the size {symbol} is not a dimension of a feed of this program")
-        holder, dim = self._sizes[matches[0]]
-        after = self._last_placeholder() if holder.op == "placeholder" else holder
-        with self.graph.inserting_after(after):
-            node = self.graph.call_function(aten.sym_size.int, (holder, dim))
-        self._created(node)
-        node.meta = {
-            "role": "forward",
-            "source": holder.meta.get("source"),
-            "val": holder.meta["val"].shape[dim],
-        }
-        self._expressions[symbol] = node
-        return node
 
     def _constant(self, value: torch.Tensor) -> fx.Node:
         if isinstance(value, FakeTensor):
@@ -424,19 +380,13 @@ def _makes_tensors(out: Any) -> bool:
     return isinstance(out, torch.Tensor) or (isinstance(out, tuple | list) and any(map(_makes_tensors, out)))
 
 
-class _Tracer(fx.Tracer):
-    """Collects the nodes that arithmetic on fx proxies creates in a graph."""
-
-    def __init__(self, graph: fx.Graph) -> None:
-        super().__init__()
-        self.graph = graph
-        self.created: list[fx.Node] = []
-
-    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
-        node = super().create_node(*args, **kwargs)
-        self.created.append(node)
-        return node
-
-
 def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)
+
+
+def _silence_fake_tensors() -> process_effects.Undo:
+    """torch logs a page for every op that rejects its inputs; the error that Argosy raises says the same in a line."""
+    fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
+    before = fake_tensor_log.level
+    fake_tensor_log.setLevel(logging.CRITICAL)
+    return lambda: fake_tensor_log.setLevel(before)

@@ -37,8 +37,8 @@ class _Replay:
     def __init__(self, old: Program) -> None:
         self.old = old
         self.new = Program(old.name)
-        self.new.copy_settings(old)
-        self.new.has_history = False
+        self.new.copy_attachments(old)
+        self.new.recorder.has_history = False
         self.new.recorder.constants = dict(old.recorder.constants)
         self.nodes: dict[fx.Node, fx.Node] = {}
         self.calls: set[int] = set()
@@ -103,7 +103,7 @@ class _Replay:
     # --- nodes ----------------------------------------------------------------------------------------
 
     def _node(self, node: fx.Node) -> None:
-        call = self.old.calls.get(node.meta.get("call", -1))
+        call = self.old.recorder.calls.get(node.meta.get("call", -1))
         if call is None or call.evaluate is None:
             self._copy(node)
             return
@@ -130,7 +130,7 @@ class _Replay:
             self._item(node)
         if node in self.nodes:
             return self.nodes[node]
-        call = self.old.calls[node.meta["call"]]
+        call = self.old.recorder.calls[node.meta["call"]]
         raise ProgramError(
             f"{describe(reader)} reads {describe(node)}, a value inside of {call.what} that does not exist in "
             "evaluation mode; return it from the module, or build a program for testing with the module in eval()"
@@ -237,13 +237,13 @@ class _Replay:
         placeholder = self.old.recorder.placeholder_of.get(variable.value)
         value = self.nodes[placeholder].meta["val"] if placeholder in self.nodes else new.meta["val"]
         value = value if index is None else value[index]
-        if self.new.has_value(value):  # two names for one value, such as x and x.detach()
+        if self.new.variable_of(value) is not None:  # two names for one value, such as x and x.detach()
             with self.new.symbols.mode, torch.no_grad():
                 value = value.detach()
         recorder.node_of[value] = new if index is None else (new, index)
         copied = copy.copy(variable)
         copied.program, copied.value, copied.sizes = self.new, value, self._translated(variable.sizes)
-        self.new.enter(copied)
+        self.new.register(copied)
 
     def _translated(self, sizes: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         if sizes is None:

@@ -33,7 +33,8 @@ from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.allowed_ops import check_call, check_op, check_saved
 from argosy.engine.ir.limits import check_bytes, checked_number
 from argosy.engine.ir.program import Program
-from argosy.engine.ir.recorder import ROLES, SizeArithmetic
+from argosy.engine.ir.recorder import ROLES
+from argosy.engine.ir.size_nodes import SizeArithmetic
 from argosy.engine.ir.source import SourceLine
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ir.verify import OPERATOR_FUNCTIONS, describe, verify
@@ -258,7 +259,7 @@ def _load(data: dict[str, Any]) -> Program:
     _check_variables(data["variables"])
     program = Program(str(data["name"]))
     program.random_seed = int(data["random_seed"])
-    program.has_history = False
+    program.recorder.has_history = False
     program.recorder.constants = safetensors.torch.load(base64.b64decode(data["constants"], validate=True))
     inputs: dict[str, torch.Tensor] = {}
     feeds: dict[str, torch.Tensor] = {}
@@ -440,12 +441,13 @@ def _add_variable(
     variable: Variable
     if kind == "parameter":
         keys = ("learning_rate", "need_clip")
-        variable = Parameter(program, name, value, **{key: record[key] for key in keys})
+        settings = {key: record[key] for key in keys}
+        variable = Parameter(program, name, value, trainable=not record["stop_gradient"], **settings)
         variable.is_distributed = record["is_distributed"]
     else:
-        variable = Variable(program, name, value)
+        variable = Variable(program, name, value, stop_gradient=record["stop_gradient"])
         variable.is_data, variable.persistable = kind == "feed", kind == "state"
-    variable.lod_level, variable._stop_gradient = record["lod_level"], record["stop_gradient"]
+    variable.lod_level = record["lod_level"]
     if program.recorder.node(value) is not node:
         raise ProgramError(f"variable {name!r} is not the value of {node.name}; save the program again")
     _check_type(variable, record)

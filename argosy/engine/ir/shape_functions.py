@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import _config as symbolic_config
 
+from argosy.engine import process_effects
 from argosy.engine.ir.size_env import SizeEnv
 from argosy.engine.ops.memory_format import empty_as, memory_format_of
 
@@ -149,8 +150,9 @@ def _exact_sizes() -> Iterator[None]:
     torch's other shape function splits and merges dimensions, and returns N // (N // 5) for the 5.
     """
     before = symbolic_config.backed_size_oblivious
-    symbolic_config.backed_size_oblivious = True
-    try:
-        yield
-    finally:
-        symbolic_config.backed_size_oblivious = before
+    with process_effects.during("torch-config"):
+        symbolic_config.backed_size_oblivious = True
+        try:
+            yield
+        finally:
+            symbolic_config.backed_size_oblivious = before

@@ -47,7 +47,7 @@ class Assumption:
     role: str
     """The role being recorded at that time: forward, backward, …"""
     call: int | None
-    """The recorded call (`Program.calls`) whose code evaluated it."""
+    """The recorded call (`Recorder.calls`) whose code evaluated it."""
     is_required: bool
     """True: other sizes need other ops, or make an op fail. False: an op's shape function evaluated it; the op itself
     computes the shape of its result in every run."""

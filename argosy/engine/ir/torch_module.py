@@ -21,13 +21,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from argosy.engine import process_effects
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir import module_names
 from argosy.engine.ir.build_errors import building
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.module_forwards import replace_forwards
 from argosy.engine.ir.module_state import Changes, tensors_of, with_tensors
-from argosy.engine.ir.program import Program, RecordAgain
+from argosy.engine.ir.program import Program
+from argosy.engine.ir.record import RecordAgain, record_call, unwrap, wrap
 from argosy.engine.ir.recorded_call import Substitute, substituted
 from argosy.engine.ir.symbols import hint
 from argosy.engine.ir.variable import Variable, first_variable
@@ -51,9 +53,19 @@ def accept_variables(loaded: Loaded) -> None:
     Hooks of a module see its arguments too late to record the whole call, and a subclass would exclude existing
     modules. torch.fx patches the same method to trace.
     """
-    global _loaded  # noqa: PLW0603  (set once per process, with the patch)
-    torch.nn.Module.__call__ = _call  # type: ignore[method-assign]  # see the docstring
-    _loaded = loaded
+
+    def patch() -> process_effects.Undo:
+        global _loaded  # noqa: PLW0603  (set with the patch)
+        _loaded = loaded
+        torch.nn.Module.__call__ = _call  # type: ignore[method-assign]  # see the docstring
+        return _restore_call
+
+    process_effects.install("module-call", patch)
+
+
+def _restore_call() -> None:
+    if torch.nn.Module.__call__ is _call:  # else another library has patched it since, and calls ours
+        torch.nn.Module.__call__ = _plain_call  # type: ignore[method-assign]  # see accept_variables
 
 
 def _call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -66,7 +78,7 @@ def _call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
 def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record the module's forward in the program."""
     module = recordable(module)
-    plain_args, plain_kwargs = program.unwrap((args, kwargs))
+    plain_args, plain_kwargs = unwrap(program, (args, kwargs))
 
     def what() -> str:
         return f"{type(module).__name__} called"
@@ -80,26 +92,27 @@ def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwar
             t for t in tree_leaves((run.tensors, plain_args, plain_kwargs)) if isinstance(t, FakeTensor)
         ]
         is_training = any(sub.training for sub in module.modules())
-        out, attributes = program.record_call(
-            what(), inputs, run, run.evaluate if is_training else None, has_attributes=True
+        out, attributes = record_call(
+            program, what(), inputs, run, run.evaluate if is_training else None, has_attributes=True
         )
         _check_state(run)
     prefix = module_names.prefix_of(module, (), ())
     for (sub, name), tree in attributes.items():
-        setattr(sub, name, program.wrap(tree, f"{prefix}.{name}"))
-    return program.wrap(out, prefix)
+        setattr(sub, name, wrap(program, tree, f"{prefix}.{name}"))
+    return wrap(program, out, prefix)
 
 
 def values_for(program: Program, module: nn.Module) -> dict[str, Variable]:
     """The program's variables of this module, by their paths in the module."""
     tensors = tensors_of(recordable(module))
-    missing = [key for key, tensor in tensors.items() if id(tensor) not in program.module_tensors]
+    names = {key: program.module_tensors.name_of(tensor) for key, tensor in tensors.items()}
+    missing = [key for key, name in names.items() if name is None]
     if missing:
         raise ProgramError(
             f"{type(module).__name__} was never called in {program.name}, which has no variable for {missing[0]!r}; "
             "call the module on a Variable of the program first"
         )
-    return {key: program.vars[program.module_tensors[id(tensor)][1]] for key, tensor in tensors.items()}
+    return {key: program.var(name) for key, name in names.items() if name is not None}
 
 
 class _Run:

@@ -18,10 +18,13 @@ from torch import fx
 from argosy.engine.errors import ProgramError, UnknownNameError
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.source import user_line
-from argosy.engine.ir.suggest import nearest
+from argosy.engine.suggest import nearest
 
 if TYPE_CHECKING:
     from argosy.engine.ir.program import Program
+
+InitFunction = Callable[[Sequence[int], torch.dtype], torch.Tensor]
+"""Computes an initial value of this shape and dtype."""
 
 
 def _binary(
@@ -50,6 +53,7 @@ _FIELDS = frozenset(
         "learning_rate",
         "regularizer",
         "need_clip",
+        "initializer",
         "is_distributed",
         "is_sparse",
     }
@@ -66,6 +70,10 @@ class ProgramBlock:
         return self.program.var(name)
 
 
+before_creation: list[Callable[[], None]] = []
+"""Called whenever a Variable is created: the API adds what its first Variable changes in the process."""
+
+
 class Variable:
     """A value of a program; created by `static.data`, by layers and by torch functions."""
 
@@ -74,7 +82,11 @@ class Variable:
     is_data = False
     """True: the user feeds it."""
 
-    def __init__(self, program: "Program", name: str, value: torch.Tensor) -> None:
+    def __init__(
+        self, program: "Program", name: str, value: torch.Tensor, *, stop_gradient: bool = False
+    ) -> None:
+        for prepare in before_creation:
+            prepare()
         self.program = program
         self.name = name
         self.value = value
@@ -82,7 +94,7 @@ class Variable:
         self.lod_level = 0
         self.sizes: tuple[Any, ...] | None = None
         """For a result of `paddle.shape(x)`: the sizes of x, which can be used as sizes of other variables."""
-        self._stop_gradient = False
+        self._stop_gradient = stop_gradient
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Raise UnknownNameError for a misspelt attribute (`x.stop_gradeint = True`) instead of ignoring it."""
@@ -315,8 +327,9 @@ class Parameter(Variable):
         learning_rate: float = 1.0,
         regularizer: Any = None,
         need_clip: bool = True,
+        initializer: InitFunction | None = None,
     ) -> None:
-        super().__init__(program, name, value)
+        super().__init__(program, name, value, stop_gradient=not trainable)
         if not math.isfinite(learning_rate):
             raise ProgramError(
                 f"parameter {name!r} has learning rate factor {learning_rate}; use a finite number"
@@ -328,7 +341,8 @@ class Parameter(Variable):
         self.is_distributed = False
         self.is_sparse = False
         """True: the table of an embedding built with is_sparse; ranks all-gather the rows that they used."""
-        self._stop_gradient = not trainable
+        self.initializer = initializer
+        """Computes its initial value; None: unknown, as in a loaded program."""
 
     @property
     def trainable(self) -> bool:

@@ -2,7 +2,6 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
-import fcntl
 import hashlib
 import os
 import platform
@@ -10,11 +9,11 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 from pathlib import Path
 
 from argosy.engine import env
 from argosy.engine.errors import KernelError
+from argosy.engine.files import locked, replacement
 from argosy.engine.log import NOTICE, logger
 
 SOURCE = Path(__file__).parent / "source"
@@ -63,8 +62,7 @@ def built() -> Path:
         raise KernelError(
             f"{path.parent} cannot be created: {e.strerror}; set ARGOSY_CACHE to a writable directory"
         ) from e
-    with (path.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(path.parent / "lock"):
         if not path.exists():
             _compile(command, path)
     return path
@@ -80,8 +78,7 @@ def library_path() -> Path:
 
 def _compile(command: list[str], path: Path) -> None:
     logger.log(NOTICE, "building Argosy's kernels with %s, once; some 15 seconds", command[0])
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        temporary = Path(folder) / path.name
+    with replacement(path) as temporary:
         sources = [str(source) for source in sorted(SOURCE.glob("*.cpp"))]
         try:
             errors, status = _run([*command, *flags(), *sources, "-o", str(temporary)])
@@ -94,7 +91,6 @@ def _compile(command: list[str], path: Path) -> None:
                 f"{command[0]} could not compile Argosy's kernels; set CXX to another compiler, or ARGOSY_KERNELS=0 to "
                 f"do without:\n{errors[-2000:].strip()}"
             )
-        os.replace(temporary, path)
 
 
 def _run(command: list[str]) -> tuple[str, int]:

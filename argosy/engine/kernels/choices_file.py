@@ -8,18 +8,16 @@ each adds its choices to the current content under a lock.
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
-import fcntl
 import json
 import os
 import platform
 import re
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from argosy.engine.files import locked, replacement
 from argosy.engine.log import logger
 
 _FORMAT = 1
@@ -47,7 +45,7 @@ def read(path: Path) -> dict[str, Entry]:
 def add(path: Path, new: dict[str, Entry]) -> None:
     """Add choices to the file; OSError if it cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path):
+    with locked(path.with_name("lock")):
         _write(path, {**read(path), **new})
 
 
@@ -73,17 +71,8 @@ def _rename_invalid(path: Path, reason: Exception) -> None:
 
 def _write(path: Path, choices: dict[str, Entry]) -> None:
     text = json.dumps({"format": _FORMAT, "choices": choices}, indent=1, sort_keys=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        temporary = Path(folder) / path.name
+    with replacement(path) as temporary:
         temporary.write_text(text + "\n")
-        os.replace(temporary, path)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.with_name("lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _cpu() -> str:

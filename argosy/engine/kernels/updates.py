@@ -1,6 +1,7 @@
 """The C functions that update many parameters at once, and the checks of their arguments.
 
-    rest = FUSED_MOMENTUM(rows, c_double(mu), c_int(nesterov))      updates the supported rows, returns the others
+    momentum = UpdateKernel("argosy_fused_momentum", "param grad velocity")
+    rest = momentum(rows, mu, nesterov)      updates the supported rows, returns the others
 
 A row is supported if its tensors are float32 on the CPU and dense, with the same shape and layout, and its counters
 have one element each. Mutated tensors must not overlap anything else: two threads would update the same memory.
@@ -40,8 +41,8 @@ class UpdateKernel:
         self.tensors = tensors.split()
         self.steps = steps
 
-    def __call__(self, rows: Sequence[Row], *numbers: c_double | c_int) -> list[Row]:
-        """Update the rows that the function supports; returns the others."""
+    def __call__(self, rows: Sequence[Row], *numbers: float) -> list[Row]:
+        """Update the rows that the function supports; returns the others. A bool is passed as an int."""
         supported: list[Row] = []
         rest: list[Row] = []
         for row in rows:
@@ -77,13 +78,14 @@ class UpdateKernel:
             end = max(end, begin + size)
             end_of_written = max(end_of_written, begin + size) if is_written else end_of_written
 
-    def _call(self, rows: Sequence[Row], numbers: Sequence[c_double | c_int]) -> None:
+    def _call(self, rows: Sequence[Row], numbers: Sequence[float]) -> None:
         columns = zip(*((*row.tensors, *row.steps) for row in rows), strict=True)
         pointers = [array("Q", [t.data_ptr() for t in column]) for column in columns]
         sizes = array("q", [row.tensors[0].numel() for row in rows])
         rates, decays = array("d", [row.rate for row in rows]), array("d", [row.decay for row in rows])
         arrays = [c_void_p(a.buffer_info()[0]) for a in (*pointers, sizes, rates, decays)]
-        getattr(library(), self.name)(c_int64(len(rows)), *arrays, *numbers)
+        plain = [c_int(n) if isinstance(n, bool) else c_double(n) for n in numbers]
+        getattr(library(), self.name)(c_int64(len(rows)), *arrays, *plain)
 
 
 def have_same_layout(tensors: Sequence[Tensor]) -> bool:
@@ -92,8 +94,3 @@ def have_same_layout(tensors: Sequence[Tensor]) -> bool:
     if any(t.shape != shape for t in tensors):
         return False
     return any(all(t.is_contiguous(memory_format=order) for t in tensors) for order in _FORMATS)
-
-
-FUSED_SGD = UpdateKernel("argosy_fused_sgd", "param grad")
-FUSED_MOMENTUM = UpdateKernel("argosy_fused_momentum", "param grad velocity")
-FUSED_ADAMW = UpdateKernel("argosy_fused_adamw", "param grad moment1 moment2", steps=1)

@@ -23,6 +23,7 @@ from argosy.engine.launch.processes import (
 )
 from argosy.engine.launch.rank_env import Placement
 from argosy.engine.launch.tee import Tee
+from argosy.engine.net import host_of
 
 COLLECT_CAUSE_S = 1.5
 """Replaces COLLECT_S while all failed ranks only lost another rank, whose exit has not been seen yet."""
@@ -93,7 +94,7 @@ class Attempt(Processes):
 
     def _let_failed_ranks_exit(self) -> None:
         """Give a failed rank time to publish the reason to ranks of other hosts; on one host the report has it."""
-        if len({endpoint.rpartition(":")[0] for endpoint in self.placement.endpoints}) == 1:
+        if len({host_of(endpoint) for endpoint in self.placement.endpoints}) == 1:
             return
         failed = {failure.spec for failure in self.failures}
         until = time.monotonic() + PUBLISH_S

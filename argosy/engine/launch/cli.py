@@ -16,6 +16,7 @@ from argosy.engine.launch.configuration import (
     SERVER_DURABILITY,
     Configuration,
 )
+from argosy.engine.suggest import nearest
 from argosy.engine.version import VERSION
 
 _EXAMPLES = """
@@ -165,18 +166,13 @@ def _split(argv: Sequence[str], p: argparse.ArgumentParser) -> tuple[list[str], 
             break
         name = "--" + name[2:].replace("-", "_") if name.startswith("--") else name
         if name not in known:
-            raise ConfigError(f"unknown option {name}{_nearest(name, known)}; see fleetrun --help")
+            raise ConfigError(
+                f"unknown option {name}{nearest(name, known, lists=False)}; see fleetrun --help"
+            )
         options.append(name + equals + value)
         if not equals and known[name].nargs != 0 and args:
             options.append(args.pop(0))
     return options, args
-
-
-def _nearest(name: str, known: dict[str, argparse.Action]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

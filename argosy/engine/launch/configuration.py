@@ -7,6 +7,7 @@ from typing import Literal
 
 from argosy.engine.env import step_range
 from argosy.engine.errors import ConfigError
+from argosy.engine.net import Endpoint, host_of
 
 RunMode = Literal["collective", "ps", "ps-heter"]
 MODES = ("collective", "ps", "ps-heter")
@@ -212,7 +213,7 @@ def _check_ps(config: Configuration) -> None:
     for kind in ("server", "worker"):
         _check_endpoints(config, kind)
     listed = (*config.servers, *config.workers)
-    names = tuple(dict.fromkeys(e.rpartition(":")[0] or e for e in listed))
+    names = tuple(dict.fromkeys(host_of(e) if ":" in e else e for e in listed))
     _check_host(config, "--servers and --workers", names or ("127.0.0.1",))
     if config.start_port is not None and config.servers and config.workers and all(":" in e for e in listed):
         raise ConfigError(
@@ -235,11 +236,8 @@ def _check_endpoints(config: Configuration, kind: str) -> None:
             f"--{kind}_num={number}, but --{kind}s lists {len(listed)}; make them agree, or give one only"
         )
     for entry in listed:
-        host, colon, port = entry.rpartition(":")
-        if not colon and kind == "worker":
-            continue  # Paddle chooses the port of a worker that has none
-        if not (host and port.isdecimal() and 1 <= int(port) <= 65535):
-            raise ConfigError(f"--{kind}s: {entry!r} is not an endpoint; write host:port")
+        if ":" in entry or kind == "server":  # Paddle chooses the port of a worker that has none
+            Endpoint.parse(entry, f"--{kind}s")
 
 
 def _check_counts_are_local(config: Configuration, names: tuple[str, ...]) -> None:

@@ -6,6 +6,7 @@ import sys
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch.configuration import Configuration
+from argosy.engine.suggest import closest
 
 _BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap.py")
 
@@ -39,14 +40,12 @@ def check_script(script: str) -> None:
 
 
 def _nearest_file(script: str) -> str:
-    import difflib
-
     folder, name = os.path.split(script)
     try:
         there = sorted(os.listdir(folder or "."))
     except OSError:
         return f"there is no directory {folder!r} either"
-    if close := difflib.get_close_matches(name, there, n=1):
+    if close := closest(name, there, at_most=1):
         return f"did you mean {os.path.join(folder, close[0])!r}?"
     scripts = [n for n in there if n.endswith(".py")]
     return f"Python files there: {', '.join(scripts[:8]) or 'none'}"

@@ -20,14 +20,15 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import NoReturn
 
+from argosy.engine import process_effects
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch.console import logger
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _guard: int | None = None
 """In the launcher: the pid of its guard."""
@@ -42,23 +43,33 @@ def run_guarded(work: Callable[[], int]) -> int:
     """
     _flush()
     before, guard = children(), os.getpid()
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    reading, writing = os.pipe()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    launcher = os.fork()
-    if launcher == 0:
-        os.close(reading)
-        _work(work, guard, writing)
-    os.close(writing)
-    try:
+    with _subreaper(), process_effects.during("launcher-signals"):
+        reading, writing = os.pipe()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        launcher = os.fork()
+        if launcher == 0:
+            os.close(reading)
+            _work(work, guard, writing)
+        os.close(writing)
         code = _wait_for(launcher, before)
         with os.fdopen(reading, errors="replace") as pipe:
             problem = pipe.read()
-    finally:
-        _prctl(_PR_SET_CHILD_SUBREAPER, 0)
     if problem:
         raise ConfigError(problem)
     return code
+
+
+@contextlib.contextmanager
+def _subreaper() -> Iterator[None]:
+    """Adopt orphaned descendants inside."""
+    with process_effects.during("subreaper"):
+        before = ctypes.c_int()
+        ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        try:
+            yield
+        finally:
+            _prctl(_PR_SET_CHILD_SUBREAPER, before.value)
 
 
 def signal_name(number: int) -> str:

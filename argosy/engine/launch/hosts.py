@@ -7,6 +7,7 @@ import struct
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch.configuration import Configuration
+from argosy.engine.net import Endpoint, host_of, is_local, is_loopback, local_address
 
 _SIOCGIFADDR = 0x8915
 
@@ -16,9 +17,9 @@ def addresses(config: Configuration) -> tuple[int, tuple[str, ...]]:
     resolved = [_resolve(name) for name in config.hosts]
     index = _index_of_this_host(config, resolved)
     others = [a for i, a in enumerate(resolved) if i != index]
-    if others and _is_loopback(resolved[index]) and not _is_numeric(config.hosts[index]):
+    if others and is_loopback(resolved[index]) and not _is_numeric(config.hosts[index]):
         # Debian's /etc/hosts maps the host name to 127.0.1.1, which other hosts cannot reach.
-        resolved[index] = _source_address(others[0])
+        resolved[index] = local_address(others[0])
     if duplicates := {a for a in resolved if resolved.count(a) > 1}:
         raise ConfigError(
             f"--ips={','.join(config.hosts)}: {', '.join(duplicates)} is listed under two names; list each host once"
@@ -31,17 +32,17 @@ def local_endpoints(endpoints: tuple[str, ...], this: str | None) -> tuple[froze
 
     `this`: the host or address that the user says is this one; without it, all that a socket can be bound to.
     """
-    names = [e.rpartition(":")[0] for e in endpoints]
+    names = [host_of(e) for e in endpoints]
     address_of = {name: _resolve(name, "--servers and --workers") for name in names}
     remote = [a for a in address_of.values() if not _is_local(a)]
     for name, address in address_of.items():
-        if remote and _is_loopback(address):
+        if remote and is_loopback(address):
             if _is_numeric(name):
                 raise ConfigError(
                     f"--servers and --workers: {name} is a loopback address, but {remote[0]} is another "
                     "host; write the address at which the others reach it"
                 )
-            address_of[name] = _source_address(remote[0])
+            address_of[name] = local_address(remote[0])
     local = frozenset(a for a in address_of.values() if _is_local(a))
     if this is not None:
         local = frozenset({address_of.get(this, this)}) & local
@@ -53,7 +54,7 @@ def local_endpoints(endpoints: tuple[str, ...], this: str | None) -> tuple[froze
             "correct the lists, or select this host with --host"
         )
     return local, tuple(
-        f"{address_of[n]}:{e.rpartition(':')[2]}" for n, e in zip(names, endpoints, strict=True)
+        str(Endpoint(address_of[n], Endpoint.parse(e).port)) for n, e in zip(names, endpoints, strict=True)
     )
 
 
@@ -102,30 +103,8 @@ def _resolve(name: str, option: str = "--ips") -> str:
 
 
 def _is_local(address: str) -> bool:
-    """True if a socket can be bound to the address, which is more reliable than a list of interfaces."""
-    if address == "0.0.0.0":
-        return False
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        try:
-            s.bind((address, 0))
-        except OSError:
-            return False
-    return True
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.")
+    return address != "0.0.0.0" and is_local(address)
 
 
 def _is_numeric(name: str) -> bool:
     return name.replace(".", "").isdecimal()
-
-
-def _source_address(other: str) -> str:
-    """The source address of this host on the route to another one; no packet is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        try:
-            s.connect((other, 9))
-        except OSError as e:
-            raise ConfigError(f"there is no route to {other} ({e}); check the network") from e
-        return str(s.getsockname()[0])

@@ -9,6 +9,7 @@ import socket
 import time
 
 from argosy.engine.errors import ConfigError
+from argosy.engine.net import Endpoint
 
 
 def free_ports(address: str, count: int) -> list[int]:
@@ -59,7 +60,9 @@ def listen(address: str, port: int, timeout_s: float = 0.0, option: str = "--sta
                     f"port {port} of {address} is in use{_holder(port)}; stop that process or choose another "
                     f"port with {option}"
                 ) from e
-            raise ConfigError(f"cannot listen on {address}:{port}: {e.strerror}; try another {option}") from e
+            raise ConfigError(
+                f"cannot listen on {Endpoint(address, port)}: {e.strerror}; try another {option}"
+            ) from e
 
 
 def _holder(port: int) -> str:

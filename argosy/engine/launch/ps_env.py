@@ -9,6 +9,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.launch import hosts, ports, rank_env
 from argosy.engine.launch.configuration import Configuration, num_cores
 from argosy.engine.launch.rank_env import ProcessSpec
+from argosy.engine.net import Endpoint, host_of
 
 _DEFAULT_START_PORT = 6170
 _LOOPBACK = "127.0.0.1"
@@ -43,7 +44,7 @@ class PsLayout:
 
     @property
     def several_hosts(self) -> bool:
-        return any(e.rpartition(":")[0] not in self.local_addresses for e in (*self.servers, *self.workers))
+        return any(host_of(e) not in self.local_addresses for e in (*self.servers, *self.workers))
 
     def endpoints(self, role: str) -> tuple[str, ...]:
         """The endpoints of all servers, or of all workers."""
@@ -56,8 +57,8 @@ class PsLayout:
     def process(self, role: str, index: int, restart: int) -> ProcessSpec:
         """A server or worker and its environment; `restart`: how often it was restarted."""
         local = self._local(role)
-        host, _, port = self.endpoints(role)[index].rpartition(":")
-        variables = self._paddle_variables() | {"POD_IP": host, "PADDLE_PORT": port}
+        host, port = Endpoint.parse(self.endpoints(role)[index])
+        variables = self._paddle_variables() | {"POD_IP": host, "PADDLE_PORT": str(port)}
         if role == "server":
             variables["TRAINING_ROLE"] = "PSERVER"
         else:
@@ -77,7 +78,7 @@ class PsLayout:
         return os.path.abspath(os.path.join(self.config.log_dir, "dead_workers"))
 
     def _local(self, role: str) -> list[int]:
-        return [i for i, e in enumerate(self.endpoints(role)) if e.rpartition(":")[0] in self.local_addresses]
+        return [i for i, e in enumerate(self.endpoints(role)) if host_of(e) in self.local_addresses]
 
     def _paddle_variables(self) -> dict[str, str]:
         """The variables that Paddle sets for every process, in the order of its table."""
@@ -122,7 +123,7 @@ def plan(config: Configuration, environ: Mapping[str, str]) -> PsLayout:
         raise ConfigError(
             f"{', '.join(duplicates)} is the endpoint of two processes; give every server and worker a separate port"
         )
-    several = any(e.rpartition(":")[0] not in local for e in resolved)
+    several = any(host_of(e) not in local for e in resolved)
     token = environ.get("ARGOSY_JOB_TOKEN")
     if several and not token:
         raise ConfigError(
@@ -138,7 +139,7 @@ def plan(config: Configuration, environ: Mapping[str, str]) -> PsLayout:
 
 def _pod_ip(environ: Mapping[str, str], endpoints: tuple[str, ...]) -> str | None:
     """POD_IP, which says which host this is; None if there is only one host."""
-    if len({e.rpartition(":")[0] for e in endpoints}) == 1:
+    if len({host_of(e) for e in endpoints}) == 1:
         return None
     return environ.get("POD_IP")
 
@@ -152,27 +153,27 @@ def _endpoints(config: Configuration, environ: Mapping[str, str]) -> tuple[tuple
         free = ports.stable_ports(_LOOPBACK, num_servers + num_workers)
     else:
         free = list(range(start, start + num_servers + num_workers))
-    servers = config.servers or tuple(f"{_LOOPBACK}:{port}" for port in free[:num_servers])
-    workers = config.workers or tuple(f"{_LOOPBACK}:{port}" for port in free[num_servers:])
+    servers = config.servers or tuple(str(Endpoint(_LOOPBACK, port)) for port in free[:num_servers])
+    workers = config.workers or tuple(str(Endpoint(_LOOPBACK, port)) for port in free[num_servers:])
     first = (_DEFAULT_START_PORT if start is None else start) + num_servers
-    workers = tuple(w if ":" in w else f"{w}:{first + i}" for i, w in enumerate(workers))
+    workers = tuple(w if ":" in w else str(Endpoint(w, first + i)) for i, w in enumerate(workers))
     return servers, workers
 
 
 def _check_ports(servers: tuple[str, ...], local: frozenset[str]) -> None:
     """Raise if a server of this host could not listen; the port of a worker may never be used."""
     for endpoint in servers:
-        host, _, port = endpoint.rpartition(":")
+        host, port = Endpoint.parse(endpoint)
         if host in local:
-            ports.listen(host, int(port), option="--servers or --start_port").close()
+            ports.listen(host, port, option="--servers or --start_port").close()
 
 
 def _http_endpoint(config: Configuration, first_server: str, several: bool) -> str | None:
-    host = first_server.rpartition(":")[0]
+    host = host_of(first_server)
     if config.http_port is not None:
-        return f"{host}:{config.http_port}"
+        return str(Endpoint(host, config.http_port))
     # Several hosts cannot agree on a free port.
-    return None if several else f"{host}:{ports.free_ports(host, 1)[0]}"
+    return None if several else str(Endpoint(host, ports.free_ports(host, 1)[0]))
 
 
 def _state(config: Configuration) -> str | None:

@@ -10,6 +10,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.launch import hosts, ports
 from argosy.engine.launch.configuration import Configuration, num_cores
 from argosy.engine.launch.devices import DeviceAssignment, assign, count_gpus
+from argosy.engine.net import Endpoint
 
 _DEFAULT_START_PORT = 6070
 TIMELINE = ("ARGOSY_TIMELINE", "ARGOSY_TIMELINE_STEPS")
@@ -94,7 +95,7 @@ def place(layout: CollectiveLayout, restart: int) -> Placement:
     if layout.host_index == 0:
         store = ports.listen(first, layout.start_port or 0, timeout_s=2.0 if restart else 0.0)
     endpoints, master_port = _endpoints(layout, store)
-    common = _common(layout, restart, endpoints, f"{first}:{master_port}")
+    common = _common(layout, restart, endpoints, Endpoint(first, master_port))
     ranks = tuple(_rank(layout, common, endpoints, i, store) for i in range(layout.num_local))
     return Placement(ranks, endpoints, store)
 
@@ -125,14 +126,14 @@ def _endpoints(layout: CollectiveLayout, store: socket.socket | None) -> tuple[t
             chosen = [store.getsockname()[1], *others]
         else:
             chosen = [layout.start_port + i for i in range(count)]
-        return tuple(f"{layout.addresses[0]}:{port}" for port in chosen), master
+        return tuple(str(Endpoint(layout.addresses[0], port)) for port in chosen), master
     assert layout.start_port is not None, "several hosts cannot agree on free ports"
-    endpoints = tuple(f"{a}:{layout.start_port + i}" for a in layout.addresses for i in range(count))
+    endpoints = tuple(str(Endpoint(a, layout.start_port + i)) for a in layout.addresses for i in range(count))
     return endpoints, layout.start_port + count
 
 
 def _common(
-    layout: CollectiveLayout, restart: int, endpoints: tuple[str, ...], master: str
+    layout: CollectiveLayout, restart: int, endpoints: tuple[str, ...], master: Endpoint
 ) -> dict[str, str]:
     """The variables that are the same for all ranks of this host."""
     variables = {
@@ -147,8 +148,8 @@ def _common(
         "GROUP_RANK": str(layout.host_index),
         "NODE_RANK": str(layout.host_index),
         "GROUP_WORLD_SIZE": str(len(layout.addresses)),
-        "MASTER_ADDR": master.rpartition(":")[0],
-        "MASTER_PORT": master.rpartition(":")[2],
+        "MASTER_ADDR": master.host,
+        "MASTER_PORT": str(master.port),
         "TORCHELASTIC_RUN_ID": "fleetrun",
         "TORCHELASTIC_RESTART_COUNT": str(restart),
         "TORCHELASTIC_MAX_RESTARTS": str(layout.config.max_restarts),

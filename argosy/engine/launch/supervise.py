@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from types import FrameType
 
-from argosy.engine import env
+from argosy.engine import env, process_effects
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch import configuration, console, entrypoint, failure_report, logs, ps_env, ps_job
 from argosy.engine.launch.attempt import Attempt
@@ -172,10 +172,11 @@ def _signals() -> Iterator[Events]:
 
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     handled = {s: old for s, old in before.items() if old != signal.SIG_IGN or s == signal.SIGTERM}
-    for number in handled:
-        signal.signal(number, enqueue)
-    try:
-        yield events
-    finally:
-        for number, old in handled.items():
-            signal.signal(number, old)
+    with process_effects.during("launcher-signals"):
+        for number in handled:
+            signal.signal(number, enqueue)
+        try:
+            yield events
+        finally:
+            for number, old in handled.items():
+                signal.signal(number, old)

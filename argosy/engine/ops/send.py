@@ -41,7 +41,7 @@ def _barrier(sent: Tensors) -> Tensor:
 
 
 def _recv(x: Tensor, token: Tensor | None, blocks: Texts, rows: Ints, servers: Ints) -> Tensor:
-    current().blocks.want(x, blocks, rows, servers)
+    current().blocks.recv(x, blocks, rows, servers)
     return x
 
 

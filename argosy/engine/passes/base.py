@@ -9,7 +9,10 @@ from typing import ClassVar, Self
 
 from torch import fx
 
+from argosy.engine import env
 from argosy.engine.errors import ArgosyError, ProgramError
+from argosy.engine.ir.check_values import ValueCheck
+from argosy.engine.ir.strides import is_stale, propagate
 from argosy.engine.ir.verify import verify
 from argosy.engine.log import NOTICE, logger
 
@@ -28,6 +31,8 @@ class Pass(ABC):
     """One rewrite of a graph; a frozen dataclass whose fields are its options."""
 
     name: ClassVar[str]
+    keeps_strides: ClassVar[bool] = True
+    """False: it gives new nodes the values of the replaced ones; the runner infers all values if strides differ."""
 
     @abstractmethod
     def run(self, graph: fx.Graph) -> Report:
@@ -43,15 +48,21 @@ def run_passes(
 ) -> list[Report]:
     """Run the passes in order; each is timed, verified and logged in one line.
 
-    A notice that is in `logged`, as (pass, line), is not logged again; `logged` is extended.
+    With ARGOSY_CHECK_PASSES=1 the values of all new and changed nodes are inferred after each pass, and compared with
+    their meta. A notice that is in `logged`, as (pass, line), is not logged again; `logged` is extended.
     """
     logged = set() if logged is None else logged
     reports = []
+    values = ValueCheck(graph) if env.flag("ARGOSY_CHECK_PASSES") else None
     for rewrite in passes:
         began, before = time.perf_counter(), len(graph.nodes)
         try:
             report = rewrite.run(graph)
+            if not rewrite.keeps_strides and is_stale(graph):
+                propagate(graph)
             verify(graph)
+            if values is not None:
+                values.check(graph)
         except ArgosyError as e:
             raise type(e)(f"pass {rewrite.name}: {e}") from e
         except Exception as e:

@@ -20,7 +20,7 @@ from torch._ops import OpOverload
 
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.strides import VIEWS, convert, propagate
-from argosy.engine.ops.fused_updates import FUSED
+from argosy.engine.ops.updates import FUSED
 from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten

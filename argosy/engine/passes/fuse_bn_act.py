@@ -32,6 +32,7 @@ class FuseBnAct(Fusion):
     """See the module's picture."""
 
     name: ClassVar[str] = "fuse_bn_act"
+    keeps_strides: ClassVar[bool] = False
 
     def fuse(self, graph: fx.Graph) -> Report:
         forward, backward = Tally("batch norms"), Tally("of their backwards")

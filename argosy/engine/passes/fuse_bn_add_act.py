@@ -54,6 +54,7 @@ class FuseBnAddAct(Fusion):
     """See the module's picture."""
 
     name: ClassVar[str] = "fuse_bn_add_act"
+    keeps_strides: ClassVar[bool] = False
 
     has_rival: bool = False
     """True: fuse_elewise_add_act is enabled too, and matches the same additions."""

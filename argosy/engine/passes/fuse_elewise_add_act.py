@@ -19,7 +19,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import fx
 
-from argosy.engine.ir.infer import infer
+from argosy.engine.ir.infer import infer_again
 from argosy.engine.ops.activation import Activation, activation_of, derivative_of
 from argosy.engine.ops.add_act import act_add, act_backward, add_act, add_act_keep
 from argosy.engine.passes.base import Report
@@ -43,6 +43,7 @@ class FuseElewiseAddAct(Fusion):
     """See the module's picture."""
 
     name: ClassVar[str] = "fuse_elewise_add_act"
+    keeps_strides: ClassVar[bool] = False
 
     def fuse(self, graph: fx.Graph) -> Report:
         before, after, backward = (
@@ -177,5 +178,5 @@ def _fuse_backward(graph: fx.Graph, node: fx.Node, name: str, live_out: frozense
     node.target, node.kwargs = act_backward, {}
     node.args = (*split_sum(gradient, live_out), reference, name, 1.0)
     node._rename("act_backward")
-    node.meta["val"] = infer(node)
+    infer_again(node)
     erase_dead_sum(graph, gradient)

@@ -22,8 +22,8 @@ from torch._ops import OpOverload
 
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ops.all_reduce import wait
-from argosy.engine.ops.fused_updates import FUSED
 from argosy.engine.ops.gradient_buckets import bucket_view
+from argosy.engine.ops.updates import FUSED
 from argosy.engine.passes.base import Pass, Report
 
 Cluster = list[fx.Node]

@@ -42,6 +42,7 @@ class FuseReluDepthwiseConv(Fusion):
     """See the module's picture."""
 
     name: ClassVar[str] = "fuse_relu_depthwise_conv"
+    keeps_strides: ClassVar[bool] = False
 
     def fuse(self, graph: fx.Graph) -> Report:
         alone = Tally("relu + depthwise convolution without backward")

@@ -20,7 +20,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from argosy.engine.ir.effects import is_persistent, storage, storages
-from argosy.engine.ir.infer import infer
+from argosy.engine.ir.infer import move_views
 from argosy.engine.ir.symbols import are_equal
 from argosy.engine.ops.add_act import act_backward, act_backward_, add_act, add_act_
 from argosy.engine.ops.bn_act import bn_act_backward, bn_act_backward_
@@ -131,18 +131,10 @@ def _overwrite(
     assert old is not None, f"{node.name} has no result to write into {source.name}"
     memory = old.untyped_storage()._cdata
     node.meta["val"] = _replaced(node.meta["val"], old, source.meta["val"])
-    _move_views(node, memory)
+    move_views(node, memory)
     last_use[storage(source)] = last_use[memory]
     if memory in fixed:
         fixed.add(storage(source))
-
-
-def _move_views(node: fx.Node, memory: int) -> None:
-    """Infer again the users that alias the old storage: parts of the result and views of it."""
-    for user in node.users:
-        if storage(user) == memory:
-            user.meta["val"] = infer(user)
-            _move_views(user, memory)
 
 
 def _replaced(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:

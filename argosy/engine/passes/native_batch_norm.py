@@ -29,6 +29,7 @@ class NativeBatchNorm(Fusion):
     """See the module's picture."""
 
     name: ClassVar[str] = "native_batch_norm"
+    keeps_strides: ClassVar[bool] = False
 
     def fuse(self, graph: fx.Graph) -> Report:
         norms = [n for n in graph.nodes if n.target in _TRAINING and n.args[_TRAINING[n.target]]]

@@ -22,7 +22,7 @@ from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.infer import infer
 from argosy.engine.ops.send import fetch_barrier, geo_sync, push_rows, recv, send, send_barrier
 from argosy.engine.passes.base import Pass, Report
-from argosy.engine.ps.job_plan import Dense
+from argosy.engine.ps.protocol.job_plan import Dense
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ everything else is JSON with a checksum over its content. No pickle.
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import fcntl
 import glob
 import hashlib
 import json
@@ -29,6 +28,7 @@ from typing import Any
 import safetensors
 import torch
 
+from argosy.engine import files
 from argosy.engine.errors import ArgosyError, ConfigError, CorruptFileError, FileError
 from argosy.engine.files import sync
 from argosy.engine.ir.dtypes import dtype_name
@@ -95,7 +95,7 @@ def _temporary(target: Path, write: Writer) -> Iterator[Path]:
     try:
         with (folder / _LOCK).open("xb") as lock:
             with suppress(OSError):  # a file system without locks: stale files are not removed either
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                files.lock(lock, blocks=False)
             path = folder / _DATA
             write(path)
             path.chmod(stat.S_IMODE(os.fstat(lock.fileno()).st_mode))
@@ -117,7 +117,7 @@ def _stale_lock(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         with suppress(FileNotFoundError):  # the lock is created first: its writer was deleting the directory
             lock = stack.enter_context((folder / _LOCK).open("rb"))
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(lock, blocks=False)
         yield
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from argosy.engine.errors import FetchError, ScopeError
+from argosy.engine.ir.build import Build
 from argosy.engine.ir.effects import (
     is_collective,
     is_persistent,
@@ -23,20 +24,20 @@ from argosy.engine.ir.effects import (
     storage,
 )
 from argosy.engine.ir.gc_pause import paused_gc
-from argosy.engine.ir.program import Build, Program
+from argosy.engine.ir.program import Program
 from argosy.engine.ir.show import op_name, type_text
-from argosy.engine.ir.strides import is_stale, propagate
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
 from argosy.engine.ops.all_reduce import wait
 from argosy.engine.ops.reduce import reduce
 from argosy.engine.passes import default_passes
-from argosy.engine.passes.base import run_passes
+from argosy.engine.passes.base import Pass, run_passes
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.codegen import Span, Step, generate
 from argosy.engine.runtime.inductor import with_regions
 from argosy.engine.runtime.peak_memory import MemoryProfile, memory_of
+from argosy.engine.runtime.run_record import run_record
 from argosy.engine.runtime.scope import Scope
 
 CPU = torch.device("cpu")
@@ -148,14 +149,7 @@ def compile_program(
     outputs = [copy_of[n] for n in (*fetch_nodes, *initialized.values())]
     build = program.build if build is None else build
     with_inductor = build.compiler == "inductor" and check is None  # a check needs every node
-    without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
-    fusions = [fusion.with_live_out(frozenset(outputs)) for fusion in build.fusions]
-    run_passes(graph, fusions, program.logged_notices)
-    replacements = {node.meta["replaces"]: node for node in graph.nodes if "replaces" in node.meta}
-    outputs = [replacements.get(node, node) for node in outputs]
-    if fusions and is_stale(graph):
-        propagate(graph)
-    run_passes(graph, default_passes(frozenset(outputs), without, build.memory_optimize))
+    outputs = _run_passes(program, graph, outputs, build, with_inductor)
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
@@ -172,18 +166,9 @@ def compile_program(
     persistent_nodes = [n for n in graph.nodes if is_persistent(n)]
     persistent = {storage(n) for n in (*persistent_nodes, *(copy_of[n] for n in initialized.values()))}
     step = generate_step()
-    logger.debug(
-        "compiled %s version %d for %s: %d of %d nodes in %.2f s",
-        program.name,
-        program.version,
-        [v.name for v in fetches] or "no fetch",
-        len(ordered),
-        len(program.graph.nodes),
-        time.perf_counter() - began,
-    )
-    label = partial(
-        _label, named, program.symbols
-    )  # no reference to the program: the executor's cache is weak
+    _log_compiled(program, fetches, len(ordered), time.perf_counter() - began)
+    # No reference to the program: the executor's cache is weak.
+    label = partial(_label, named, program.symbols)
     return Compiled(
         step=step,
         generate=generate_step,
@@ -200,6 +185,39 @@ def compile_program(
         trains=any(n.meta["role"] == "optimize" for n in ordered),
         schedule=tuple(_collective(n, program) for n in ordered if is_collective(n)),
     )
+
+
+def _log_compiled(program: Program, fetches: Sequence[Variable], num_nodes: int, elapsed_s: float) -> None:
+    logger.debug(
+        "compiled %s version %d for %s: %d of %d nodes in %.2f s",
+        program.name,
+        program.version,
+        [v.name for v in fetches] or "no fetch",
+        num_nodes,
+        len(program.graph.nodes),
+        elapsed_s,
+    )
+
+
+def _run_passes(
+    program: Program, graph: fx.Graph, outputs: list[fx.Node], build: Build, with_inductor: bool
+) -> list[fx.Node]:
+    """Run autocast and the fusions of the build, then the default passes; returns the outputs in the new graph."""
+    run_passes(graph, _before_default(build, frozenset(outputs)), run_record(program).logged_notices)
+    replacements = {node.meta.pop("replaces"): node for node in graph.nodes if "replaces" in node.meta}
+    outputs = [replacements.get(node, node) for node in outputs]
+    without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
+    run_passes(graph, default_passes(frozenset(outputs), without, build.memory_optimize))
+    return outputs
+
+
+def _before_default(build: Build, live_out: frozenset[fx.Node]) -> list[Pass]:
+    """The passes of a build, which must not remove these nodes."""
+    passes = []
+    for rewrite in build.passes:
+        assert isinstance(rewrite, Pass), f"{rewrite!r} is not a pass"
+        passes.append(rewrite.with_live_out(live_out))
+    return passes
 
 
 def _label(named: dict[fx.Node, str], symbols: Symbols, node: fx.Node) -> Label:

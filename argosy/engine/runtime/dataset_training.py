@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
-from argosy.engine import env
+from argosy.engine import env, process_effects
 from argosy.engine.errors import ConfigError, ProgramError
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
@@ -141,6 +141,13 @@ class DatasetRun:
             threading.Thread(target=self._guarded, args=(own_stats, cores_each), name=f"argosy-train-{i}")
             for i, own_stats in enumerate(stats)
         ]
+        with process_effects.during("num-threads"):
+            self._run_team(team)
+        if self._errors:
+            raise self._errors[0]
+
+    def _run_team(self, team: list[threading.Thread]) -> None:
+        cores = torch.get_num_threads()
         try:
             for thread in team:
                 thread.start()
@@ -153,8 +160,6 @@ class DatasetRun:
                 if thread.ident is not None:
                     thread.join()
             torch.set_num_threads(cores)
-        if self._errors:
-            raise self._errors[0]
 
     def _guarded(self, stats: ThreadStats, cores: int) -> None:
         try:

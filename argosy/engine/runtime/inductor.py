@@ -28,7 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from argosy.engine import env
+from argosy.engine import env, process_effects
 from argosy.engine.ir.effects import storages
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.passes.outline import RegionNodes, outline
@@ -219,13 +219,13 @@ def _traced(
 def _settings() -> Iterator[None]:
     """Configure Inductor for this rank's number of threads and Argosy's cache, without other side effects."""
     state = torch.get_rng_state()  # compiling must not change the random numbers of a step
-    with warnings.catch_warnings():
+    with process_effects.during("torch-config"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they concern torch's own code
         # Imported here: it takes seconds, and most programs do not use it.
         from torch._inductor import config
         from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-        env.set_inductor_cache(default_cache_dir())
+        process_effects.install("inductor-cache", lambda: env.set_inductor_cache(default_cache_dir()))
         # The number of threads is compiled into the kernels, so it must be part of the cache key.
         threads = torch.get_num_threads()
         try:

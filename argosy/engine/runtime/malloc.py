@@ -11,21 +11,51 @@ blocks they would fragment the heap, and the process would grow by a quarter.
 import ctypes
 import functools
 
-from argosy.engine import env
+from argosy.engine import env, process_effects
 from argosy.engine.log import logger
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # malloc.h
 
 
-@functools.cache
-def retain_freed_memory() -> bool:
+def retain_freed_memory() -> None:
     """Configure malloc, once per process, unless ARGOSY_KEEP_MEMORY=0 or the C library is not glibc."""
-    if not env.flag("ARGOSY_KEEP_MEMORY", default=True):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        logger.debug("this C library has no mallopt: freed memory is returned to the kernel")
-        return False
+    if env.flag("ARGOSY_KEEP_MEMORY", default=True) and _libc() is not None:
+        process_effects.install("malloc", _retain)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL | None:
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim"):
+        return libc
+    logger.debug("this C library has no mallopt: freed memory is returned to the kernel")
+    return None
+
+
+def _retain() -> process_effects.Undo:
     # No mmap for large blocks, so that all come from the heap; never trim the heap; grow it by 64 MiB at a time.
-    return all((mallopt(_M_MMAP_MAX, 0), mallopt(_M_TRIM_THRESHOLD, 2**31 - 1), mallopt(_M_TOP_PAD, 2**26)))
+    _set(mmap_max=0, trim_threshold=2**31 - 1, top_pad=2**26)
+    return _restore_defaults
+
+
+def _restore_defaults() -> None:
+    """Set glibc's documented defaults, and return the free memory to the kernel.
+
+    glibc has no function that reads the values; what it does not restore is that it adapts the thresholds to the sizes
+    of freed blocks.
+    """
+    _set(mmap_max=65536, trim_threshold=128 * 1024, top_pad=128 * 1024)
+    if (libc := _libc()) is not None:
+        libc.malloc_trim(0)
+
+
+def _set(mmap_max: int, trim_threshold: int, top_pad: int) -> None:
+    libc = _libc()
+    assert libc is not None, "checked by retain_freed_memory"
+    for option, value in (
+        (_M_MMAP_MAX, mmap_max),
+        (_M_TRIM_THRESHOLD, trim_threshold),
+        (_M_TOP_PAD, top_pad),
+    ):
+        if not libc.mallopt(option, value):
+            logger.debug("mallopt(%d, %d) failed", option, value)

@@ -37,7 +37,8 @@ def write_through(tensors: Mapping[str, torch.Tensor]) -> None:
 
 def check_sources(startup: Program) -> None:
     """Raise ProgramError if a module no longer has the tensor whose value initializes a variable."""
-    for module, key, tensor in startup.live_tensors:
+    for source in startup.module_tensors.sources:
+        module, key, tensor = source.module, source.path, source.tensor
         variable = startup.vars[module_names.name_of(tensor, key)]
         if tensor.dtype != variable.dtype or tuple(tensor.shape) != variable.shape:
             raise ProgramError(

@@ -12,7 +12,7 @@ import torch
 
 from argosy.engine.errors import ConfigError, ScopeError
 from argosy.engine.ir.dtypes import dtype_name
-from argosy.engine.ir.suggest import nearest
+from argosy.engine.suggest import nearest
 
 
 class ScopeTensor:

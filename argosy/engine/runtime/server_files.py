@@ -17,7 +17,7 @@ import torch
 
 from argosy.engine.checksum import checksum_of
 from argosy.engine.errors import CorruptFileError, DataError
-from argosy.engine.ps.table.text import files_of_paddle, table_folder
+from argosy.engine.ps.table.persistence import files_of_paddle, table_folder
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.scope import Scope
@@ -61,7 +61,7 @@ def remove(path: Path) -> None:
 
 
 def files_of(
-    directory: Path, table: str, manifest: dict[str, Any] | None, server: int, servers: int
+    directory: Path, table: str, manifest: Mapping[str, Any] | None, server: int, servers: int
 ) -> list[Path]:
     """The files of a table, with verified checksums; only those of this server if the number of servers is the same.
 

@@ -7,72 +7,39 @@ separate step.
 # SPDX-License-Identifier: Apache-2.0
 import signal
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from argosy.engine import env
+from argosy.engine import env, process_effects
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.clone import copy_nodes
 from argosy.engine.ir.effects import live_nodes, mutated_inputs
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.roles import SavedValues, ServerRole
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.ops.server_ops import listen_and_serv
-from argosy.engine.ps.job_plan import JobPlan
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server import service
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.server.state import ServerState
-from argosy.engine.ps.table.text import table_folder
+from argosy.engine.ps.table.persistence import table_folder
 from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.compile import Compiled, compile_program
 from argosy.engine.runtime.scope import Scope
 from argosy.engine.runtime.server_files import files_of
 
 
-@dataclass(frozen=True)
-class ShardOf:
-    """The variable of the single-process program that a server's variable is a shard of."""
-
-    name: str
-    first: int | None
-    """The first row of the shard; None: it is the whole variable, such as a step count."""
-
-
-@dataclass
-class ServerSpec:
-    """The configuration of a server's program; dicts are keyed by block, `shards` by the name of any variable."""
-
-    plan: JobPlan
-    number: int
-    gradients: dict[str, str] = field(default_factory=dict)
-    rates: dict[str, str] = field(default_factory=dict)
-    backups: dict[str, str] = field(default_factory=dict)
-    masters: dict[str, str] = field(default_factory=dict)
-    """float32 master copies, which are initialized from the block."""
-    shards: dict[str, ShardOf] = field(default_factory=dict)
-    on_trainers: tuple[str, ...] = ()
-    """Variables that are local to each trainer: statistics, parameters that are not trained."""
-    saved: Mapping[str, Tensor] | None = None
-    """Initial values of the single-process program's variables."""
-    saved_tables: Path | None = None
-    """A directory with the initial rows of tables."""
-    saved_files: dict[str, Any] | None = None
-    """The manifest of the saved tables: number of servers, files with checksums; None: saved by Paddle."""
-    only_tables: frozenset[str] = frozenset()
-    """The tables to load."""
-
-
 class ProgramUpdater:
     """Updates the blocks in a scope by running parts of the server's program."""
 
-    def __init__(self, program: Program, scope: Scope) -> None:
-        self._spec, self._scope = program.server_spec, scope
+    def __init__(self, program: Program, role: ServerRole, scope: Scope) -> None:
+        self._role, self._scope = role, scope
         self._persistables = list(program.persistables())
         self._program = program
         self._all: Compiled | None = None
@@ -80,14 +47,14 @@ class ProgramUpdater:
         self._lock = threading.Lock()
 
     def values(self) -> dict[str, Tensor]:
-        return {name: self._scope.get(name) for name in self._spec.gradients}
+        return {name: self._scope.get(name) for name in self._role.blocks}
 
     def state(self) -> dict[str, Tensor]:
         return {name: self._scope.get(name) for name in self._persistables}
 
     def origins(self) -> dict[str, list[Any]]:
         """For each variable of `state` that is a shard: [name of the whole variable, first row]."""
-        return {name: [o.name, o.first] for name, o in self._spec.shards.items()}
+        return {name: [o.name, o.first] for name, o in self._role.shards.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         for name in self._persistables:
@@ -99,18 +66,21 @@ class ProgramUpdater:
 
     def initialised(self) -> None:
         """Copy the initial values of the blocks to their master copies."""
-        for block, master in self._spec.masters.items():
-            self._scope.get(master).copy_(self._scope.get(block))
+        for name, block in self._role.blocks.items():
+            if block.master is not None:
+                self._scope.get(block.master).copy_(self._scope.get(name))
 
     def apply(self, gradients: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
-        wanted = self._spec.gradients
+        wanted = {name: block.gradient for name, block in self._role.blocks.items()}
         if missing := wanted.keys() - gradients.keys():
             raise ProgramError(
                 f"no trainer has sent a gradient of {sorted(missing)[0]!r}; trainers must run the whole program in "
                 "every step"
             )
-        for block, rate in rates.items():
-            self._scope.get(self._spec.rates[block]).fill_(rate)
+        for block, value in rates.items():
+            rate = self._role.blocks[block].rate
+            assert rate is not None, f"{block} has no learning rate"
+            self._scope.get(rate).fill_(value)
         if self._all is None:
             with self._lock:
                 self._all = self._all or compile_program(_cut_at(self._program, wanted.values()), [])
@@ -118,17 +88,16 @@ class ProgramUpdater:
         self._run(self._all, by_feed, {})
 
     def apply_block(self, block: str, gradient: Tensor, rate: float, backup: Tensor | None) -> None:
+        served = self._role.blocks[block]
         if block not in self._steps:
             with self._lock:
                 if block not in self._steps:
-                    self._steps[block] = compile_program(
-                        _part(self._program, self._spec.gradients[block]), []
-                    )
-        feeds = {self._spec.gradients[block]: gradient}
-        if block in self._spec.backups:
+                    self._steps[block] = compile_program(_part(self._program, served.gradient), [])
+        feeds = {served.gradient: gradient}
+        if served.backup is not None:
             assert backup is not None, "compensation needs the value that the trainer had"
-            feeds[self._spec.backups[block]] = backup
-        overrides = {self._spec.rates[block]: torch.tensor([rate])} if block in self._spec.rates else {}
+            feeds[served.backup] = backup
+        overrides = {served.rate: torch.tensor([rate])} if served.rate is not None else {}
         self._run(self._steps[block], feeds, overrides)
 
     def _run(self, compiled: Compiled, feeds: Mapping[str, Tensor], overrides: Mapping[str, Tensor]) -> None:
@@ -187,20 +156,20 @@ def _remove(program: Program, placeholder: fx.Node) -> None:
     program.graph.erase_node(placeholder)
 
 
-def serve(program: Program, scope: Scope) -> None:
+def serve(program: Program, role: ServerRole, scope: Scope) -> None:
     """Serve this program until all trainers have left, or SIGTERM or SIGINT arrives."""
-    spec: ServerSpec = program.server_spec
-    updater = ProgramUpdater(program, scope)
-    wanted = set(updater.state())
-    scope.erase([name for name in scope.names() if name not in wanted and name in program_names(program)])
+    updater = ProgramUpdater(program, role, scope)
+    # The startup program has initialized whole variables, and the server stores only its blocks of them.
+    whole = {variable.name for variable in role.plan.dense} - set(updater.state())
+    scope.erase([name for name in scope.names() if name in whole])
     settings = RpcSettings.from_env()
     directory = env.server_state()
     server = Service(
-        spec.plan,
-        spec.number,
+        role.plan,
+        role.number,
         updater,
         settings,
-        directory and Path(directory) / f"server_{spec.number}",
+        directory and Path(directory) / f"server_{role.number}",
         drops_dead=env.drops_dead_workers(),
         stays=env.flag("ARGOSY_SERVER_STAYS"),
         snapshot_s=env.seconds("ARGOSY_SNAPSHOT_S", 60.0),
@@ -208,71 +177,66 @@ def serve(program: Program, scope: Scope) -> None:
         durability=env.text("ARGOSY_SERVER_DURABILITY", "log"),
         job=env.text("ARGOSY_JOB_ID", ""),
     )
-    server.loader = lambda path: _load(saved_in(spec, path), updater, server.state)
-    if not server.state.is_restored:
-        _load(spec, updater, server.state)
+    server.loader = lambda path: _load(saved_in(role, path), updater, server.state)
+    if not server.snapshots.is_restored:
+        _load(role, updater, server.state)
     service.set_current(server)
     logger.log(
         NOTICE,
         "server %d listens at %s: %s, %d trainers, %d blocks, %d tables",
-        spec.number,
-        spec.plan.endpoints[spec.number],
-        spec.plan.mode,
-        spec.plan.trainers,
-        len(spec.gradients),
-        len(spec.plan.tables),
+        role.number,
+        role.plan.endpoints[role.number],
+        role.plan.mode,
+        role.plan.trainers,
+        len(role.blocks),
+        len(role.plan.tables),
     )
     try:
         with _stopped_by_signals(server):
             server.serve()
     finally:
         service.set_current(None)
-    logger.log(NOTICE, "server %d ends after %d steps", spec.number, server.steps.done)
+    logger.log(NOTICE, "server %d ends after %d steps", role.number, server.steps.done)
 
 
-def _load(spec: ServerSpec, updater: ProgramUpdater, state: ServerState) -> None:
-    """Load saved values as initial values; they may have been saved by any number of servers."""
-    if spec.saved is not None:
+def _load(role: ServerRole, updater: ProgramUpdater, state: ServerState) -> None:
+    """Load saved values as initial values, if the role has any."""
+    if role.saved is None:
+        return
+    dense = role.saved.dense
+    if dense is not None:
         for name, value in updater.state().items():
-            shard = spec.shards.get(name)
-            if shard is not None and shard.name in spec.saved:
-                whole = spec.saved[shard.name]
+            shard = role.shards.get(name)
+            if shard is not None and shard.name in dense:
+                whole = dense[shard.name]
                 value.copy_(whole if shard.first is None else whole[shard.first : shard.first + len(value)])
-        state.shared_init = {name: spec.saved[name] for name in spec.on_trainers if name in spec.saved}
+        state.shared_init = {name: dense[name] for name in role.on_trainers if name in dense}
         state.is_initialised = True
-    if spec.saved_tables is not None:
-        for name in sorted(spec.only_tables):
-            _load_table(spec, name, state)
+    for name in sorted(role.saved.tables):
+        _load_table(role, role.saved, name, state)
 
 
-def _load_table(spec: ServerSpec, name: str, state: ServerState) -> None:
-    assert spec.saved_tables is not None, "there is no directory to load from"
-    table, servers = state.tables[name], len(spec.plan.endpoints)
-    files = files_of(spec.saved_tables, name, spec.saved_files, spec.number, servers)
-    table.load_text(files, lambda ids: ids.remainder(servers) == spec.number)
+def _load_table(role: ServerRole, saved: SavedValues, name: str, state: ServerState) -> None:
+    table, servers = state.tables[name], len(role.plan.endpoints)
+    files = files_of(saved.folder, name, saved.files, role.number, servers)
+    table.load_text(files, lambda ids: ids.remainder(servers) == role.number)
     logger.log(
         NOTICE,
         "server %d: table %s starts with %d rows of %s",
-        *(spec.number, name, len(table), table_folder(spec.saved_tables, name)),
+        *(role.number, name, len(table), table_folder(saved.folder, name)),
     )
 
 
-def saved_in(spec: ServerSpec, path: Path, tables: Collection[str] | None = None) -> ServerSpec:
-    """The spec with initial values from this file and the tables next to it; `tables`: only these, no dense values."""
-    return replace(
-        spec,
-        saved=atomic_files.read_tensors(path)[0]
-        if tables is None and (spec.plan.dense or path.exists())
-        else None,
-        saved_files=atomic_files.read_more(path) if path.exists() else None,
-        saved_tables=path.parent.absolute(),
-        only_tables=frozenset(tables or (table.name for table in spec.plan.tables)),
+def saved_in(role: ServerRole, path: Path, tables: Collection[str] | None = None) -> ServerRole:
+    """The role with initial values from this file and the tables next to it; `tables`: only these, no dense values."""
+    reads_dense = tables is None and (role.plan.dense or path.exists())
+    saved = SavedValues(
+        dense=atomic_files.read_tensors(path)[0] if reads_dense else None,
+        folder=path.parent.absolute(),
+        files=atomic_files.read_more(path) if path.exists() else None,
+        tables=frozenset(tables or (table.name for table in role.plan.tables)),
     )
-
-
-def program_names(program: Program) -> Sequence[str]:
-    """The names of the single-process program's variables, which this server initialized but does not store."""
-    return [variable.name for variable in program.server_spec.plan.dense]
+    return replace(role, saved=saved)
 
 
 @contextmanager
@@ -285,9 +249,10 @@ def _stopped_by_signals(server: Service) -> Iterator[None]:
     def stop(*_: Any) -> None:
         server.stop()
 
-    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+    with process_effects.during("server-signals"):
+        old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)

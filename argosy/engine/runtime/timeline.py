@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from argosy.engine import env
+from argosy.engine import env, process_effects
 from argosy.engine.collective import is_connected, trace, world
 from argosy.engine.collective.trace import TracedCollective
 from argosy.engine.errors import ConfigError
@@ -170,7 +170,20 @@ def start_if_asked() -> None:
     requested = env.timeline()
     _was_asked = True
     if requested is not None:
-        atexit.register(stop, start(*requested))
+        timeline = start(*requested)
+        process_effects.install("timeline-at-exit", lambda: _stop_at_exit(timeline))
+
+
+def _stop_at_exit(timeline: Timeline) -> process_effects.Undo:
+    def stop_it() -> None:
+        stop(timeline)
+
+    def undo() -> None:
+        atexit.unregister(stop_it)
+        stop_it()
+
+    atexit.register(stop_it)
+    return undo
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from argosy.engine.errors import CollectiveError, PeerLostError, ScopeError
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.reduce_to_owner import owners
 from argosy.engine.ps.trainer.trainer import Trainer
@@ -44,19 +45,20 @@ class Training:
 
     def servers(self) -> Trainer | None:
         """This worker's connection to its parameter servers; None if there are none."""
-        return None if self.program.remote is None else begin(self.program, self.scope)
+        role = self.program.role
+        return begin(self.program, role, self.scope) if isinstance(role, TrainerRole) else None
 
     def take_from(self, servers: Trainer) -> None:
         """Pull the values of the dense variables from the servers."""
         servers.blocks.pull({variable.name: self._value(variable.name) for variable in servers.plan.dense})
-        begin(self.program, self.scope)
+        self.servers()
 
     def shared(self) -> set[str]:
         """The variables that are equal on all ranks: parameters, and what the optimizer mutates.
 
         None in a job with parameter servers: each worker has its own copies.
         """
-        if self.program.remote is not None:
+        if isinstance(self.program.role, TrainerRole):
             return set()
         updated = {
             storage(source)
@@ -107,7 +109,7 @@ class Training:
     def state(self) -> dict[str, Any]:
         """The state that is not in tensors, as JSON values."""
         generator = self.executor.random_state(self.program)
-        schedulers = {name: scheduler.state_dict() for name, scheduler in self.program.lr_schedulers}
+        schedulers = {name: scheduler.state_dict() for name, scheduler in self.program.training.schedulers}
         return {"generator": None if generator is None else text_of(generator), "schedulers": schedulers}
 
     def difference(self, rank: int, tensors: Tensors, state: Mapping[str, Any]) -> str:
@@ -120,7 +122,7 @@ class Training:
                 return (
                     f"{name!r} is {saved.get(name, 'missing')}, in the program {wanted.get(name, 'missing')}"
                 )
-        for name, scheduler in self.program.lr_schedulers:
+        for name, scheduler in self.program.training.schedulers:
             if name not in state["schedulers"]:
                 return f"it has no state of the {type(scheduler).__name__} of {name!r}"
         return ""
@@ -134,7 +136,7 @@ class Training:
                 tensors[name] = _from_rank(0, world, tensors.get(name, value), name)
             with torch.no_grad():
                 value.copy_(tensors[name])
-        for name, scheduler in self.program.lr_schedulers:
+        for name, scheduler in self.program.training.schedulers:
             scheduler.set_state_dict(state["schedulers"][name])
         generator = state["generator"]
         self.executor.set_random_state(self.program, None if generator is None else state_of(generator))

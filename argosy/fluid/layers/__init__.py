@@ -1,259 +1,87 @@
 """fluid.layers: the layer functions of Paddle 1.x, with its argument names and defaults."""
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.fluid.layers.activation import (
-    elu,
-    gelu,
-    hard_sigmoid,
-    hard_swish,
-    leaky_relu,
-    pow,
-    relu6,
-    softmax,
-    swish,
-)
-from argosy.fluid.layers.conv import conv2d, conv2d_transpose, conv3d
-from argosy.fluid.layers.elementwise import (
-    elementwise_add,
-    elementwise_div,
-    elementwise_floordiv,
-    elementwise_max,
-    elementwise_min,
-    elementwise_mod,
-    elementwise_mul,
-    elementwise_pow,
-    elementwise_sub,
-    equal,
-    greater_equal,
-    greater_than,
-    less_equal,
-    less_than,
-    not_equal,
-)
-from argosy.fluid.layers.linear import dropout, embedding, fc, matmul, mul, prelu
-from argosy.fluid.layers.loss import (
-    cross_entropy,
-    label_smooth,
-    sigmoid_cross_entropy_with_logits,
-    smooth_l1,
-    softmax_with_cross_entropy,
-)
-from argosy.fluid.layers.norm import (
-    batch_norm,
-    clip_by_norm,
-    group_norm,
-    instance_norm,
-    l2_normalize,
-    layer_norm,
-)
-from argosy.fluid.layers.pool import adaptive_pool2d, image_resize, pool2d, resize_bilinear, resize_nearest
-from argosy.fluid.layers.reduce import mean, reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum
-from argosy.fluid.layers.shapes import (
-    argmax,
-    argmin,
-    concat,
-    expand,
-    flatten,
-    gather,
-    one_hot,
-    pad,
-    reshape,
-    scatter,
-    split,
-    squeeze,
-    topk,
-    unsqueeze,
-    where,
-)
-from argosy.fluid.layers.variables import (
-    assign,
-    create_global_var,
-    create_parameter,
-    data,
-    fill_constant,
-    fill_constant_batch_size_like,
-    gaussian_random,
-    increment,
-    ones,
-    ones_like,
-    range,
-    sum,
-    sums,
-    uniform_random,
-    zeros,
-    zeros_like,
-)
-from argosy.framework.missing import missing
-from argosy.metric import accuracy, auc
-from argosy.nn.functional import log_loss, relu, sigmoid, softplus, softsign, square_error_cost, tanh
-from argosy.nn.functional import log_sigmoid as logsigmoid
-from argosy.optimizer.fluid_decay import (
-    cosine_decay,
-    exponential_decay,
-    inverse_time_decay,
-    linear_lr_warmup,
-    natural_exp_decay,
-    noam_decay,
-    piecewise_decay,
-    polynomial_decay,
-)
-from argosy.tensor import (
-    abs,
-    cast,
-    ceil,
-    clip,
-    cos,
-    exp,
-    floor,
-    linspace,
-    log,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    reciprocal,
-    round,
-    rsqrt,
-    scale,
-    shape,
-    sign,
-    sin,
-    slice,
-    sqrt,
-    square,
-    stack,
-    transpose,
-)
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-__all__ = [
-    "abs",
-    "accuracy",
-    "adaptive_pool2d",
-    "argmax",
-    "argmin",
-    "assign",
-    "auc",
-    "batch_norm",
-    "cast",
-    "ceil",
-    "clip",
-    "clip_by_norm",
-    "concat",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "cos",
-    "cosine_decay",
-    "create_global_var",
-    "create_parameter",
-    "cross_entropy",
-    "data",
-    "dropout",
-    "elementwise_add",
-    "elementwise_div",
-    "elementwise_floordiv",
-    "elementwise_max",
-    "elementwise_min",
-    "elementwise_mod",
-    "elementwise_mul",
-    "elementwise_pow",
-    "elementwise_sub",
-    "elu",
-    "embedding",
-    "equal",
-    "exp",
-    "expand",
-    "exponential_decay",
-    "fc",
-    "fill_constant",
-    "fill_constant_batch_size_like",
-    "flatten",
-    "floor",
-    "gather",
-    "gaussian_random",
-    "gelu",
-    "greater_equal",
-    "greater_than",
-    "group_norm",
-    "hard_sigmoid",
-    "hard_swish",
-    "image_resize",
-    "increment",
-    "instance_norm",
-    "inverse_time_decay",
-    "l2_normalize",
-    "label_smooth",
-    "layer_norm",
-    "leaky_relu",
-    "less_equal",
-    "less_than",
-    "linear_lr_warmup",
-    "linspace",
-    "log",
-    "log_loss",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "logsigmoid",
-    "matmul",
-    "mean",
-    "mul",
-    "natural_exp_decay",
-    "noam_decay",
-    "not_equal",
-    "one_hot",
-    "ones",
-    "ones_like",
-    "pad",
-    "piecewise_decay",
-    "polynomial_decay",
-    "pool2d",
-    "pow",
-    "prelu",
-    "range",
-    "reciprocal",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_sum",
-    "relu",
-    "relu6",
-    "reshape",
-    "resize_bilinear",
-    "resize_nearest",
-    "round",
-    "rsqrt",
-    "scale",
-    "scatter",
-    "shape",
-    "sigmoid",
-    "sigmoid_cross_entropy_with_logits",
-    "sign",
-    "sin",
-    "slice",
-    "smooth_l1",
-    "softmax",
-    "softmax_with_cross_entropy",
-    "softplus",
-    "softsign",
-    "split",
-    "sqrt",
-    "square",
-    "square_error_cost",
-    "squeeze",
-    "stack",
-    "sum",
-    "sums",
-    "swish",
-    "tanh",
-    "topk",
-    "transpose",
-    "uniform_random",
-    "unsqueeze",
-    "where",
-    "zeros",
-    "zeros_like",
-]
-__getattr__ = missing(__name__, globals())
+from argosy.fluid.layers import (
+    activation,
+    elementwise,
+    linear,
+    loss,
+    norm,
+    pool,
+    reduction,
+    shapes,
+    variables,
+)
+from argosy.framework.missing import missing as _missing
+from argosy.metric import accuracy as accuracy
+from argosy.metric import auc as auc
+from argosy.modules import collect as _collect
+from argosy.nn.functional import elu as elu
+from argosy.nn.functional import gelu as gelu
+from argosy.nn.functional import log_loss as log_loss
+from argosy.nn.functional import log_sigmoid as logsigmoid  # noqa: F401  (the name in 1.x)
+from argosy.nn.functional import relu as relu
+from argosy.nn.functional import sigmoid as sigmoid
+from argosy.nn.functional import softplus as softplus
+from argosy.nn.functional import softsign as softsign
+from argosy.nn.functional import square_error_cost as square_error_cost
+from argosy.nn.functional import tanh as tanh
+from argosy.optimizer.fluid_decay import cosine_decay as cosine_decay
+from argosy.optimizer.fluid_decay import exponential_decay as exponential_decay
+from argosy.optimizer.fluid_decay import inverse_time_decay as inverse_time_decay
+from argosy.optimizer.fluid_decay import linear_lr_warmup as linear_lr_warmup
+from argosy.optimizer.fluid_decay import natural_exp_decay as natural_exp_decay
+from argosy.optimizer.fluid_decay import noam_decay as noam_decay
+from argosy.optimizer.fluid_decay import piecewise_decay as piecewise_decay
+from argosy.optimizer.fluid_decay import polynomial_decay as polynomial_decay
+from argosy.static.input import create_global_var as create_global_var
+from argosy.static.input import create_parameter as create_parameter
+from argosy.static.nn import batch_norm as batch_norm
+from argosy.static.nn import conv2d as conv2d
+from argosy.static.nn import conv2d_transpose as conv2d_transpose
+from argosy.static.nn import conv3d as conv3d
+from argosy.static.nn import group_norm as group_norm
+from argosy.static.nn import instance_norm as instance_norm
+from argosy.static.nn import layer_norm as layer_norm
+from argosy.static.nn import prelu as prelu
+from argosy.tensor import abs as abs
+from argosy.tensor import cast as cast
+from argosy.tensor import ceil as ceil
+from argosy.tensor import clip as clip
+from argosy.tensor import cos as cos
+from argosy.tensor import exp as exp
+from argosy.tensor import floor as floor
+from argosy.tensor import linspace as linspace
+from argosy.tensor import log as log
+from argosy.tensor import logical_and as logical_and
+from argosy.tensor import logical_not as logical_not
+from argosy.tensor import logical_or as logical_or
+from argosy.tensor import logical_xor as logical_xor
+from argosy.tensor import reciprocal as reciprocal
+from argosy.tensor import round as round
+from argosy.tensor import rsqrt as rsqrt
+from argosy.tensor import scale as scale
+from argosy.tensor import shape as shape
+from argosy.tensor import sign as sign
+from argosy.tensor import sin as sin
+from argosy.tensor import slice as slice
+from argosy.tensor import sqrt as sqrt
+from argosy.tensor import square as square
+from argosy.tensor import stack as stack
+from argosy.tensor import transpose as transpose
+
+if _TYPE_CHECKING:  # at run time `collect` adds the names
+    from argosy.fluid.layers.activation import *
+    from argosy.fluid.layers.elementwise import *
+    from argosy.fluid.layers.linear import *
+    from argosy.fluid.layers.loss import *
+    from argosy.fluid.layers.norm import *
+    from argosy.fluid.layers.pool import *
+    from argosy.fluid.layers.reduction import *
+    from argosy.fluid.layers.shapes import *
+    from argosy.fluid.layers.variables import *
+
+_collect(globals(), activation, elementwise, linear, loss, norm, pool, reduction, shapes, variables)
+__getattr__ = _missing(__name__, globals())

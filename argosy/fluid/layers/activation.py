@@ -8,6 +8,8 @@ import torch.nn.functional as F
 
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
+from argosy.framework.variant import variant
+from argosy.nn.functional.activation import hardsigmoid
 
 
 def softmax(input: Variable, use_cudnn: bool = False, name: str | None = None, axis: int = -1) -> Any:
@@ -20,16 +22,6 @@ def leaky_relu(x: Variable, alpha: float = 0.02, name: str | None = None) -> Any
     return apply("leaky_relu", F.leaky_relu, x, alpha, name=name)
 
 
-def elu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Any:
-    """x where positive, else alpha · (exp(x) - 1)."""
-    return apply("elu", F.elu, x, alpha, name=name)
-
-
-def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Any:
-    """x times the Gaussian distribution function of x, or with `approximate` its tanh form."""
-    return apply("gelu", F.gelu, x, approximate="tanh" if approximate else "none", name=name)
-
-
 def swish(x: Variable, beta: float = 1.0, name: str | None = None) -> Any:
     """x · sigmoid(beta · x)."""
     return apply("swish", lambda v: F.silu(v) if beta == 1.0 else v * torch.sigmoid(beta * v), x, name=name)
@@ -40,9 +32,9 @@ def relu6(x: Variable, threshold: float = 6.0, name: str | None = None) -> Any:
     return apply("relu6", lambda v: v.clamp(0.0, threshold), x, name=name)
 
 
-def hard_sigmoid(x: Variable, slope: float = 0.2, offset: float = 0.5, name: str | None = None) -> Any:
+@variant(hardsigmoid, slope=0.2)
+def hard_sigmoid() -> Any:
     """slope · x + offset, between 0 and 1; torch's own slope is 1/6."""
-    return apply("hard_sigmoid", lambda v: (slope * v + offset).clamp(0.0, 1.0), x, name=name)
 
 
 def hard_swish(

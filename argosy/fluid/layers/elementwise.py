@@ -16,124 +16,9 @@ from torch import Tensor
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import LayerBuilder
+from argosy.framework.variant import row
 
-Binary = Callable[[Tensor, Tensor], Tensor]
-
-
-def elementwise_add(
-    x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
-) -> Any:
-    """x + y; the sum is `name`.tmp_0, its activation `name`.tmp_1."""
-    return _elementwise("elementwise_add", torch.add, x, y, axis, act, name)
-
-
-def elementwise_sub(
-    x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
-) -> Any:
-    """x - y."""
-    return _elementwise("elementwise_sub", torch.sub, x, y, axis, act, name)
-
-
-def elementwise_mul(
-    x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
-) -> Any:
-    """x · y, element by element."""
-    return _elementwise("elementwise_mul", torch.mul, x, y, axis, act, name)
-
-
-def elementwise_div(
-    x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
-) -> Any:
-    """x / y; integers give integers, rounded towards zero."""
-    return _elementwise("elementwise_div", _divide, x, y, axis, act, name)
-
-
-def elementwise_max(
-    x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
-) -> Any:
-    """The larger of x and y."""
-    return _elementwise("elementwise_max", torch.maximum, x, y, axis, act, name)
-
-
-def elementwise_min(
-    x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
-) -> Any:
-    """The smaller of x and y."""
-    return _elementwise("elementwise_min", torch.minimum, x, y, axis, act, name)
-
-
-def elementwise_pow(
-    x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
-) -> Any:
-    """x to the power of y."""
-    return _elementwise("elementwise_pow", torch.pow, x, y, axis, act, name)
-
-
-def elementwise_mod(
-    x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
-) -> Any:
-    """The remainder of x / y; it has the sign of y."""
-    return _elementwise("elementwise_mod", torch.remainder, x, y, axis, act, name)
-
-
-def elementwise_floordiv(
-    x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
-) -> Any:
-    """x / y rounded down, as Python's //; Paddle rounds towards zero."""
-    return _elementwise("elementwise_floordiv", torch.floor_divide, x, y, axis, act, name)
-
-
-def less_than(
-    x: Variable,
-    y: Variable,
-    force_cpu: bool | None = None,
-    cond: Variable | None = None,
-    name: str | None = None,
-) -> Any:
-    """x < y; written to the bool variable `cond`, if one is given."""
-    return _compare("less_than", torch.lt, x, y, cond, name)
-
-
-def less_equal(x: Variable, y: Variable, cond: Variable | None = None, name: str | None = None) -> Any:
-    """x <= y; written to the bool variable `cond`, if one is given."""
-    return _compare("less_equal", torch.le, x, y, cond, name)
-
-
-def greater_than(x: Variable, y: Variable, cond: Variable | None = None, name: str | None = None) -> Any:
-    """x > y; written to the bool variable `cond`, if one is given."""
-    return _compare("greater_than", torch.gt, x, y, cond, name)
-
-
-def greater_equal(x: Variable, y: Variable, cond: Variable | None = None, name: str | None = None) -> Any:
-    """x >= y; written to the bool variable `cond`, if one is given."""
-    return _compare("greater_equal", torch.ge, x, y, cond, name)
-
-
-def equal(x: Variable, y: Variable, cond: Variable | None = None, name: str | None = None) -> Any:
-    """x == y; written to the bool variable `cond`, if one is given."""
-    return _compare("equal", torch.eq, x, y, cond, name)
-
-
-def not_equal(x: Variable, y: Variable, cond: Variable | None = None, name: str | None = None) -> Any:
-    """x != y; written to the bool variable `cond`, if one is given."""
-    return _compare("not_equal", torch.ne, x, y, cond, name)
-
-
-def _elementwise(
-    kind: str, function: Binary, x: Variable, y: Variable, axis: int, act: str | None, name: str | None
-) -> Any:
-    layer = LayerBuilder(kind, name)
-    return layer.activate(layer.run(lambda a, b: function(*_aligned(kind, a, b, axis)), x, y), act)
-
-
-def _compare(
-    kind: str, function: Binary, x: Variable, y: Variable, cond: Variable | None, name: str | None
-) -> Any:
-    layer = LayerBuilder(kind, name)
-    result: Variable = layer.run(function, x, y)
-    if cond is None:
-        return result
-    return layer.run(Tensor.copy_, cond, result)
+Function = Callable[[Tensor, Tensor], Tensor]
 
 
 def _aligned(kind: str, x: Tensor, y: Tensor, axis: int) -> tuple[Tensor, Tensor]:
@@ -155,3 +40,72 @@ def _aligned(kind: str, x: Tensor, y: Tensor, axis: int) -> tuple[Tensor, Tensor
 def _divide(x: Tensor, y: Tensor) -> Tensor:
     is_integer = not (x.is_floating_point() or y.is_floating_point())
     return torch.div(x, y, rounding_mode="trunc" if is_integer else None)
+
+
+def _elementwise(
+    kind: str,
+    function: Function,
+    x: Variable,
+    y: Variable,
+    axis: int = -1,
+    act: str | None = None,
+    name: str | None = None,
+) -> Any:
+    layer = LayerBuilder(kind, name)
+    return layer.activate(layer.run(lambda a, b: function(*_aligned(kind, a, b, axis)), x, y), act)
+
+
+def _arithmetic(own_name: str, function: Function, doc: str) -> Callable[..., Any]:
+    return row(own_name, doc, _elementwise, own_name, function)
+
+
+elementwise_add = _arithmetic(
+    "elementwise_add", torch.add, "x + y; the sum is `name`.tmp_0, its activation `name`.tmp_1."
+)
+elementwise_sub = _arithmetic("elementwise_sub", torch.sub, "x - y.")
+elementwise_mul = _arithmetic("elementwise_mul", torch.mul, "x · y, element by element.")
+elementwise_div = _arithmetic(
+    "elementwise_div", _divide, "x / y; integers give integers, rounded towards zero."
+)
+elementwise_max = _arithmetic("elementwise_max", torch.maximum, "The larger of x and y.")
+elementwise_min = _arithmetic("elementwise_min", torch.minimum, "The smaller of x and y.")
+elementwise_pow = _arithmetic("elementwise_pow", torch.pow, "x to the power of y.")
+elementwise_mod = _arithmetic(
+    "elementwise_mod", torch.remainder, "The remainder of x / y; it has the sign of y."
+)
+elementwise_floordiv = _arithmetic(
+    "elementwise_floordiv",
+    torch.floor_divide,
+    "x / y rounded down, as Python's //; Paddle rounds towards zero.",
+)
+
+
+def _compare(
+    kind: str,
+    function: Function,
+    x: Variable,
+    y: Variable,
+    force_cpu: bool | None = None,
+    cond: Variable | None = None,
+    name: str | None = None,
+) -> Any:
+    layer = LayerBuilder(kind, name)
+    result: Variable = layer.run(function, x, y)
+    if cond is None:
+        return result
+    return layer.run(Tensor.copy_, cond, result)
+
+
+def _comparison(
+    own_name: str, function: Function, operator: str, parameters: str = "x y cond name"
+) -> Callable[..., Any]:
+    doc = f"x {operator} y; written to the bool variable `cond`, if one is given."
+    return row(own_name, doc, _compare, own_name, function, parameters=parameters)
+
+
+less_than = _comparison("less_than", torch.lt, "<", "x y force_cpu cond name")
+less_equal = _comparison("less_equal", torch.le, "<=")
+greater_than = _comparison("greater_than", torch.gt, ">")
+greater_equal = _comparison("greater_equal", torch.ge, ">=")
+equal = _comparison("equal", torch.eq, "==")
+not_equal = _comparison("not_equal", torch.ne, "!=")

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
-from argosy.fluid.layers.skip_names import skip_names
 from argosy.framework.layer import LayerBuilder, apply
 from argosy.nn.functional import common as functional
 
@@ -58,7 +57,7 @@ def softmax_with_cross_entropy(
 
     layer = LayerBuilder("softmax_with_cross_entropy", name)
     if not return_softmax:
-        skip_names(layer, 1)
+        layer.skip_names(1)
         return layer.run(entropy, logits, label)
     softmax = layer.run(torch.softmax, logits, axis)
     return layer.run(entropy, logits, label), softmax

@@ -12,6 +12,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
+from argosy.framework.variant import variant
 from argosy.nn.functional import common, pooling
 from argosy.nn.functional.layout import channels_back, channels_first, is_channels_last, per_axis
 
@@ -104,33 +105,22 @@ def image_resize(
     return common.interpolate(input, size, factor, mode, corners, 0, data_format, layer_name)
 
 
-def resize_bilinear(
-    input: Variable,
-    out_shape: Any = None,
-    scale: Any = None,
-    name: str | None = None,
-    actual_shape: Any = None,
-    align_corners: bool = True,
-    align_mode: int = 1,
-    data_format: str = "NCHW",
-) -> Any:
+@variant(
+    image_resize,
+    parameters="input out_shape scale name actual_shape align_corners align_mode data_format",
+    resample="BILINEAR",
+)
+def resize_bilinear() -> Any:
     """image_resize, BILINEAR."""
-    return image_resize(
-        input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode, data_format
-    )
 
 
-def resize_nearest(
-    input: Variable,
-    out_shape: Any = None,
-    scale: Any = None,
-    name: str | None = None,
-    actual_shape: Any = None,
-    align_corners: bool = True,
-    data_format: str = "NCHW",
-) -> Any:
+@variant(
+    image_resize,
+    parameters="input out_shape scale name actual_shape align_corners data_format",
+    resample="NEAREST",
+)
+def resize_nearest() -> Any:
     """image_resize, NEAREST; torch's nearest is align_corners=False."""
-    return image_resize(input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format)
 
 
 def _resize_by_axis(

@@ -1,8 +1,7 @@
-"""New variables: feeds, parameters, constants, random numbers; sums; writing to a variable."""
+"""New variables: feeds, constants, random numbers; sums; writing to a variable."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,9 +11,7 @@ from argosy.engine.ir import names
 from argosy.engine.ir.dtypes import to_dtype
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.variable import Variable
-from argosy.framework.initializer import Constant
-from argosy.framework.layer import LayerBuilder, apply, create_state
-from argosy.framework.param_attr import to_param_attr
+from argosy.framework.layer import apply
 from argosy.tensor import creation, math
 
 
@@ -37,34 +34,6 @@ def data(
     if not stop_gradient:
         variable.stop_gradient = False
     return variable
-
-
-def create_parameter(
-    shape: Sequence[int],
-    dtype: Any,
-    name: str | None = None,
-    attr: Any = None,
-    is_bias: bool = False,
-    default_initializer: Any = None,
-) -> Any:
-    """A parameter; Xavier by default, zeros for a bias."""
-    described = to_param_attr(attr)
-    if described is None:
-        raise ConfigError("create_parameter: attr=False means no parameter; give a ParamAttr, a name or None")
-    named = replace(described, name=described.name or name)
-    return LayerBuilder("create_parameter", name).parameter(named, shape, dtype, is_bias, default_initializer)
-
-
-def create_global_var(
-    shape: Sequence[int],
-    value: float,
-    dtype: Any,
-    persistable: bool = False,
-    force_cpu: bool = False,
-    name: str | None = None,
-) -> Variable:
-    """A variable of the scope with this initial value; it keeps its value between runs, persistable or not."""
-    return create_state(name or names.generate("global_var"), shape, dtype, Constant(value))
 
 
 def fill_constant(

@@ -2,20 +2,22 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
+from argosy.distributed.fleet.base.role_maker import Role, UserDefinedRoleMaker
+from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.program import OptimizerCall, Program
+from argosy.engine.ir.program import Program
+from argosy.engine.ir.training_info import OptimizerCall
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.average_parameters import AverageParameters
 from argosy.engine.passes.base import finalize_collectives
 from argosy.engine.passes.rewrite import rewrite
-from argosy.engine.ps.slicing import check_endpoint
+from argosy.engine.ps.protocol.slicing import check_endpoint
 from argosy.fluid.transpiler.config import DistributeTranspilerConfig
-
-if TYPE_CHECKING:
-    from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 
 
 def transpile_collective(
@@ -27,13 +29,9 @@ def transpile_collective(
     current_endpoint: str,
 ) -> None:
     """Rendezvous with the other trainers, and rewrite both programs."""
-    # Not at the top: fleet's strategies import static, which imports fluid.
-    from argosy.distributed.fleet.base.role_maker import Role, UserDefinedRoleMaker
-    from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
-
     endpoints = _endpoints(config.mode, trainers)
     _check_trainer(config.mode, endpoints, trainer_id, current_endpoint)
-    if not program.optimizer_calls:
+    if not program.training.optimizer_calls:
         raise ConfigError(f"{program.name} has no updates; call optimizer.minimize(loss) before transpile")
     if len(endpoints) == 1:
         return  # a single trainer needs no collectives
@@ -44,11 +42,11 @@ def transpile_collective(
     to_broadcast = {p.name for p in program.all_parameters()}
     if config.collective_mode == "local_sgd":
         placeholder = program.recorder.placeholder_of
-        names = dict.fromkeys(name for call in program.optimizer_calls for name in call.parameters)
+        names = dict.fromkeys(name for call in program.training.optimizer_calls for name in call.parameters)
         trained = tuple((name, placeholder[program.var(name).value]) for name in names)
         rewrite(program, [AverageParameters(trained, world.size)])
     else:
-        for call in program.optimizer_calls:
+        for call in program.training.optimizer_calls:
             pairs = _pairs(program, call)
             rewrite(
                 program,
@@ -56,7 +54,7 @@ def transpile_collective(
             )
     finalize_collectives(program.graph)
     rewrite(startup, startup_passes(startup, to_broadcast))
-    program.optimizer_calls = []
+    program.training = replace(program.training, optimizer_calls=())
 
 
 def check_trainer_id(trainer_id: object, trainers: int) -> None:
@@ -86,9 +84,7 @@ def _check_trainer(mode: str, endpoints: list[str], trainer_id: int, current_end
         )
 
 
-def _strategy(config: DistributeTranspilerConfig) -> "DistributedStrategy":
-    from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
-
+def _strategy(config: DistributeTranspilerConfig) -> DistributedStrategy:
     strategy = DistributedStrategy()
     strategy.nccl_comm_num = config.nccl_comm_num
     if config.nccl_comm_num > 1:

@@ -4,7 +4,7 @@
 from typing import Any
 
 from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.engine.ir.suggest import nearest
+from argosy.engine.suggest import nearest
 from argosy.fluid.transpiler.dispatchers import dispatcher
 from argosy.framework.checks import integer, number
 
@@ -72,7 +72,7 @@ class DistributeTranspilerConfig:
     def __getattr__(self, name: str) -> Any:
         raise UnknownNameError(f"DistributeTranspilerConfig has no field {name!r}{nearest(name, _FIELDS)}")
 
-    def _is_assigned(self, name: str) -> bool:
+    def is_assigned(self, name: str) -> bool:
         """True if the user has set the field."""
         return name in self._assigned
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps import slicing
-from argosy.engine.ps.slicing import VariableBlock
+from argosy.engine.ps.protocol import slicing
+from argosy.engine.ps.protocol.slicing import VariableBlock
 
 
 class PSDispatcher:

@@ -17,9 +17,9 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.clone import clone
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.log import logger
-from argosy.engine.ps.job_plan import Compensation, JobPlan
+from argosy.engine.ps.protocol.job_plan import Compensation, JobPlan
+from argosy.engine.ps.protocol.slicing import check_endpoint
 from argosy.engine.ps.rpc.client import wait_for_servers
-from argosy.engine.ps.slicing import check_endpoint
 from argosy.fluid.transpiler.collective import check_trainer_id, transpile_collective
 from argosy.fluid.transpiler.config import DistributeTranspilerConfig
 from argosy.fluid.transpiler.dispatchers import dispatcher
@@ -77,13 +77,6 @@ class DistributeTranspiler:
         self._number = trainer_id
         # Copies to build servers from: get_trainer_program rewrites the programs in place.
         self._programs = (program, startup, program.clone(), clone(startup, for_test=False))
-        self._programs[2].optimizer_calls = list(program.optimizer_calls)
-        self._known_states = {
-            id(call.optimizer): dict(call.optimizer._states.get(program, {}))
-            for call in program.optimizer_calls
-        }
-        for call in program.optimizer_calls:  # the clone's states have the same names
-            call.optimizer._states[self._programs[2]] = self._known_states[id(call.optimizer)]
         if self.config.print_log:
             for line in [f"{self._plan.mode}, {trainers} trainers", *describe(self._plan)]:
                 print(f"transpiler: {line}", flush=True)
@@ -99,7 +92,7 @@ class DistributeTranspiler:
                     "sync_mode=False)"
                 )
             strength = config.dc_asgd_lambda
-            if config.dc_asgd_adaptive and not config._is_assigned("dc_asgd_lambda"):
+            if config.dc_asgd_adaptive and not config.is_assigned("dc_asgd_lambda"):
                 strength = 2.0
             compensation = Compensation(strength, config.dc_asgd_decay if config.dc_asgd_adaptive else None)
         chosen = dispatcher(config.split_method, endpoints)

@@ -1,177 +1,20 @@
 """Paddle's nn.functional: stateless layers as functions of Variables."""
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.framework.missing import missing
-from argosy.nn.functional.activation import (
-    elu,
-    gelu,
-    hardshrink,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    leaky_relu,
-    log_sigmoid,
-    log_softmax,
-    maxout,
-    mish,
-    prelu,
-    relu,
-    relu6,
-    selu,
-    sigmoid,
-    silu,
-    softmax,
-    softplus,
-    softshrink,
-    softsign,
-    swish,
-    tanh,
-    tanhshrink,
-    thresholded_relu,
-)
-from argosy.nn.functional.common import (
-    bilinear,
-    cosine_similarity,
-    dropout,
-    dropout2d,
-    dropout3d,
-    interpolate,
-    label_smooth,
-    linear,
-    normalize,
-    pad,
-    pixel_shuffle,
-    unfold,
-    upsample,
-)
-from argosy.nn.functional.conv import (
-    conv1d,
-    conv1d_transpose,
-    conv2d,
-    conv2d_transpose,
-    conv3d,
-    conv3d_transpose,
-)
-from argosy.nn.functional.input import (
-    embedding,
-    one_hot,
-)
-from argosy.nn.functional.loss import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    dice_loss,
-    kl_div,
-    l1_loss,
-    log_loss,
-    margin_ranking_loss,
-    mse_loss,
-    nll_loss,
-    sigmoid_focal_loss,
-    smooth_l1_loss,
-    softmax_with_cross_entropy,
-    square_error_cost,
-)
-from argosy.nn.functional.norm import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    local_response_norm,
-)
-from argosy.nn.functional.pooling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-)
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-__all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "batch_norm",
-    "bilinear",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "conv1d",
-    "conv1d_transpose",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-    "cosine_similarity",
-    "cross_entropy",
-    "dice_loss",
-    "dropout",
-    "dropout2d",
-    "dropout3d",
-    "elu",
-    "embedding",
-    "gelu",
-    "group_norm",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "instance_norm",
-    "interpolate",
-    "kl_div",
-    "l1_loss",
-    "label_smooth",
-    "layer_norm",
-    "leaky_relu",
-    "linear",
-    "local_response_norm",
-    "log_loss",
-    "log_sigmoid",
-    "log_softmax",
-    "margin_ranking_loss",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "maxout",
-    "mish",
-    "mse_loss",
-    "nll_loss",
-    "normalize",
-    "one_hot",
-    "pad",
-    "pixel_shuffle",
-    "prelu",
-    "relu",
-    "relu6",
-    "selu",
-    "sigmoid",
-    "sigmoid_focal_loss",
-    "silu",
-    "smooth_l1_loss",
-    "softmax",
-    "softmax_with_cross_entropy",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "square_error_cost",
-    "swish",
-    "tanh",
-    "tanhshrink",
-    "thresholded_relu",
-    "unfold",
-    "upsample",
-]
+from argosy.framework.missing import missing as _missing
+from argosy.modules import collect as _collect
+from argosy.nn.functional import activation, common, conv, input, loss, norm, pooling
 
-__getattr__ = missing(__name__, globals())
+if _TYPE_CHECKING:  # at run time `collect` adds the names
+    from argosy.nn.functional.activation import *
+    from argosy.nn.functional.common import *
+    from argosy.nn.functional.conv import *
+    from argosy.nn.functional.input import *
+    from argosy.nn.functional.loss import *
+    from argosy.nn.functional.norm import *
+    from argosy.nn.functional.pooling import *
+
+_collect(globals(), activation, common, conv, input, loss, norm, pooling)
+__getattr__ = _missing(__name__, globals())

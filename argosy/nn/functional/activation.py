@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
+from argosy.framework.variant import unary
 from argosy.tensor.arguments import chosen_dtype, one_axis
-from argosy.tensor.tabled import unary
 
 relu = unary("relu", torch.relu, "max(x, 0).")
 relu6 = unary("relu6", F.relu6, "x, at least 0 and at most 6.")

@@ -11,6 +11,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import lowering
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
+from argosy.framework.variant import variant
 from argosy.nn.functional.layout import FORMATS, channels_back, channels_first, is_channels_last, per_axis
 from argosy.tensor.arguments import axes, sizes
 
@@ -171,18 +172,9 @@ def interpolate(
     return apply("interpolate", resized, x, name=name)
 
 
-def upsample(
-    x: Variable,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool = False,
-    align_mode: int = 0,
-    data_format: str = "NCHW",
-    name: str | None = None,
-) -> Any:
+@variant(interpolate)
+def upsample() -> Any:
     """The same as interpolate."""
-    return interpolate(x, size, scale_factor, mode, align_corners, align_mode, data_format, name)
 
 
 def unfold(

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
-from argosy.nn.functional.layout import channels_back, channels_first, is_channels_last, padding, per_axis
+from argosy.framework.variant import variant
+from argosy.nn.functional.layout import channels_back, channels_first, is_channels_last, per_axis, to_padding
 from argosy.tensor.arguments import Size
 
 _CONV: dict[int, Callable[..., torch.Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -26,116 +27,17 @@ _TRANSPOSED: dict[int, Callable[..., torch.Tensor]] = {
 }
 
 
-def conv1d(
-    x: Variable,
-    weight: Variable,
-    bias: Variable | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_format: str = "NCL",
-    name: str | None = None,
-) -> Any:
-    """Convolution over one axis; NCL or NLC."""
-    return _conv(1, x, weight, bias, stride, padding, dilation, groups, data_format, name)
-
-
-def conv2d(
-    x: Variable,
-    weight: Variable,
-    bias: Variable | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_format: str = "NCHW",
-    name: str | None = None,
-) -> Any:
-    """Convolution over two axes; NCHW or NHWC."""
-    return _conv(2, x, weight, bias, stride, padding, dilation, groups, data_format, name)
-
-
-def conv3d(
-    x: Variable,
-    weight: Variable,
-    bias: Variable | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_format: str = "NCDHW",
-    name: str | None = None,
-) -> Any:
-    """Convolution over three axes; NCDHW or NDHWC."""
-    return _conv(3, x, weight, bias, stride, padding, dilation, groups, data_format, name)
-
-
-def conv1d_transpose(
-    x: Variable,
-    weight: Variable,
-    bias: Variable | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-    output_size: Any = None,
-    data_format: str = "NCL",
-    name: str | None = None,
-) -> Any:
-    """Transposed convolution over one axis; weights are [in, out / groups, …], 'SAME' gives size * stride."""
-    plan = (stride, padding, output_padding, dilation, groups, output_size)
-    return _transposed(1, x, weight, bias, plan, data_format, name)
-
-
-def conv2d_transpose(
-    x: Variable,
-    weight: Variable,
-    bias: Variable | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    output_size: Any = None,
-    data_format: str = "NCHW",
-    name: str | None = None,
-) -> Any:
-    """Transposed convolution over two axes; weights are [in, out / groups, …], 'SAME' gives size * stride."""
-    plan = (stride, padding, output_padding, dilation, groups, output_size)
-    return _transposed(2, x, weight, bias, plan, data_format, name)
-
-
-def conv3d_transpose(
-    x: Variable,
-    weight: Variable,
-    bias: Variable | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-    output_size: Any = None,
-    data_format: str = "NCDHW",
-    name: str | None = None,
-) -> Any:
-    """Transposed convolution over three axes; weights are [in, out / groups, …], 'SAME' gives size * stride."""
-    plan = (stride, padding, output_padding, dilation, groups, output_size)
-    return _transposed(3, x, weight, bias, plan, data_format, name)
-
-
 def _conv(
     spatial: int,
     x: Variable,
     weight: Variable,
-    bias: Variable | None,
-    stride: Any,
-    pad: Any,
-    dilation: Any,
-    groups: int,
-    data_format: str,
-    name: str | None,
+    bias: Variable | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    data_format: str = "NCHW",
+    name: str | None = None,
 ) -> Any:
     kind = f"conv{spatial}d"
     last = is_channels_last(kind, data_format, spatial)
@@ -143,7 +45,7 @@ def _conv(
         per_axis(f"{kind}: stride", stride, spatial),
         per_axis(f"{kind}: dilation", dilation, spatial),
     )
-    around = padding(kind, pad, spatial, last)
+    around = to_padding(kind, padding, spatial, last)
 
     def convolved(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         x = channels_first(x, last)
@@ -155,17 +57,36 @@ def _conv(
     return apply(kind, convolved, x, weight, bias, name=name)
 
 
+@variant(_conv, 1, data_format="NCL")
+def conv1d() -> Any:
+    """Convolution over one axis; NCL or NLC."""
+
+
+@variant(_conv, 2)
+def conv2d() -> Any:
+    """Convolution over two axes; NCHW or NHWC."""
+
+
+@variant(_conv, 3, data_format="NCDHW")
+def conv3d() -> Any:
+    """Convolution over three axes; NCDHW or NDHWC."""
+
+
 def _transposed(
     spatial: int,
     x: Variable,
     weight: Variable,
-    bias: Variable | None,
-    plan: tuple[Any, Any, Any, Any, int, Any],
-    data_format: str,
-    name: str | None,
+    bias: Variable | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+    output_size: Any = None,
+    data_format: str = "NCHW",
+    name: str | None = None,
 ) -> Any:
     kind = f"conv{spatial}d_transpose"
-    stride, pad, output_padding, dilation, groups, output_size = plan
     last = is_channels_last(kind, data_format, spatial)
     steps, gaps = (
         per_axis(f"{kind}: stride", stride, spatial),
@@ -173,7 +94,7 @@ def _transposed(
     )
     reach = [gap * (size - 1) + 1 for gap, size in zip(gaps, weight.shape[2:], strict=True)]
     extra: list[Size] = list(per_axis(f"{kind}: output_padding", output_padding, spatial))
-    pairs = padding(kind, pad, spatial, last).pairs
+    pairs = to_padding(kind, padding, spatial, last).pairs
     if pairs is None:  # 'SAME'
         over = [max(r - s, 0) for r, s in zip(reach, steps, strict=True)]
         pairs = tuple((o // 2, o - o // 2) for o in over)
@@ -205,6 +126,25 @@ def _transposed(
         return channels_back(out, last)
 
     return apply(kind, convolved, x, weight, bias, name=name)
+
+
+@variant(_transposed, 1, data_format="NCL")
+def conv1d_transpose() -> Any:
+    """Transposed convolution over one axis; weights are [in, out / groups, …], 'SAME' gives size * stride."""
+
+
+@variant(
+    _transposed,
+    2,
+    parameters="x weight bias stride padding output_padding dilation groups output_size data_format name",
+)
+def conv2d_transpose() -> Any:
+    """Transposed convolution over two axes; weights are [in, out / groups, …], 'SAME' gives size * stride."""
+
+
+@variant(_transposed, 3, data_format="NCDHW")
+def conv3d_transpose() -> Any:
+    """Transposed convolution over three axes; weights are [in, out / groups, …], 'SAME' gives size * stride."""
 
 
 def _input_size(size: Size, wanted: int, step: int, around: int) -> Size:

@@ -83,7 +83,7 @@ def _same(size: Size, kernel: int, stride: int, dilation: int) -> tuple[Size, Si
     return total // 2, total - total // 2
 
 
-def padding(layer: str, value: Any, spatial: int, last: bool) -> Padding:
+def to_padding(layer: str, value: Any, spatial: int, last: bool) -> Padding:
     """From 'SAME', 'VALID', a number, one for each axis, two for each axis, or pairs for all axes of x."""
     if isinstance(value, str):
         if value.upper() not in ("SAME", "VALID"):

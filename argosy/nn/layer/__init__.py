@@ -1,169 +1,20 @@
 """The layers of nn."""
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.nn.layer.activation import (
-    ELU,
-    GELU,
-    SELU,
-    Hardshrink,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyReLU,
-    LogSigmoid,
-    LogSoftmax,
-    Maxout,
-    Mish,
-    PReLU,
-    ReLU,
-    ReLU6,
-    Sigmoid,
-    Silu,
-    Softmax,
-    Softplus,
-    Softshrink,
-    Softsign,
-    Swish,
-    Tanh,
-    Tanhshrink,
-    ThresholdedReLU,
-)
-from argosy.nn.layer.common import (
-    CosineSimilarity,
-    Dropout,
-    Dropout2D,
-    Embedding,
-    Flatten,
-    Linear,
-    Pad1D,
-    Pad2D,
-    Pad3D,
-    PixelShuffle,
-    Upsample,
-    UpsamplingBilinear2D,
-    UpsamplingNearest2D,
-)
-from argosy.nn.layer.container import LayerList, ParameterList, Sequential
-from argosy.nn.layer.conv import Conv1D, Conv1DTranspose, Conv2D, Conv2DTranspose, Conv3D, Conv3DTranspose
-from argosy.nn.layer.layers import Layer
-from argosy.nn.layer.loss import (
-    BCELoss,
-    BCEWithLogitsLoss,
-    CrossEntropyLoss,
-    KLDivLoss,
-    L1Loss,
-    MarginRankingLoss,
-    MSELoss,
-    NLLLoss,
-    SmoothL1Loss,
-)
-from argosy.nn.layer.norm import (
-    BatchNorm,
-    BatchNorm1D,
-    BatchNorm2D,
-    BatchNorm3D,
-    GroupNorm,
-    InstanceNorm1D,
-    InstanceNorm2D,
-    InstanceNorm3D,
-    LayerNorm,
-)
-from argosy.nn.layer.pooling import (
-    AdaptiveAvgPool1D,
-    AdaptiveAvgPool2D,
-    AdaptiveAvgPool3D,
-    AdaptiveMaxPool1D,
-    AdaptiveMaxPool2D,
-    AdaptiveMaxPool3D,
-    AvgPool1D,
-    AvgPool2D,
-    AvgPool3D,
-    MaxPool1D,
-    MaxPool2D,
-    MaxPool3D,
-)
-from argosy.nn.layer.transformer import MultiHeadAttention, TransformerEncoder, TransformerEncoderLayer
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-__all__ = [
-    "ELU",
-    "GELU",
-    "SELU",
-    "AdaptiveAvgPool1D",
-    "AdaptiveAvgPool2D",
-    "AdaptiveAvgPool3D",
-    "AdaptiveMaxPool1D",
-    "AdaptiveMaxPool2D",
-    "AdaptiveMaxPool3D",
-    "AvgPool1D",
-    "AvgPool2D",
-    "AvgPool3D",
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "BatchNorm",
-    "BatchNorm1D",
-    "BatchNorm2D",
-    "BatchNorm3D",
-    "Conv1D",
-    "Conv1DTranspose",
-    "Conv2D",
-    "Conv2DTranspose",
-    "Conv3D",
-    "Conv3DTranspose",
-    "CosineSimilarity",
-    "CrossEntropyLoss",
-    "Dropout",
-    "Dropout2D",
-    "Embedding",
-    "Flatten",
-    "GroupNorm",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "InstanceNorm1D",
-    "InstanceNorm2D",
-    "InstanceNorm3D",
-    "KLDivLoss",
-    "L1Loss",
-    "Layer",
-    "LayerList",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "LogSigmoid",
-    "LogSoftmax",
-    "MSELoss",
-    "MarginRankingLoss",
-    "MaxPool1D",
-    "MaxPool2D",
-    "MaxPool3D",
-    "Maxout",
-    "Mish",
-    "MultiHeadAttention",
-    "NLLLoss",
-    "PReLU",
-    "Pad1D",
-    "Pad2D",
-    "Pad3D",
-    "ParameterList",
-    "PixelShuffle",
-    "ReLU",
-    "ReLU6",
-    "Sequential",
-    "Sigmoid",
-    "Silu",
-    "SmoothL1Loss",
-    "Softmax",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "Swish",
-    "Tanh",
-    "Tanhshrink",
-    "ThresholdedReLU",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-    "Upsample",
-    "UpsamplingBilinear2D",
-    "UpsamplingNearest2D",
-]
+from argosy.modules import collect as _collect
+from argosy.nn.layer import activation, common, container, conv, loss, norm, pooling, transformer
+from argosy.nn.layer.layers import Layer as Layer
+
+if _TYPE_CHECKING:  # at run time `collect` adds the names
+    from argosy.nn.layer.activation import *
+    from argosy.nn.layer.common import *
+    from argosy.nn.layer.container import *
+    from argosy.nn.layer.conv import *
+    from argosy.nn.layer.loss import *
+    from argosy.nn.layer.norm import *
+    from argosy.nn.layer.pooling import *
+    from argosy.nn.layer.transformer import *
+
+_collect(globals(), activation, common, container, conv, loss, norm, pooling, transformer)

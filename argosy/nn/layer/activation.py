@@ -9,25 +9,16 @@ from argosy.nn.layer.function_layer import FunctionLayer
 from argosy.nn.layer.layers import Layer
 
 
-class ReLU(FunctionLayer):
+class ReLU(FunctionLayer, function=functional.relu):
     """max(x, 0)."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.relu, name=name)
 
-
-class ReLU6(FunctionLayer):
+class ReLU6(FunctionLayer, function=functional.relu6):
     """x, at least 0 and at most 6."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.relu6, name=name)
 
-
-class LeakyReLU(FunctionLayer):
+class LeakyReLU(FunctionLayer, function=functional.leaky_relu):
     """x above 0, else negative_slope · x."""
-
-    def __init__(self, negative_slope: float = 0.01, name: str | None = None) -> None:
-        super().__init__(functional.leaky_relu, negative_slope=negative_slope, name=name)
 
 
 class PReLU(Layer):
@@ -46,153 +37,85 @@ class PReLU(Layer):
         return functional.prelu(x, self._weight, name=self._name)
 
 
-class ThresholdedReLU(FunctionLayer):
+class ThresholdedReLU(FunctionLayer, function=functional.thresholded_relu):
     """x above the threshold, else 0."""
 
-    def __init__(self, threshold: float = 1.0, name: str | None = None) -> None:
-        super().__init__(functional.thresholded_relu, threshold=threshold, name=name)
 
-
-class ELU(FunctionLayer):
+class ELU(FunctionLayer, function=functional.elu):
     """x above 0, else alpha · (exp(x) - 1)."""
 
-    def __init__(self, alpha: float = 1.0, name: str | None = None) -> None:
-        super().__init__(functional.elu, alpha=alpha, name=name)
 
-
-class SELU(FunctionLayer):
+class SELU(FunctionLayer, function=functional.selu):
     """scale · x above 0, else scale · alpha · (exp(x) - 1)."""
 
-    def __init__(
-        self,
-        scale: float = 1.0507009873554804934193349852946,
-        alpha: float = 1.6732632423543772848170429916717,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(functional.selu, scale=scale, alpha=alpha, name=name)
 
-
-class GELU(FunctionLayer):
+class GELU(FunctionLayer, function=functional.gelu):
     """x times the Gaussian distribution function of x, or its form with tanh."""
 
-    def __init__(self, approximate: bool = False, name: str | None = None) -> None:
-        super().__init__(functional.gelu, approximate=approximate, name=name)
 
-
-class Sigmoid(FunctionLayer):
+class Sigmoid(FunctionLayer, function=functional.sigmoid):
     """1 / (1 + exp(-x))."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.sigmoid, name=name)
 
-
-class LogSigmoid(FunctionLayer):
+class LogSigmoid(FunctionLayer, function=functional.log_sigmoid):
     """log(sigmoid(x)), without overflow."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.log_sigmoid, name=name)
 
-
-class Hardsigmoid(FunctionLayer):
+class Hardsigmoid(FunctionLayer, function=functional.hardsigmoid, parameters="name"):
     """x / 6 + 0.5, at least 0 and at most 1."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.hardsigmoid, name=name)
 
-
-class Hardswish(FunctionLayer):
+class Hardswish(FunctionLayer, function=functional.hardswish):
     """x · relu6(x + 3) / 6."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.hardswish, name=name)
 
-
-class Swish(FunctionLayer):
+class Swish(FunctionLayer, function=functional.swish):
     """x · sigmoid(x)."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.swish, name=name)
 
-
-class Silu(FunctionLayer):
+class Silu(FunctionLayer, function=functional.silu):
     """x · sigmoid(x)."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.silu, name=name)
 
-
-class Mish(FunctionLayer):
+class Mish(FunctionLayer, function=functional.mish):
     """x · tanh(softplus(x))."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.mish, name=name)
 
-
-class Tanh(FunctionLayer):
+class Tanh(FunctionLayer, function=functional.tanh):
     """The hyperbolic tangent."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.tanh, name=name)
 
-
-class Tanhshrink(FunctionLayer):
+class Tanhshrink(FunctionLayer, function=functional.tanhshrink):
     """x - tanh(x)."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.tanhshrink, name=name)
 
-
-class Hardtanh(FunctionLayer):
+class Hardtanh(FunctionLayer, function=functional.hardtanh):
     """x, at least `min` and at most `max`."""
 
-    def __init__(self, min: float = -1.0, max: float = 1.0, name: str | None = None) -> None:
-        super().__init__(functional.hardtanh, min=min, max=max, name=name)
 
-
-class Hardshrink(FunctionLayer):
+class Hardshrink(FunctionLayer, function=functional.hardshrink):
     """x where |x| is above the threshold, else 0."""
 
-    def __init__(self, threshold: float = 0.5, name: str | None = None) -> None:
-        super().__init__(functional.hardshrink, threshold=threshold, name=name)
 
-
-class Softshrink(FunctionLayer):
+class Softshrink(FunctionLayer, function=functional.softshrink):
     """x shrunk towards 0 by the threshold; 0 where |x| is below it."""
 
-    def __init__(self, threshold: float = 0.5, name: str | None = None) -> None:
-        super().__init__(functional.softshrink, threshold=threshold, name=name)
 
-
-class Softplus(FunctionLayer):
+class Softplus(FunctionLayer, function=functional.softplus):
     """log(1 + exp(beta · x)) / beta; x itself where beta · x is above the threshold."""
 
-    def __init__(self, beta: float = 1, threshold: float = 20, name: str | None = None) -> None:
-        super().__init__(functional.softplus, beta=beta, threshold=threshold, name=name)
 
-
-class Softsign(FunctionLayer):
+class Softsign(FunctionLayer, function=functional.softsign):
     """x / (1 + |x|)."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(functional.softsign, name=name)
 
-
-class Softmax(FunctionLayer):
+class Softmax(FunctionLayer, function=functional.softmax, parameters="axis name"):
     """exp(x) divided by its sum along an axis."""
 
-    def __init__(self, axis: int = -1, name: str | None = None) -> None:
-        super().__init__(functional.softmax, axis=axis, name=name)
 
-
-class LogSoftmax(FunctionLayer):
+class LogSoftmax(FunctionLayer, function=functional.log_softmax, parameters="axis name"):
     """log(softmax(x)), without overflow."""
 
-    def __init__(self, axis: int = -1, name: str | None = None) -> None:
-        super().__init__(functional.log_softmax, axis=axis, name=name)
 
-
-class Maxout(FunctionLayer):
+class Maxout(FunctionLayer, function=functional.maxout):
     """The greatest of each `groups` neighbouring channels."""
-
-    def __init__(self, groups: int, axis: int = 1, name: str | None = None) -> None:
-        super().__init__(functional.maxout, groups=groups, axis=axis, name=name)

@@ -4,6 +4,7 @@
 from typing import Any
 
 from argosy.nn import functional
+from argosy.nn.layer.function_layer import FunctionLayer, LayerFamily
 from argosy.nn.layer.layers import Layer
 from argosy.tensor.manipulation import flatten
 
@@ -95,54 +96,35 @@ class Flatten(Layer):
         return flatten(input, self.start_axis, self.stop_axis)
 
 
-class Upsample(Layer):
+class Upsample(FunctionLayer, function=functional.interpolate):
     """Images of another size; see functional.interpolate."""
 
+
+class UpsamplingNearest2D(
+    FunctionLayer, function=functional.interpolate, parameters="size scale_factor data_format name"
+):
+    """Upsample, mode nearest."""
+
+
+class UpsamplingBilinear2D(
+    FunctionLayer,
+    function=functional.interpolate,
+    parameters="size scale_factor data_format name",
+    mode="bilinear",
+    align_corners=True,
+):
+    """Upsample, mode bilinear with aligned corners."""
+
+
+class _Pad(LayerFamily):
     def __init__(
         self,
-        size: Any = None,
-        scale_factor: Any = None,
-        mode: str = "nearest",
-        align_corners: bool = False,
-        align_mode: int = 0,
+        padding: Any,
+        mode: str = "constant",
+        value: float = 0.0,
         data_format: str = "NCHW",
         name: str | None = None,
     ) -> None:
-        super().__init__()
-        self._arguments = {
-            "size": size,
-            "scale_factor": scale_factor,
-            "mode": mode.lower(),
-            "align_corners": align_corners,
-            "align_mode": align_mode,
-            "data_format": data_format,
-            "name": name,
-        }
-
-    def forward(self, x: Any) -> Any:
-        return functional.interpolate(x, **self._arguments)
-
-
-class UpsamplingNearest2D(Upsample):
-    """Upsample, mode nearest."""
-
-    def __init__(
-        self, size: Any = None, scale_factor: Any = None, data_format: str = "NCHW", name: str | None = None
-    ) -> None:
-        super().__init__(size, scale_factor, data_format=data_format, name=name)
-
-
-class UpsamplingBilinear2D(Upsample):
-    """Upsample, mode bilinear with aligned corners."""
-
-    def __init__(
-        self, size: Any = None, scale_factor: Any = None, data_format: str = "NCHW", name: str | None = None
-    ) -> None:
-        super().__init__(size, scale_factor, "bilinear", True, data_format=data_format, name=name)
-
-
-class _Pad(Layer):
-    def __init__(self, padding: Any, mode: str, value: float, data_format: str, name: str | None) -> None:
         super().__init__()
         spatial = len(data_format) - 2
         self._pad = [padding] * 2 * spatial if isinstance(padding, int) else padding
@@ -152,65 +134,21 @@ class _Pad(Layer):
         return functional.pad(x, self._pad, self._mode, self._value, self._data_format, name=self._name)
 
 
-class Pad1D(_Pad):
+class Pad1D(_Pad, data_format="NCL"):
     """Pad [N, C, L]: padding is [left, right] or one number; modes as in functional.pad."""
 
-    def __init__(
-        self,
-        padding: Any,
-        mode: str = "constant",
-        value: float = 0.0,
-        data_format: str = "NCL",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(padding, mode, value, data_format, name)
 
-
-class Pad2D(_Pad):
+class Pad2D(_Pad, data_format="NCHW"):
     """Pad [N, C, H, W]: padding is [left, right, top, bottom] or one number; modes as in functional.pad."""
 
-    def __init__(
-        self,
-        padding: Any,
-        mode: str = "constant",
-        value: float = 0.0,
-        data_format: str = "NCHW",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(padding, mode, value, data_format, name)
 
-
-class Pad3D(_Pad):
+class Pad3D(_Pad, data_format="NCDHW"):
     """Pad [N, C, D, H, W]: padding is [left, right, top, bottom, front, back] or one number."""
 
-    def __init__(
-        self,
-        padding: Any,
-        mode: str = "constant",
-        value: float = 0.0,
-        data_format: str = "NCDHW",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(padding, mode, value, data_format, name)
 
-
-class CosineSimilarity(Layer):
+class CosineSimilarity(FunctionLayer, function=functional.cosine_similarity, inputs=2):
     """The cosine of the angle between x1 and x2 along an axis."""
 
-    def __init__(self, axis: int = 1, eps: float = 1e-8) -> None:
-        super().__init__()
-        self._axis, self._eps = axis, eps
 
-    def forward(self, x1: Any, x2: Any) -> Any:
-        return functional.cosine_similarity(x1, x2, self._axis, self._eps)
-
-
-class PixelShuffle(Layer):
+class PixelShuffle(FunctionLayer, function=functional.pixel_shuffle):
     """[N, C · r², H, W] becomes [N, C, H · r, W · r]."""
-
-    def __init__(self, upscale_factor: int, data_format: str = "NCHW", name: str | None = None) -> None:
-        super().__init__()
-        self._upscale_factor, self._data_format, self._name = upscale_factor, data_format, name
-
-    def forward(self, x: Any) -> Any:
-        return functional.pixel_shuffle(x, self._upscale_factor, self._data_format, name=self._name)

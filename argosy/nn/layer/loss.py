@@ -1,98 +1,41 @@
 """Losses as layers; with reduction 'mean' or 'sum' they have shape [1]."""
 
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any
-
 from argosy.nn import functional
 from argosy.nn.layer.function_layer import FunctionLayer
 
 
-class CrossEntropyLoss(FunctionLayer):
+class CrossEntropyLoss(FunctionLayer, function=functional.cross_entropy, inputs=2):
     """-log of the softmax of the input at the label."""
 
-    def __init__(
-        self,
-        weight: Any = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        soft_label: bool = False,
-        axis: int = -1,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(
-            functional.cross_entropy,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-            soft_label=soft_label,
-            axis=axis,
-            name=name,
-        )
 
-
-class NLLLoss(FunctionLayer):
+class NLLLoss(FunctionLayer, function=functional.nll_loss, inputs=2):
     """-input at the label; the input holds log-probabilities."""
 
-    def __init__(
-        self, weight: Any = None, ignore_index: int = -100, reduction: str = "mean", name: str | None = None
-    ) -> None:
-        super().__init__(
-            functional.nll_loss, weight=weight, ignore_index=ignore_index, reduction=reduction, name=name
-        )
 
-
-class MSELoss(FunctionLayer):
+class MSELoss(FunctionLayer, function=functional.mse_loss, inputs=2, parameters="reduction"):
     """(input - label)²."""
 
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__(functional.mse_loss, reduction=reduction)
 
-
-class L1Loss(FunctionLayer):
+class L1Loss(FunctionLayer, function=functional.l1_loss, inputs=2):
     """|input - label|."""
 
-    def __init__(self, reduction: str = "mean", name: str | None = None) -> None:
-        super().__init__(functional.l1_loss, reduction=reduction, name=name)
 
-
-class SmoothL1Loss(FunctionLayer):
+class SmoothL1Loss(FunctionLayer, function=functional.smooth_l1_loss, inputs=2):
     """0.5 · d² where |d| < delta, else delta · |d| - 0.5 · delta², with d = input - label."""
 
-    def __init__(self, reduction: str = "mean", delta: float = 1.0, name: str | None = None) -> None:
-        super().__init__(functional.smooth_l1_loss, reduction=reduction, delta=delta, name=name)
 
-
-class BCELoss(FunctionLayer):
+class BCELoss(FunctionLayer, function=functional.binary_cross_entropy, inputs=2):
     """Binary cross entropy of probabilities."""
 
-    def __init__(self, weight: Any = None, reduction: str = "mean", name: str | None = None) -> None:
-        super().__init__(functional.binary_cross_entropy, weight=weight, reduction=reduction, name=name)
 
-
-class BCEWithLogitsLoss(FunctionLayer):
+class BCEWithLogitsLoss(FunctionLayer, function=functional.binary_cross_entropy_with_logits, inputs=2):
     """Binary cross entropy of sigmoid(input)."""
 
-    def __init__(
-        self, weight: Any = None, reduction: str = "mean", pos_weight: Any = None, name: str | None = None
-    ) -> None:
-        super().__init__(
-            functional.binary_cross_entropy_with_logits,
-            weight=weight,
-            reduction=reduction,
-            pos_weight=pos_weight,
-            name=name,
-        )
 
-
-class KLDivLoss(FunctionLayer):
+class KLDivLoss(FunctionLayer, function=functional.kl_div, inputs=2, parameters="reduction"):
     """label · (log(label) - input), the input being log-probabilities."""
 
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__(functional.kl_div, reduction=reduction)
 
-
-class MarginRankingLoss(FunctionLayer):
+class MarginRankingLoss(FunctionLayer, function=functional.margin_ranking_loss, inputs=3):
     """max(0, -label · (input - other) + margin); forward(input, other, label)."""
-
-    def __init__(self, margin: float = 0.0, reduction: str = "mean", name: str | None = None) -> None:
-        super().__init__(functional.margin_ranking_loss, margin=margin, reduction=reduction, name=name)

@@ -7,10 +7,11 @@ from typing import Any
 from argosy.framework.initializer import Constant
 from argosy.framework.layer import LayerBuilder
 from argosy.nn import functional
+from argosy.nn.layer.function_layer import LayerFamily
 from argosy.nn.layer.layers import Layer
 
 
-class _BatchNorm(Layer):
+class _BatchNorm(LayerFamily):
     """Parameters .w_0, .b_0; statistics .w_1 (mean) and .w_2 (variance) are the buffers _mean and _variance.
 
     (In Paddle the statistics are parameters that are not trained; here `parameters()` leaves them out.)
@@ -19,12 +20,12 @@ class _BatchNorm(Layer):
     def __init__(
         self,
         num_features: int,
-        momentum: float,
-        epsilon: float,
-        weight_attr: Any,
-        bias_attr: Any,
-        data_format: str,
-        use_global_stats: bool | None,
+        momentum: float = 0.9,
+        epsilon: float = 1e-05,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCHW",
+        use_global_stats: bool | None = None,
         name: str | None = None,
         *,
         statistics: tuple[str | None, str | None] = (None, None),
@@ -103,61 +104,16 @@ class BatchNorm(_BatchNorm):
         return LayerBuilder("batch_norm").activate(out, self._act) if self._act else out
 
 
-class BatchNorm1D(_BatchNorm):
+class BatchNorm1D(_BatchNorm, data_format="NCL"):
     """Batch normalisation of [N, C] or [N, C, L]."""
 
-    def __init__(
-        self,
-        num_features: int,
-        momentum: float = 0.9,
-        epsilon: float = 1e-05,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
-        data_format: str = "NCL",
-        use_global_stats: bool | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(
-            num_features, momentum, epsilon, weight_attr, bias_attr, data_format, use_global_stats, name
-        )
 
-
-class BatchNorm2D(_BatchNorm):
+class BatchNorm2D(_BatchNorm, data_format="NCHW"):
     """Batch normalisation of [N, C, H, W]."""
 
-    def __init__(
-        self,
-        num_features: int,
-        momentum: float = 0.9,
-        epsilon: float = 1e-05,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
-        data_format: str = "NCHW",
-        use_global_stats: bool | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(
-            num_features, momentum, epsilon, weight_attr, bias_attr, data_format, use_global_stats, name
-        )
 
-
-class BatchNorm3D(_BatchNorm):
+class BatchNorm3D(_BatchNorm, data_format="NCDHW"):
     """Batch normalisation of [N, C, D, H, W]."""
-
-    def __init__(
-        self,
-        num_features: int,
-        momentum: float = 0.9,
-        epsilon: float = 1e-05,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
-        data_format: str = "NCDHW",
-        use_global_stats: bool | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(
-            num_features, momentum, epsilon, weight_attr, bias_attr, data_format, use_global_stats, name
-        )
 
 
 class LayerNorm(Layer):
@@ -211,15 +167,16 @@ class GroupNorm(Layer):
         )
 
 
-class _InstanceNorm(Layer):
+class _InstanceNorm(LayerFamily):
     def __init__(
         self,
         num_features: int,
-        epsilon: float,
-        weight_attr: Any,
-        bias_attr: Any,
-        data_format: str,
-        name: str | None,
+        epsilon: float = 1e-05,
+        momentum: float = 0.9,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        data_format: str = "NCHW",
+        name: str | None = None,
     ) -> None:
         super().__init__()
         self.scale = self.create_parameter([num_features], weight_attr, default_initializer=Constant(1.0))
@@ -237,49 +194,13 @@ class _InstanceNorm(Layer):
         )
 
 
-class InstanceNorm1D(_InstanceNorm):
+class InstanceNorm1D(_InstanceNorm, data_format="NCL"):
     """Normalise each channel of each sample of [N, C, L]; momentum has no effect."""
 
-    def __init__(
-        self,
-        num_features: int,
-        epsilon: float = 1e-05,
-        momentum: float = 0.9,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
-        data_format: str = "NCL",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(num_features, epsilon, weight_attr, bias_attr, data_format, name)
 
-
-class InstanceNorm2D(_InstanceNorm):
+class InstanceNorm2D(_InstanceNorm, data_format="NCHW"):
     """Normalise each channel of each sample of [N, C, H, W]; momentum has no effect."""
 
-    def __init__(
-        self,
-        num_features: int,
-        epsilon: float = 1e-05,
-        momentum: float = 0.9,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
-        data_format: str = "NCHW",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(num_features, epsilon, weight_attr, bias_attr, data_format, name)
 
-
-class InstanceNorm3D(_InstanceNorm):
+class InstanceNorm3D(_InstanceNorm, data_format="NCDHW"):
     """Normalise each channel of each sample of [N, C, D, H, W]; momentum has no effect."""
-
-    def __init__(
-        self,
-        num_features: int,
-        epsilon: float = 1e-05,
-        momentum: float = 0.9,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
-        data_format: str = "NCDHW",
-        name: str | None = None,
-    ) -> None:
-        super().__init__(num_features, epsilon, weight_attr, bias_attr, data_format, name)

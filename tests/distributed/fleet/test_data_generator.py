@@ -163,7 +163,7 @@ def test_a_reader_starts_without_torch(name: str, tmp_path: Path) -> None:
 
 def test_importing_the_files_hides_none_of_the_objects(tmp_path: Path) -> None:
     code = (
-        "import argosy.distributed.fleet.util, argosy.distributed.fleet.fleet\n"
+        "import argosy.distributed.fleet.base.util_factory, argosy.distributed.fleet.base.fleet_base\n"
         "from argosy.distributed import fleet\n"
         "assert isinstance(fleet.util, fleet.UtilBase), fleet.util\n"
         "assert isinstance(fleet.fleet, fleet.Fleet), fleet.fleet\n"

@@ -11,6 +11,7 @@ import argosy as paddle
 from argosy.distributed import InMemoryDataset, QueueDataset, fleet
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import default_main_program, default_startup_program
+from argosy.engine.ir.roles import TrainerRole
 from tests import fleet_jobs as jobs
 from tests.ranks import Nursery
 
@@ -62,7 +63,8 @@ def trains_from_files() -> None:
     threads = given.get("threads", 1)
     queue = dataset_of(QueueDataset, net, given["files"], threads)
     main = default_main_program()
-    assert main.prefetch is not None
+    assert isinstance(main.role, TrainerRole)
+    assert [lookup.table for lookup in main.role.fed_lookups] == ["table"]
     before = jobs.loss_of(exe, net, FILES)
     fleet.barrier_worker()
     if not given["a_sync"]:

@@ -11,7 +11,7 @@ import argosy as paddle
 from argosy import fluid
 from argosy.distributed import fleet
 from argosy.distributed.fleet.utils.ps_util import DistributedInfer
-from argosy.engine.errors import RefusedError
+from argosy.engine.errors import RejectedError
 from argosy.engine.ir.program import default_main_program, default_startup_program
 from argosy.engine.ps.trainer.trainer import current
 from argosy.engine.runtime.scope import global_scope
@@ -53,7 +53,7 @@ def exports() -> None:
         exe.run(feed={"ids": TRAINED})
     fleet.save_inference_model(exe, f"{folder}/model", ["ids"], [out])
     assert [name for name in global_scope().values_of() if name.startswith("table")] == []
-    with pytest.raises(RefusedError, match="'table' has . rows on server .*, more than the 2 that"):
+    with pytest.raises(RejectedError, match="'table' has . rows on server .*, more than the 2 that"):
         current().rows.ids("table", 2)
     program = DistributedInfer(default_main_program()).get_dist_infer_program()
     predicted = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
-from argosy.framework.settings import Configs, Field, Settings, shown
+from argosy.framework.strategy_settings import Configs, Field, Settings, shown
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.execution_strategy import ExecutionStrategy
 

@@ -8,7 +8,7 @@ import pytest
 
 from argosy.distributed.fleet import metrics
 from argosy.distributed.fleet.base.role_maker import UserDefinedRoleMaker
-from argosy.distributed.fleet.util import UtilBase
+from argosy.distributed.fleet.base.util_factory import UtilBase
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError
 from tests.ranks import Nursery

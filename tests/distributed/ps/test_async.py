@@ -17,8 +17,9 @@ import argosy as paddle
 from argosy import fluid
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
-from argosy.engine.ps.job_plan import JobPlan
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ir.roles import ServerRole
+from argosy.engine.ps.protocol.job_plan import JobPlan
+from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.scope import Scope, scope_guard
@@ -59,8 +60,9 @@ def serving(main: Program, startup: Program) -> Iterator[JobPlan]:
     scope = Scope()
     with scope_guard(scope):
         paddle.static.Executor().run(startup)
-    plan: JobPlan = main.server_spec.plan
-    service = Service(plan, 0, ProgramUpdater(main, scope), SETTINGS, stays=True)
+    assert isinstance(main.role, ServerRole)
+    plan = main.role.plan
+    service = Service(plan, 0, ProgramUpdater(main, main.role, scope), SETTINGS, stays=True)
     thread = threading.Thread(target=service.serve)
     thread.start()
     try:

@@ -12,6 +12,7 @@ from argosy import fluid
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ir.roles import ServerRole
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.engine.runtime.server_loop import ProgramUpdater
 from argosy.fluid.transpiler import HashName, RoundRobin
@@ -126,7 +127,8 @@ def test_compensation_is_that_of_the_paper(adaptive: bool) -> None:
     rng = np.random.RandomState(0)
     with scope_guard(Scope()):
         paddle.static.Executor().run(first)
-        updater = ProgramUpdater(server, global_scope())
+        assert isinstance(server.role, ServerRole)
+        updater = ProgramUpdater(server, server.role, global_scope())
         w = updater.values()["fc_b"].numpy().copy()
         square = np.zeros_like(w)
         for _step in range(5):
@@ -166,7 +168,7 @@ def test_wrong_settings_are_told() -> None:
         transpiled(trainers="127.0.0.1:1,127.0.0.1:2")
     with pytest.raises(ConfigError, match="is the string '0'; use an int: int"):
         fluid.DistributeTranspiler().transpile("0", built()[0])  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="is no endpoint"):
+    with pytest.raises(ConfigError, match="is not an endpoint"):
         transpiled(pservers="127.0.0.1")
     for servers in ([6174], 6174, [], "", "127.0.0.1:6174,127.0.0.1:6174"):
         with pytest.raises(ConfigError, match="list each server's host:port once"):

@@ -5,9 +5,9 @@
 import pytest
 
 from argosy.engine import env
-from argosy.engine.collective import identity
 from argosy.engine.collective.identity import Identity, first_host, read
 from argosy.engine.errors import ConfigError
+from argosy.engine.net import Endpoint
 from tests.ranks import Nursery
 
 FLEETRUN = {
@@ -104,7 +104,7 @@ def test_mpirun_on_several_hosts_wants_master_addr() -> None:
 def test_srun_meets_at_the_first_node_of_the_step_and_a_port_of_the_job() -> None:
     me = read(SRUN)
     assert (me.rank, me.size, me.local_rank, me.local_size, me.launcher) == (5, 7, 1, 2, "srun")
-    host, port = identity.split_endpoint(me.master, "master")
+    host, port = Endpoint.parse(me.master)
     assert host == "node01"
     assert 12000 <= port < 32000
     assert read(SRUN | {"SLURM_JOB_ID": "123457"}).master != me.master
@@ -176,7 +176,10 @@ def test_an_ipv6_master_is_written_with_brackets() -> None:
         (FLEETRUN | {"PADDLE_TRAINERS_NUM": "2"}, "has 3 endpoints and PADDLE_TRAINERS_NUM is 2"),
         (FLEETRUN | {"PADDLE_CURRENT_ENDPOINT": "10.0.0.2:6170"}, "PADDLE_TRAINER_ID=1 is 10.0.0.1:6171"),
         (FLEETRUN | {"PADDLE_TRAINER_ENDPOINTS": "a:1,a:1,b:1"}, "a:1 twice"),
-        (FLEETRUN | {"PADDLE_TRAINER_ENDPOINTS": "a:1,b,c:1"}, "'b', which is not host:port"),
+        (
+            FLEETRUN | {"PADDLE_TRAINER_ENDPOINTS": "a:1,b,c:1"},
+            "PADDLE_TRAINER_ENDPOINTS: 'b' is not an endpoint; use host:port",
+        ),
         (TORCHRUN | {"LOCAL_RANK": "3"}, "local rank 3 of 2"),
         (TORCHRUN | {"LOCAL_RANK": "-1"}, "LOCAL_RANK='-1'"),
         (TORCHRUN | {"MASTER_PORT": "http"}, "MASTER_PORT='http'"),

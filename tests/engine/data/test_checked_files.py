@@ -15,7 +15,6 @@ from argosy.engine.data.checked_files import (
     derive,
     locked,
     present,
-    write_atomically,
 )
 from argosy.engine.errors import CorruptFileError, DataError
 
@@ -149,19 +148,6 @@ def test_a_derived_file_follows_its_source(tmp_path: Path) -> None:
     assert derive(source, target, upper).read_bytes() == b"A"
     source.write_bytes(b"bb")
     assert derive(source, target, upper).read_bytes() == b"BB"
-
-
-def test_a_file_is_written_atomically(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"old")
-
-    def fails(new: Path) -> None:
-        new.write_bytes(b"half")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, fails)
-    assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
 
 
 def test_all_or_none_of_the_files_must_exist(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from argosy.engine import kernels
-from argosy.engine.ops import add_act, bn_act, fused_updates, relu_depthwise
-from argosy.engine.ps.table.index import HashIndex
+from argosy.engine.ops import add_act, bn_act, relu_depthwise
+from argosy.engine.ops.updates import FUSED, update_op
+from argosy.engine.ps.table.storage import HashIndex
 
 pytestmark = pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
 ROOT = Path(__file__).parents[3] / "argosy"
@@ -73,7 +74,7 @@ def updated(**other: Any) -> Any:
     given: dict[str, Any] = {"params": [image()], "grads": [image()], "velocities": [image()], **other}
     each = len(given["params"])
     numbers: Any = torch.ones(1), [1.0] * each, 0.9, False, [0.0] * each, []
-    return fused_updates.fused_momentum(*given.values(), *numbers)
+    return FUSED[update_op("momentum")](*given.values(), *numbers)
 
 
 def depthwise_backward(**other: Any) -> Any:

@@ -377,7 +377,7 @@ def test_a_console_that_is_not_read_can_be_interrupted(fleetrun: Fleetrun) -> No
         (["--log_dir=train.py", "train.py"], "error: --log_dir=train.py: cannot write there"),
         (
             ["--nproc_pre_node=2", "train.py"],
-            "error: unknown option --nproc_pre_node (did you mean --nproc_per_node?)",
+            "error: unknown option --nproc_pre_node (did you mean '--nproc_per_node'",
         ),
     ],
 )

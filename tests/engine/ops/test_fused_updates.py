@@ -10,11 +10,8 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from argosy.engine.ops.adam import adam, adamw
-from argosy.engine.ops.fused_updates import FUSED
-from argosy.engine.ops.momentum import momentum
 from argosy.engine.ops.op_spec import OpSpec
-from argosy.engine.ops.sgd import sgd
+from argosy.engine.ops.updates import FUSED, update_op
 
 SHAPES = [(64, 3, 7, 7), (5,), (0, 4), (40, 1000), (1,), (17, 3), (3, 2, 3, 3, 3)]
 FACTORS = [1.0, 2.0, 1.0, 0.5, 1.0, 1.0, 3.0]
@@ -35,13 +32,13 @@ class Case:
 
 
 CASES = {
-    "sgd": Case(sgd, 0, False, (), has_master=False),
-    "momentum": Case(momentum, 1, False, (0.9, False)),
-    "nesterov": Case(momentum, 1, False, (0.9, True)),
-    "no momentum": Case(momentum, 1, False, (0.0, False)),
-    "adam": Case(adam, 2, True, (0.9, 0.99, 1e-8), decays=False),
-    "adam, short memory": Case(adam, 2, True, (0.3, 0.99, 1e-3), decays=False),
-    "adamw": Case(adamw, 2, True, (0.9, 0.99, 1e-8)),
+    "sgd": Case(update_op("sgd"), 0, False, (), has_master=False),
+    "momentum": Case(update_op("momentum"), 1, False, (0.9, False)),
+    "nesterov": Case(update_op("momentum"), 1, False, (0.9, True)),
+    "no momentum": Case(update_op("momentum"), 1, False, (0.0, False)),
+    "adam": Case(update_op("adam"), 2, True, (0.9, 0.99, 1e-8), decays=False),
+    "adam, short memory": Case(update_op("adam"), 2, True, (0.3, 0.99, 1e-3), decays=False),
+    "adamw": Case(update_op("adamw"), 2, True, (0.9, 0.99, 1e-8)),
 }
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 

@@ -13,17 +13,8 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from argosy.engine.ops.adadelta import adadelta
-from argosy.engine.ops.adagrad import adagrad
-from argosy.engine.ops.adam import adam, adamw
-from argosy.engine.ops.adamax import adamax
-from argosy.engine.ops.ftrl import ftrl
-from argosy.engine.ops.lamb import lamb
-from argosy.engine.ops.lars_momentum import lars_momentum
-from argosy.engine.ops.momentum import momentum
 from argosy.engine.ops.op_spec import OpSpec
-from argosy.engine.ops.rmsprop import rmsprop
-from argosy.engine.ops.sgd import sgd
+from argosy.engine.ops.updates import update_op
 
 Array = np.ndarray[Any, Any]
 Step = Callable[..., Any]
@@ -134,26 +125,26 @@ class Case:
 
 
 CASES = {
-    "sgd": Case(sgd, "", (0.0,), _sgd),
-    "sgd with decay": Case(sgd, "", (0.1,), _sgd),
-    "momentum": Case(momentum, "x", (0.9, False, 0.0), _momentum),
-    "momentum with decay": Case(momentum, "x", (0.9, False, 0.1), _momentum),
-    "nesterov with decay": Case(momentum, "x", (0.8, True, 0.1), _momentum),
-    "adam": Case(adam, "xxt", (0.9, 0.99, 1e-3), _adam),
-    "adamw": Case(adamw, "xxt", (0.8, 0.999, 1e-8, 0.1), _adamw),
-    "adamax": Case(adamax, "xxt", (0.9, 0.99, 1e-3), _adamax),
-    "adagrad": Case(adagrad, "x", (1e-3,), _adagrad),
-    "adadelta": Case(adadelta, "xx", (0.9, 1e-3), _adadelta),
-    "rmsprop": Case(rmsprop, "x--", (0.9, 1e-3, 0.0), _rmsprop),
-    "rmsprop with momentum": Case(rmsprop, "x-x", (0.9, 1e-3, 0.8), _rmsprop),
-    "rmsprop centered": Case(rmsprop, "xx-", (0.9, 1e-3, 0.0), _rmsprop),
-    "rmsprop centered with momentum": Case(rmsprop, "xxx", (0.9, 1e-3, 0.8), _rmsprop),
-    "lamb": Case(lamb, "xxt", (0.9, 0.99, 1e-3, 0.1), _lamb),
-    "lamb without decay": Case(lamb, "xxt", (0.9, 0.99, 1e-3, 0.0), _lamb),
-    "lars_momentum": Case(lars_momentum, "x", (0.9, 0.01, 0.1, 1e-3), _lars),
-    "lars_momentum without decay": Case(lars_momentum, "x", (0.9, 0.01, 0.0, 0.0), _lars),
-    "ftrl": Case(ftrl, "xx", (0.0, 0.0, -0.5), _ftrl),
-    "ftrl with l1 and l2": Case(ftrl, "xx", (0.3, 0.2, -0.7), _ftrl),
+    "sgd": Case(update_op("sgd"), "", (0.0,), _sgd),
+    "sgd with decay": Case(update_op("sgd"), "", (0.1,), _sgd),
+    "momentum": Case(update_op("momentum"), "x", (0.9, False, 0.0), _momentum),
+    "momentum with decay": Case(update_op("momentum"), "x", (0.9, False, 0.1), _momentum),
+    "nesterov with decay": Case(update_op("momentum"), "x", (0.8, True, 0.1), _momentum),
+    "adam": Case(update_op("adam"), "xxt", (0.9, 0.99, 1e-3), _adam),
+    "adamw": Case(update_op("adamw"), "xxt", (0.8, 0.999, 1e-8, 0.1), _adamw),
+    "adamax": Case(update_op("adamax"), "xxt", (0.9, 0.99, 1e-3), _adamax),
+    "adagrad": Case(update_op("adagrad"), "x", (1e-3,), _adagrad),
+    "adadelta": Case(update_op("adadelta"), "xx", (0.9, 1e-3), _adadelta),
+    "rmsprop": Case(update_op("rmsprop"), "x--", (0.9, 1e-3, 0.0), _rmsprop),
+    "rmsprop with momentum": Case(update_op("rmsprop"), "x-x", (0.9, 1e-3, 0.8), _rmsprop),
+    "rmsprop centered": Case(update_op("rmsprop"), "xx-", (0.9, 1e-3, 0.0), _rmsprop),
+    "rmsprop centered with momentum": Case(update_op("rmsprop"), "xxx", (0.9, 1e-3, 0.8), _rmsprop),
+    "lamb": Case(update_op("lamb"), "xxt", (0.9, 0.99, 1e-3, 0.1), _lamb),
+    "lamb without decay": Case(update_op("lamb"), "xxt", (0.9, 0.99, 1e-3, 0.0), _lamb),
+    "lars_momentum": Case(update_op("lars_momentum"), "x", (0.9, 0.01, 0.1, 1e-3), _lars),
+    "lars_momentum without decay": Case(update_op("lars_momentum"), "x", (0.9, 0.01, 0.0, 0.0), _lars),
+    "ftrl": Case(update_op("ftrl"), "xx", (0.0, 0.0, -0.5), _ftrl),
+    "ftrl with l1 and l2": Case(update_op("ftrl"), "xx", (0.3, 0.2, -0.7), _ftrl),
 }
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 SHAPE = (4, 3, 2, 5)

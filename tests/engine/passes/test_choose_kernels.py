@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import argosy as paddle
-from argosy.engine.ir.program import Build, Program, default_main_program, program_guard
+from argosy.engine.ir.build import Build
+from argosy.engine.ir.program import Program, default_main_program, program_guard
 from argosy.engine.passes import default_passes
 from argosy.engine.passes.base import Report, run_passes
 from argosy.engine.passes.choose_kernels import ChooseKernels

@@ -6,7 +6,8 @@ import torch
 
 import argosy as paddle
 from argosy.engine import kernels
-from argosy.engine.ir.program import Build, default_main_program, default_startup_program
+from argosy.engine.ir.build import Build
+from argosy.engine.ir.program import default_main_program, default_startup_program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.passes.fuse_bn_act import FuseBnAct
 from argosy.engine.runtime.executor import Executor

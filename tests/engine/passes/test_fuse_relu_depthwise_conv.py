@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import argosy as paddle
-from argosy.engine.ir.program import Build, Program, default_main_program, program_guard
+from argosy.engine.ir.build import Build
+from argosy.engine.ir.program import Program, default_main_program, program_guard
 from argosy.engine.kernels import unavailable
 from argosy.engine.passes.base import Report
 from argosy.engine.passes.fuse_relu_depthwise_conv import FuseReluDepthwiseConv

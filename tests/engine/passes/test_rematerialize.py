@@ -12,7 +12,8 @@ from torch import fx
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.backward import append_backward
-from argosy.engine.ir.program import Build, Program, default_main_program, default_startup_program
+from argosy.engine.ir.build import Build
+from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.kernels import unavailable
 from argosy.engine.ops.batch_norm_recompute import batch_norm_recompute

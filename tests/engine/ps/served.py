@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import ProgramError
-from argosy.engine.ps.job_plan import Compensation, Dense, JobPlan
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.protocol.job_plan import Compensation, Dense, JobPlan
+from argosy.engine.ps.protocol.slicing import VariableBlock
+from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server.service import Service
-from argosy.engine.ps.slicing import VariableBlock
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.trainer.trainer import Trainer
 
@@ -120,6 +120,6 @@ def step(trainer: Trainer, gradient: Tensor, rate: float = 1.0, rows: Tensor | N
     if rows is not None:
         trainer.lookups.push_rows("table", [ids], [rows], rate)
     trainer.blocks.end_step()
-    trainer.blocks.want(w, ["w"], [len(gradient)], [0])
+    trainer.blocks.recv(w, ["w"], [len(gradient)], [0])
     trainer.blocks.fetch()
     return w

@@ -16,7 +16,7 @@ import torch
 import argosy as paddle
 from argosy import distributed, static
 from argosy.engine.errors import ConfigError, DataError, FetchError, ProgramError
-from argosy.engine.runtime.dataset_training import FetchHandler
+from argosy.engine.runtime.dataset_training import FetchHandler, FetchPrinter, run_dataset
 from argosy.nn import functional
 from tests.ranks import Nursery
 
@@ -134,19 +134,22 @@ def test_no_thread_means_as_many_as_the_dataset_has_readers(
     assert len(said) == 3
 
 
-def test_the_next_batch_is_told_before_each_run() -> None:
+def test_the_next_batch_is_prefetched_before_each_run() -> None:
     exe, _, _ = build_sum()
-    told: list[tuple[str, float]] = []
-    static.default_main_program().prefetch = lambda feed: told.append(("next", float(feed["x"][0, 0])))
+    events: list[tuple[str, float]] = []
     run = exe.run
 
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        told.append(("run", float(kwargs["feed"]["x"][0, 0])))
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        events.append(("run", float(kwargs["feed"]["x"][0, 0])))
         return run(*args, **kwargs)
 
-    exe.run = noted
-    exe.train_from_dataset(dataset=Given(numbers(3)))
-    assert told == [("next", 2), ("run", 1), ("next", 3), ("run", 2), ("run", 3)]
+    def prefetch(feed: Feed) -> None:
+        events.append(("next", float(feed["x"][0, 0])))
+
+    exe.run = recorded
+    program, scope = static.default_main_program(), static.global_scope()
+    run_dataset(exe, program, prefetch, Given(numbers(3)), scope, 0, False, FetchPrinter(), None)
+    assert events == [("next", 2), ("run", 1), ("next", 3), ("run", 2), ("run", 3)]
 
 
 def test_a_dataset_of_files_trains(tmp_path: Path) -> None:
@@ -311,9 +314,9 @@ def test_an_error_ends_a_thread_that_waits_for_a_reader_that_hangs(tmp_path: Pat
         time.sleep(0.2)  # the other thread waits for the fourth batch by now
         raise DataError("no rows")
 
-    static.default_main_program().prefetch = fail
+    program, scope = static.default_main_program(), static.global_scope()
     with pytest.raises(DataError, match="no rows"):
-        exe.train_from_dataset(dataset=dataset, thread=2)
+        run_dataset(exe, program, fail, dataset, scope, 2, False, FetchPrinter(), None)
     assert not [t for t in threading.enumerate() if t.name.startswith("argosy-")]
 
 

@@ -25,8 +25,8 @@ import argosy as paddle
 from argosy.distributed import fleet
 from argosy.engine.errors import NanInfError, ProgramError
 from argosy.engine.ir import names
+from argosy.engine.ir.build import Build
 from argosy.engine.ir.program import (
-    Build,
     Program,
     default_main_program,
     default_startup_program,

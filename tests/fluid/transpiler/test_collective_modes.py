@@ -177,7 +177,7 @@ def test_gradients_of_given_target_gradients_are_rejected() -> None:
     given = fluid.layers.fill_constant([1], "float32", 3.0)
     pairs: list[Any] = list(zip(parameters, fluid.gradients(loss, parameters, [given]), strict=True))
     fluid.optimizer.SGD(RATE).apply_gradients([(p, g * 2.0) for p, g in pairs])
-    (done,) = default_main_program().optimizer_calls
+    (done,) = default_main_program().training.optimizer_calls
     trained = [(p, default_main_program().var(g)) for p, g in zip(parameters, done.gradients, strict=True)]
     with pytest.raises(
         ConfigError, match="of 'a.w0' cannot be divided by the number of ranks: .*target_grad"
@@ -219,7 +219,7 @@ TWO = "127.0.0.1:6174,127.0.0.1:6175"
         ("nccl2", 2, TWO, "127.0.0.1:6174", "trainer_id is 2; use 0 to 1"),
         ("collective", 0, "127.0.0.1:6174", "127.0.0.1:6174", "'collective' needs two trainers or more"),
         ("nccl2", 0, TWO, "127.0.0.1:6176", "'127.0.0.1:6176' is not among the trainers"),
-        ("nccl2", 0, "127.0.0.1:6174,here", "127.0.0.1:6174", "is no endpoint"),
+        ("nccl2", 0, "127.0.0.1:6174,here", "127.0.0.1:6174", "is not an endpoint"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

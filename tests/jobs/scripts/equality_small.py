@@ -219,7 +219,7 @@ def train(
             mine = {key: np.split(value, ranks)[rank] for key, value in data(step).items()}
             fetched = exe.run(main, mine, [loss, *grads])
             losses.append(fetched[0])
-            for _, scheduler in main.lr_schedulers:
+            for _, scheduler in main.training.schedulers:
                 scheduler.step()
         result["losses"] = np.array(losses)
         result |= dict(zip(grads, fetched[1:], strict=True))

@@ -14,6 +14,7 @@ from argosy.engine import env
 from argosy.engine.collective import identity as identities
 from argosy.engine.collective.identity import Identity
 from argosy.engine.errors import ConfigError
+from argosy.engine.net import Endpoint, check_endpoints, endpoint_list, host_of
 from argosy.framework import checks
 from argosy.framework.missing import missing
 
@@ -118,7 +119,7 @@ class RoleMakerBase:
         """The number of hosts of the workers (of the servers, if the workers have no endpoints)."""
         endpoints = self._assignment.workers or self._assignment.servers
         if endpoints:
-            return len({endpoint.rpartition(":")[0] for endpoint in endpoints})
+            return len({host_of(endpoint) for endpoint in endpoints})
         identity = self._assignment.identity
         return -(-identity.size // identity.local_size)
 
@@ -246,7 +247,7 @@ class UserDefinedRoleMaker(RoleMakerBase):
 
 def _from_endpoints(rank: int, endpoints: tuple[str, ...]) -> Identity:
     """The identity of rank `rank` of these endpoints, with the launcher's job token and restart count."""
-    hosts = [endpoint.rpartition(":")[0] for endpoint in endpoints]
+    hosts = [host_of(endpoint) for endpoint in endpoints]
     return Identity(
         rank=rank,
         size=len(endpoints),
@@ -264,7 +265,7 @@ def _endpoint_list(what: str, endpoints: Sequence[str] | None) -> tuple[str, ...
     if isinstance(endpoints, str) or not all(isinstance(e, str) for e in endpoints or ()):
         raise ConfigError(f"{what} is {endpoints!r}; use a list such as ['127.0.0.1:6170']")
     listed = tuple(endpoints or ())
-    identities.check_endpoints(listed, what)
+    check_endpoints(listed, what)
     return listed
 
 
@@ -328,7 +329,10 @@ def _role_and_index(source: Mapping[str, str], servers: tuple[str, ...]) -> tupl
 
 
 def _server_index_of(source: Mapping[str, str], servers: tuple[str, ...]) -> int:
-    endpoint = f"{_required(source, 'POD_IP')}:{_required(source, 'PADDLE_PORT')}"
+    host, port = _required(source, "POD_IP"), _required(source, "PADDLE_PORT")
+    endpoint = str(
+        Endpoint.parse(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", "POD_IP and PADDLE_PORT")
+    )
     if endpoint not in servers:
         raise ConfigError(
             f"POD_IP and PADDLE_PORT say {endpoint}, which is not in "
@@ -347,9 +351,7 @@ def _required(source: Mapping[str, str], name: str) -> str:
 
 
 def _endpoints_of(source: Mapping[str, str], name: str) -> tuple[str, ...]:
-    endpoints = tuple(part.strip() for part in source.get(name, "").split(",") if part.strip())
-    identities.check_endpoints(endpoints, name)
-    return endpoints
+    return endpoint_list(source.get(name, ""), name)
 
 
 __getattr__ = missing(__name__, globals())

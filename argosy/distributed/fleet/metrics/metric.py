@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from argosy.distributed.fleet.util import UtilBase
+from argosy.distributed.fleet.base.util_factory import UtilBase
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.engine.runtime.scope import Scope, global_scope
-from argosy.metric.layers import area
+from argosy.metric.functions import area
 
 __all__ = ["acc", "auc", "mae", "max", "min", "mse", "rmse", "sum"]
 

@@ -30,7 +30,6 @@ _CHUNK_BYTES = 1 << 18
 _STDERR_BYTES = 2000
 """How much of the end of stderr is reported."""
 _JOIN_S = 10.0
-Parts = Iterator[Records]
 
 
 class Pipe:

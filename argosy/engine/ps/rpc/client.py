@@ -5,6 +5,13 @@
 
 One lock guards the sockets. It is not held while polling, which only reads file descriptors: `start` never blocks on
 a thread that waits. ZeroMQ's descriptor is edge-triggered, so a thread that uses a socket reads all that has arrived.
+
+A request that may be lost is not sent again at once: a query without tensors asks the server whether it has it.
+
+    request 7 ──▶ ✗                        the connection breaks, the server restarts, or 2, 4, 8 s pass
+    query 7   ──▶ known: the server replies when it has the result, or sends the stored reply again
+              ◀── not_found 7
+    request 7 ──▶                          the same number: the server executes it only once
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,35 +22,265 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import zmq
 from torch import Tensor
 
-from argosy.engine.errors import ConfigError, ProgramError, RpcError
+from argosy.engine.errors import BadMessage, ConfigError, DeadlineError, ProgramError, RejectedError, RpcError
 from argosy.engine.log import NOTICE, logger
+from argosy.engine.net import Endpoint
 from argosy.engine.ps.rpc import sockets
 from argosy.engine.ps.rpc.heartbeat import Heartbeat
-from argosy.engine.ps.rpc.link import Link, PendingReply, Reply
-from argosy.engine.ps.rpc.settings import RpcSettings
-from argosy.engine.ps.rpc.wire import VERSION, Header, Limits, encode
+from argosy.engine.ps.rpc.sockets import ConnectionMonitor, Context, RpcSettings
+from argosy.engine.ps.rpc.wire import VERSION, Frames, Header, Limits, decode, encode
 
-__all__ = ["Client", "Health", "PendingReply", "Reply"]
 _POLL_S = 0.5
 """A waiting thread checks deadlines and connections this often."""
 
 
-@dataclass(frozen=True)
-class Health:
-    """The state of one server, as this client knows it."""
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A server's reply."""
 
-    endpoint: str
-    incarnation: str
-    """A random id, new for each start of the server; empty before its first message."""
-    last_seen_s: float
-    """Seconds since its last message."""
-    counters: dict[str, int]
-    """The server's counters, as of its last heartbeat."""
+    meta: dict[str, Any]
+    tensors: list[Tensor]
+    """Writable; no other code refers to them."""
+
+
+class PendingReply:
+    """A future: the reply to one request, or the error that ended it."""
+
+    def __init__(
+        self, client: "Client", server: int, kind: str, id_: int, frames: Frames, now: float
+    ) -> None:
+        self.client, self.server, self.kind, self.id, self.frames = client, server, kind, id_, frames
+        self.what = kind
+        self.started = self.last_seen = now
+        """`last_seen`: when the server last sent something about this request."""
+        self.status = ""
+        """The server's last progress message."""
+        self.is_sent = False
+        self.due: Literal["", "send", "query"] = "send"
+        """What to send as soon as there is a connection: the request, or a query for it."""
+        self.queries, self.query_at = 0, now
+        self.result: Reply | None = None
+        self.error: RpcError | None = None
+
+    def is_done(self) -> bool:
+        """Whether `wait` returns, or raises, without blocking."""
+        if not self.is_over:
+            self.client.receive(self)
+        return self.is_over
+
+    def wait(self, what: str = "") -> Reply:
+        """Wait for the reply. `what` describes the request in log lines: "push of w.block0"."""
+        if not self.is_over:
+            self.client.wait_for(self, what or self.kind)
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None, f"{self.kind} {self.id} has completed without a reply"
+        return self.result
+
+    def cancel(self) -> None:
+        """Discard the request: the client neither waits for it nor sends it to a restarted server."""
+        if not self.is_over:
+            self.client.cancel(self)
+
+    @property
+    def is_over(self) -> bool:
+        return self.result is not None or self.error is not None
+
+    def end(self, result: Reply | RpcError) -> None:
+        """Complete the request, and release the tensors that it sent."""
+        if isinstance(result, Reply):
+            self.result = result
+        else:
+            self.error = result
+        self.frames = []
+
+
+class Link:
+    """A DEALER socket connected to one server, and its pending requests. The client's lock guards it."""
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: str,
+        settings: RpcSettings,
+        me: Header,
+        now: float,
+    ) -> None:
+        self.endpoint, self._settings, self._me = endpoint, settings, me
+        self._limits = Limits(settings.max_message_bytes)
+        self.pending: dict[int, PendingReply] = {}
+        self._due: list[PendingReply] = []
+        self.next_id = 1
+        self.incarnation = ""
+        """The server's, as of its last message."""
+        self.last_seen = -1e9
+        """When the last message of the server arrived."""
+        self._socket = context.socket(zmq.DEALER)
+        sockets.tune_client(self._socket)
+        sockets.guard_client(self._socket, settings)
+        self._monitor = ConnectionMonitor(self._socket, endpoint, now)
+        sockets.connect(self._socket, endpoint)
+        self.descriptors = (sockets.descriptor(self._socket), self._monitor.descriptor)
+
+    @property
+    def acked_below(self) -> int:
+        """All requests below this number have completed."""
+        return next(iter(self.pending), self.next_id)
+
+    def header(self, kind: str, id_: int) -> Header:
+        """A header of this client, with the current acknowledgement."""
+        me = self._me
+        return Header(VERSION, kind, id_, me.client, me.who, me.trainer, self.acked_below)
+
+    def start(self, reply: PendingReply) -> None:
+        """Send a new request, or queue it until there is a connection."""
+        reply.query_at = reply.started + self._settings.retry_s
+        self.pending[reply.id] = reply
+        self.next_id = reply.id + 1
+        if self._monitor.rejected:
+            self._end(reply, RejectedError(self._monitor.rejected))
+            return
+        self._due.append(reply)
+        self._send_due()
+
+    def receive(self, now: float) -> bool:
+        """Process all messages that have arrived, send what is queued; True if requests have completed."""
+        completed = False
+        while sockets.is_readable(self._socket):
+            frames = [self._socket.recv(copy=False)]
+            while frames[-1].more:
+                frames.append(self._socket.recv(copy=False))
+            completed |= self._handle(frames, now)
+        if self._due and sockets.is_writable(self._socket):
+            self._send_due()
+        return completed
+
+    def poll(self, now: float) -> bool:
+        """Check deadlines, retries and the connection; True if requests have completed."""
+        if self._monitor.poll(now):
+            self._query_all()
+        completed = bool(self._monitor.rejected and self.pending)
+        if self._monitor.rejected:
+            self.end_all(RejectedError(self._monitor.rejected))
+        completed |= self.receive(now)
+        is_alive = now - self.last_seen < 3 * self._settings.heartbeat_s + 1
+        for reply in list(self.pending.values()):
+            if now - reply.last_seen >= self._settings.deadline_s:
+                self._end(reply, self._deadline_error(reply))
+                completed = True
+            elif (
+                is_alive
+                and reply.is_sent
+                and now >= reply.query_at
+                and reply.queries < self._settings.retry_times
+            ):
+                self._query(reply)
+                reply.queries += 1
+                reply.query_at = now + self._settings.retry_s * 2**reply.queries
+        self._send_due()
+        return completed
+
+    def note_incarnation(self, incarnation: str) -> None:
+        """The server's incarnation; a new one has none of the requests that were sent to the previous one."""
+        if self.incarnation and incarnation != self.incarnation:
+            logger.info("server %s has restarted; querying pending requests", self.endpoint)
+            self._query_all()
+        self.incarnation = incarnation
+
+    def cancel(self, reply: PendingReply) -> None:
+        """Complete a request whose reply is not needed."""
+        self._end(
+            reply, RpcError(f"{reply.kind} {reply.id} was cancelled; do not wait for a cancelled request")
+        )
+
+    def end_all(self, error: RpcError) -> None:
+        """Complete all pending requests with this error."""
+        for reply in list(self.pending.values()):
+            self._end(reply, error)
+
+    def close(self) -> None:
+        self._monitor.close()
+        self._socket.close(linger=0)
+
+    # --- sending ---------------------------------------------------------------------------------------
+
+    def _send_due(self) -> None:
+        for i, reply in enumerate(self._due):
+            if not reply.is_over:
+                try:
+                    is_query = reply.due == "query"
+                    sockets.send(
+                        self._socket, encode(self.header("query", reply.id)) if is_query else reply.frames
+                    )
+                except zmq.Again:
+                    del self._due[:i]
+                    return
+                reply.is_sent, reply.due = True, ""
+        self._due.clear()
+
+    def _query(self, reply: PendingReply) -> None:
+        if not reply.due:
+            reply.due = "query"
+            self._due.append(reply)
+
+    def _query_all(self) -> None:
+        for reply in self.pending.values():
+            if reply.is_sent:
+                self._query(reply)
+
+    # --- receiving -------------------------------------------------------------------------------------
+
+    def _handle(self, frames: list[zmq.Frame], now: float) -> bool:
+        self.last_seen = now
+        try:
+            message = decode(frames, self._limits)
+        except BadMessage as e:
+            return self._handle_malformed(e)
+        header = message.header
+        self.note_incarnation(header.server)
+        reply = self.pending.get(header.id)
+        if reply is None:  # a duplicate reply
+            return False
+        match header.kind:
+            case "reply":
+                self._end(reply, Reply(header.meta, message.tensors))
+            case "reject":
+                self._end(reply, RejectedError(str(header.meta.get("text"))))
+            case "progress":
+                reply.status, reply.last_seen = str(header.meta.get("text")), now
+                # The server has the request. The queries are for the time after its last message: a long wait
+                # must not use them up, or a reply that is lost at its end is never asked for.
+                reply.queries, reply.query_at = 0, now + self._settings.retry_s
+            case "not_found":
+                if not reply.due:
+                    self._due.append(reply)
+                reply.due = "send"
+        return reply.is_over
+
+    def _handle_malformed(self, error: BadMessage) -> bool:
+        reply = self.pending.get(error.header.id) if isinstance(error.header, Header) else None
+        if reply is None:
+            logger.warning("server %s: dropping a malformed reply: %s", self.endpoint, error)
+            return False
+        self._end(reply, error)
+        return True
+
+    def _end(self, reply: PendingReply, result: Reply | RpcError) -> None:
+        del self.pending[reply.id]
+        reply.end(result)
+
+    def _deadline_error(self, reply: PendingReply) -> DeadlineError:
+        connected = "is connected and" if self._monitor.is_connected else "is not connected and"
+        return DeadlineError(
+            f"server {self.endpoint} {connected} has not replied for {self._settings.deadline_s:g} s to "
+            f"{reply.what!r} (request {reply.kind} {reply.id}); is it running? see its serverlog; "
+            "if it only needs more time, raise FLAGS_rpc_deadline (milliseconds)"
+        )
 
 
 class Client:
@@ -59,7 +296,7 @@ class Client:
                 f"client {who[:100]!r}, trainer {trainer}: use a short name and a number from 0 on, or -1"
             )
         for endpoint in endpoints:
-            sockets.split(endpoint)
+            Endpoint.parse(endpoint)
         self._settings = settings or RpcSettings.from_env()
         self._limits = Limits(self._settings.max_message_bytes)
         self.incarnation = uuid.uuid4().hex
@@ -69,11 +306,10 @@ class Client:
         self._is_polled = False
         """Whether a thread polls; it does not hold the lock."""
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: Context = zmq.Context()
         me = Header(VERSION, "", 0, self.incarnation, who, trainer)
         now = time.monotonic()
         self._links = [Link(self._context, endpoint, self._settings, me, now) for endpoint in endpoints]
-        self._counters: list[dict[str, int]] = [{} for _ in endpoints]
         self._by_descriptor = {link.descriptors[0]: link for link in self._links}
         self._poller = select.poll()
         for descriptor in [self._wake, *(d for link in self._links for d in link.descriptors)]:
@@ -108,15 +344,6 @@ class Client:
     ) -> Reply:
         """Send a request and wait for the reply."""
         return self.start(server, kind, meta, tensors).wait(what)
-
-    def health(self) -> list[Health]:
-        """The state of each server."""
-        now = time.monotonic()
-        with self._lock:
-            return [
-                Health(link.endpoint, link.incarnation, now - link.last_seen, counters)
-                for link, counters in zip(self._links, self._counters, strict=True)
-            ]
 
     def close(self) -> None:
         """Close all connections; pending requests raise RpcError. A second call does nothing."""
@@ -242,7 +469,6 @@ class Client:
         with self._lock:
             self._links[server].last_seen = time.monotonic()
             self._links[server].note_incarnation(header.server)
-            self._counters[server] = header.meta.get("counts", {})
 
     def _tick(self) -> None:
         with self._lock:
@@ -251,7 +477,7 @@ class Client:
 
 def wait_for_servers(endpoints: Sequence[str]) -> None:
     """Return when all servers reply; raises DeadlineError for the first that does not, after the RPC deadline."""
-    with Client(endpoints, "a trainer that waits", -1, RpcSettings.from_env()) as client:
+    with Client(endpoints, "a trainer that waits for the servers", -1, RpcSettings.from_env()) as client:
         asked = [client.start(server, "ping") for server in range(len(endpoints))]
         for reply in asked:
-            reply.wait("the first word")
+            reply.wait("first reply")

@@ -9,18 +9,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import zmq
 
 from argosy.engine.errors import BadMessage
 from argosy.engine.ps.rpc import sockets
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.sockets import Context, RpcSettings
 from argosy.engine.ps.rpc.wire import Header, Limits, decode, encode
 
-_MISSED_BEATS = 5
+_MISSED_HEARTBEATS = 5
 """After this many heartbeats without a reply it reconnects: ZeroMQ may have dropped the connection."""
-Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
 
 class Heartbeat:
@@ -47,7 +45,7 @@ class Heartbeat:
 
     def _run(self) -> None:
         try:
-            while not self._beat_once():
+            while not self._exchange_once():
                 self._tick()
         finally:
             for socket in self._sockets:
@@ -61,13 +59,13 @@ class Heartbeat:
 
     def _connect(self, endpoint: str) -> "zmq.Socket[bytes]":
         socket = self._context.socket(zmq.DEALER)
-        sockets.tune_client(socket, self._settings)
+        sockets.tune_client(socket)
         socket.immediate = True  # do not queue heartbeats for a server that is not connected
         sockets.guard_client(socket, self._settings)
         sockets.connect(socket, endpoint)
         return socket
 
-    def _beat_once(self) -> bool:
+    def _exchange_once(self) -> bool:
         """Send one heartbeat to each server, receive replies until the next is due; True if the thread should stop."""
         poller = zmq.Poller()
         poller.register(self._wake, zmq.POLLIN)
@@ -86,7 +84,7 @@ class Heartbeat:
 
     def _connected_socket(self, server: int) -> "zmq.Socket[bytes]":
         self._missed[server] += 1
-        if self._missed[server] % _MISSED_BEATS == 0:
+        if self._missed[server] % _MISSED_HEARTBEATS == 0:
             self._sockets[server].close(linger=0)
             self._sockets[server] = self._connect(self._endpoints[server])
         return self._sockets[server]

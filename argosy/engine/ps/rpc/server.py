@@ -6,32 +6,192 @@
     duplicate? ──▶ reply again       │
     heartbeats, timeouts             └─▶ request.reply(…) sends from the thread that calls it
 
+A request is identified by (client, id). Its entry in the dedup table stays until the client's `acked_below` passes it:
+the client then has the reply and does not send the request again.
+
 One lock guards the socket and the dedup table. The loop waits for the socket's file descriptor, not in ZeroMQ, so that
 other threads can send meanwhile. The descriptor is edge-triggered; a thread that resets it by sending wakes the loop.
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import os
-import select
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-import zmq
 from torch import Tensor
-from zmq.utils.monitor import parse_monitor_message
 
 from argosy.engine.errors import ArgosyError, BadMessage, ConfigError, ProgramError
 from argosy.engine.log import logger
-from argosy.engine.ps.rpc import sockets
-from argosy.engine.ps.rpc.dedup import DedupTable, Entry
-from argosy.engine.ps.rpc.request import Handler, Request
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.sockets import RpcSettings, ServerSocket
 from argosy.engine.ps.rpc.wire import VERSION, Frames, Header, Limits, WireMessage, decode, encode
+
+_END_S = 5.0
+"""How long handlers may continue after `stop`."""
+_AT_ONCE = 64
+"""Messages received per iteration of the loop."""
+_RESERVED = frozenset({"heartbeat", "query"})
+
+
+@dataclass(slots=True)
+class Entry:
+    """One request: the route of its reply, and the reply."""
+
+    id: int
+    route: bytes
+    """The connection that sent it last: an older one may be closed."""
+    is_done: bool = False
+    reply: Frames | None = None
+
+    @property
+    def may_run_again(self) -> bool:
+        """It was replied to, and the reply was not stored."""
+        return self.is_done and self.reply is None
+
+
+@dataclass(slots=True)
+class Peer:
+    """One incarnation of a client."""
+
+    last_seen: float
+    acked_below: int = 0
+    entries: dict[int, Entry] = field(default_factory=dict)
+
+    def discard_acked(self, acked_below: int) -> None:
+        """Remove the replies that the client has."""
+        if acked_below > self.acked_below:
+            self.acked_below = acked_below
+            # Ids arrive almost in order; one that arrived out of order is removed when it is the first.
+            while self.entries and (first := next(iter(self.entries))) < acked_below:
+                del self.entries[first]
+
+
+class DedupTable:
+    """The requests of each client, their replies, and when each client was last seen. The server's lock guards it."""
+
+    def __init__(self) -> None:
+        self.peers: dict[str, Peer] = {}
+        self.trainers: dict[int, float] = {}
+        """When the last message of each trainer arrived."""
+        self._unresponsive: set[int] = set()
+
+    def note_message(self, header: Header, now: float) -> Peer:
+        """Note a message of a client."""
+        peer = self.peers.get(header.client)
+        if peer is None:
+            peer = self.peers[header.client] = Peer(now)
+        peer.last_seen = now
+        peer.discard_acked(header.acked_below)
+        if header.trainer >= 0:
+            self.trainers[header.trainer] = now
+            self._unresponsive.discard(header.trainer)
+        return peer
+
+    def extend_deadlines(self, late_s: float) -> None:
+        """The server itself was stopped for this long and could not receive: shift all times by it."""
+        for peer in self.peers.values():
+            peer.last_seen += late_s
+        for trainer in self.trainers:
+            self.trainers[trainer] += late_s
+
+    def newly_unresponsive(self, now: float, timeout_s: float) -> list[int]:
+        """The trainers whose last message is older than the timeout; each is returned once."""
+        expired = {t for t, last_seen in self.trainers.items() if now - last_seen > timeout_s}
+        new = expired - self._unresponsive
+        self._unresponsive |= new
+        return sorted(new)
+
+    def evict(self, now: float, timeout_s: float) -> None:
+        """Remove the clients whose last message is older than the timeout."""
+        expired = [client for client, peer in self.peers.items() if now - peer.last_seen > timeout_s]
+        for client in expired:
+            del self.peers[client]
+
+
+class Request:
+    """One request of a client. Its handler replies to it or rejects it once, now or later, from any thread."""
+
+    __slots__ = (
+        "_entry",
+        "_repeatable",
+        "_server",
+        "acked_below",
+        "client",
+        "id",
+        "is_repeated",
+        "kind",
+        "meta",
+        "tensors",
+        "trainer",
+        "who",
+    )
+
+    def __init__(
+        self,
+        server: "RpcServer",
+        message: WireMessage,
+        entry: Entry,
+        repeatable: bool,
+        is_repeated: bool = False,
+    ) -> None:
+        """`is_repeated`: it was replied to before, and the reply was lost."""
+        header = message.header
+        self.client, self.who, self.trainer = header.client, header.who, header.trainer
+        self.id, self.kind, self.meta, self.tensors = header.id, header.kind, header.meta, message.tensors
+        self.acked_below = header.acked_below
+        """The client has the replies to all its requests below this number."""
+        self.is_repeated = is_repeated
+        self._server, self._entry, self._repeatable = server, entry, repeatable
+
+    def reply(self, meta: Mapping[str, Any] | None = None, tensors: Sequence[Tensor] = ()) -> None:
+        """Send the reply. The tensors are read while they are sent, and stored in case the reply is lost:
+
+        they must not change afterwards, unless the handler is repeatable and its clients may see the change.
+        """
+        try:
+            frames = self._server.frames("reply", self, dict(meta or {}), tensors)
+        except ConfigError as e:
+            self.reject(str(e))
+            raise
+        self._server.finish(self._entry, frames, keep=not self._repeatable)
+
+    def reject(self, message: str) -> None:
+        """Send an error instead of a reply."""
+        frames = self._server.frames("reject", self, {"text": message[:100_000]})
+        self._server.finish(self._entry, frames, keep=not self._repeatable, rejected=True)
+
+    def reject_if_pending(self, message: str) -> bool:
+        """Send an error, unless another thread has replied; False if it has."""
+        frames = self._server.frames("reject", self, {"text": message[:100_000]})
+        keep = not self._repeatable
+        return self._server.finish(self._entry, frames, keep=keep, rejected=True, if_pending=True)
+
+    def progress(self, text: str) -> None:
+        """Report why the reply is late, which resets the client's deadline. No effect after the reply."""
+        self._server.send_progress(self._entry, self._server.frames("progress", self, {"text": text}))
+
+    @property
+    def is_replied(self) -> bool:
+        return self._entry.is_done
+
+
+PoolName: TypeAlias = Literal["send", "get", "prefetch", "io"]
+
+
+@dataclass(frozen=True)
+class Handler:
+    """How a server executes one kind of request."""
+
+    pool: PoolName
+    """The thread pool that runs it; io: the server's I/O thread, for handlers that never block."""
+    function: Callable[[Request], None]
+    """Replies to the request or defers it; an exception rejects the request."""
+    repeatable: bool = False
+    """Its replies are not stored: if one is lost, the function runs again."""
 
 
 class Pool:
@@ -72,25 +232,47 @@ class Pool:
                 self._free += 1
 
 
-__all__ = ["Handler", "Request", "RpcServer"]
-_END_S = 5.0
-"""How long handlers may continue after `stop`."""
-_LINGER_MS = 2000
-"""How long sending the last replies may take."""
-_AT_ONCE = 64
-"""Messages received per iteration of the loop."""
-_RESERVED = frozenset({"heartbeat", "query"})
-_FAILURES = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
-_RESERVED_DESCRIPTORS = 64
-"""Reserved for files: a connection whose descriptor is closer to the process's limit is closed."""
+class HandlerPools:
+    """Runs handlers in their thread pools; an exception rejects the request."""
+
+    def __init__(self, settings: RpcSettings) -> None:
+        self._pools: dict[str, Pool] = {
+            "send": Pool("ps-send", settings.send_threads),
+            "get": Pool("ps-get", settings.get_threads),
+            "prefetch": Pool("ps-prefetch", settings.prefetch_threads),
+        }
+
+    def run(self, handler: Handler, request: Request) -> None:
+        """Run a handler in its pool, or here if its pool is io."""
+        if handler.pool == "io":
+            self._run(handler, request)
+        else:
+            self._pools[handler.pool].run(lambda: self._run(handler, request))
+
+    def close(self, until: float) -> None:
+        """Run the queued requests and end the threads; logs a warning for those that still run at that time."""
+        for name, pool in self._pools.items():
+            if not pool.close(max(0.1, until - time.monotonic())):
+                logger.warning(
+                    "handlers of pool %s still run %g s after the server was stopped", name, _END_S
+                )
+
+    def _run(self, handler: Handler, request: Request) -> None:
+        try:
+            handler.function(request)
+        except ArgosyError as e:
+            self._reject(request, str(e))
+        except Exception as e:
+            logger.exception("%s of %s failed", request.kind, request.who)
+            self._reject(request, f"{type(e).__name__}: {e}")
+
+    def _reject(self, request: Request, text: str) -> None:
+        if not request.reject_if_pending(text):
+            logger.error("%s of %s failed after its reply: %s", request.kind, request.who, text)
 
 
 class RpcServer:
-    """The transport of one server: a ROUTER socket, thread pools for handlers, and the dedup table."""
+    """Executes each request of the clients once: a socket, thread pools for handlers, and the dedup table."""
 
     def __init__(
         self,
@@ -111,52 +293,22 @@ class RpcServer:
         self._lock = threading.RLock()  # a signal handler may call stop() while this thread holds it
         self._kinds: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
-        self._pools: dict[str, Pool] = {
-            "send": Pool("ps-send", settings.send_threads),
-            "get": Pool("ps-get", settings.get_threads),
-            "prefetch": Pool("ps-prefetch", settings.prefetch_threads),
-        }
+        self._pools = HandlerPools(settings)
         self._unresponsive_threads: list[threading.Thread] = []
-        self._thread = 0
-        self._is_closed = False
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        try:
-            # Bind the ZAP handler before the public socket, so that no connection is accepted unauthenticated.
-            self._zap_socket = self._context.socket(zmq.REP)
-            self._zap_socket.bind(sockets.ZAP_ENDPOINT)
-            self._socket = self._context.socket(zmq.ROUTER)
-            sockets.tune(self._socket, settings)
-            self._socket.linger = _LINGER_MS
-            sockets.guard_server(self._socket, settings)
-            self._events = self._socket.get_monitor_socket(_FAILURES | zmq.EVENT_ACCEPTED)
-            self._most_descriptors = sockets.descriptor_limit() - _RESERVED_DESCRIPTORS
-            self.endpoint = sockets.bind(self._socket, endpoint, settings)
-        except BaseException:
-            self._close()
-            raise
+        self._socket = ServerSocket(endpoint, settings, self._lock, self._counts)
+        self.endpoint = self._socket.endpoint
 
     def serve(self) -> None:
         """Serve in this thread until `stop`; then finish the requests that have been received, and close."""
         with self._lock:
-            if self._is_closed:  # stopped before it began
+            if self._socket.is_closed:  # stopped before it began
                 return
-            self._thread = threading.get_ident()
-        socket, *auth_descriptors = map(sockets.descriptor, (self._socket, self._zap_socket, self._events))
-        descriptors = select.poll()
-        for descriptor in (socket, *auth_descriptors, self._wake):
-            descriptors.register(descriptor, select.POLLIN)
-        self._handle_zap()  # a descriptor becomes readable only after its socket was read once
+            self._socket.begin()
         period = min(0.5, self._settings.heartbeat_timeout_s / 4)
         due, is_more = time.monotonic() + period, False
         try:
             while not self.is_stopped:
-                wait_s = 0.0 if is_more else max(0.0, due - time.monotonic())
-                ready = [descriptor for descriptor, _ in descriptors.poll(wait_s * 1000)]
-                if self._wake in ready:
-                    os.eventfd_read(self._wake)
-                if not {*auth_descriptors}.isdisjoint(ready):
-                    self._handle_zap()
+                self._socket.poll(0.0 if is_more else max(0.0, due - time.monotonic()))
                 is_more = self._receive_some()
                 now = time.monotonic()
                 if now >= due:
@@ -170,12 +322,12 @@ class RpcServer:
         """Make `serve` return; callable from any thread."""
         with self._lock:
             self.is_stopped = True
-            if not self._thread:
-                self._close()
-            elif not self._is_closed:
-                os.eventfd_write(self._wake, 1)
+            if self._socket.is_served:
+                self._socket.wake()
+            else:
+                self._socket.close()
 
-    def alive(self) -> dict[int, float]:
+    def last_seen_s(self) -> dict[int, float]:
         """Seconds since the last message of each trainer."""
         now = time.monotonic()
         with self._lock:
@@ -193,13 +345,10 @@ class RpcServer:
         """Receive a limited number of messages; True if there may be more."""
         for _ in range(_AT_ONCE):
             with self._lock:
-                if not sockets.is_readable(self._socket):
-                    return False
-                route = self._socket.recv()
-                frames = [self._socket.recv(copy=False)]
-                while frames[-1].more:
-                    frames.append(self._socket.recv(copy=False))
-                self._counts["bytes_in"] += sum(map(len, frames))
+                received = self._socket.receive()
+            if received is None:
+                return False
+            route, frames = received
             try:
                 self._handle(route, decode(frames, self._limits))
             except BadMessage as e:
@@ -212,7 +361,7 @@ class RpcServer:
         with self._lock:
             peer = self._dedup.note_message(header, time.monotonic())
             if header.kind == "heartbeat":
-                self._send(route, encode(self._header("heartbeat", header, {"counts": dict(self._counts)})))
+                self._socket.send(route, encode(self._header("heartbeat", header, {})))
                 return
             if header.id < peer.acked_below:  # a late duplicate: the client has the reply
                 self._counts["repeated"] += 1
@@ -222,10 +371,10 @@ class RpcServer:
                 self._counts["repeated"] += 1
                 entry.route = route
                 if entry.reply is not None:
-                    self._send(route, entry.reply)
+                    self._socket.send(route, entry.reply)
                 return
             if header.kind == "query":
-                self._send(route, encode(self._header("not_found", header, {})))
+                self._socket.send(route, encode(self._header("not_found", header, {})))
                 return
             is_repeated = entry is not None
             entry = peer.entries[header.id] = Entry(header.id, route)
@@ -236,54 +385,18 @@ class RpcServer:
                 f"unknown request kind {header.kind!r} (known: {', '.join(self._handlers)}); "
                 "use the same Argosy in all processes"
             )
-        elif handler.pool == "io":
-            self._run(handler, request)
         else:
-            self._pools[handler.pool].run(lambda: self._run(handler, request))
-
-    def _run(self, handler: Handler, request: Request) -> None:
-        try:
-            handler.function(request)
-        except ArgosyError as e:
-            self._fail(request, str(e))
-        except Exception as e:
-            logger.exception("%s of %s failed", request.kind, request.who)
-            self._fail(request, f"{type(e).__name__}: {e}")
-
-    def _fail(self, request: Request, text: str) -> None:
-        if not request.reject_if_pending(text):
-            logger.error("%s of %s failed after its reply: %s", request.kind, request.who, text)
+            self._pools.run(handler, request)
 
     def _note_malformed(self, route: bytes, error: BadMessage) -> None:
         with self._lock:
             self._counts["malformed"] += 1
             count = self._counts["malformed"]
-            if isinstance(
-                error.header, Header
-            ):  # so that a process of another version gets an error, not a timeout
-                self._send(route, encode(self._header("reject", error.header, {"text": str(error)})))
+            # So that a process of another version gets an error, not a timeout.
+            if isinstance(error.header, Header):
+                self._socket.send(route, self._rejection(error.header.id, error.header.client, str(error)))
         if count % 100 == 1:
             logger.warning("rejected malformed message number %d: %s", count, error)
-
-    def _handle_zap(self) -> None:
-        """Authenticate new connections (ZAP), and count failed handshakes."""
-        while sockets.is_readable(self._zap_socket):
-            sockets.handle_zap_request(self._zap_socket, self._settings)
-        while sockets.is_readable(self._events):
-            event = parse_monitor_message(self._events.recv_multipart())
-            if event["event"] != zmq.EVENT_ACCEPTED:
-                is_token = event["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH
-                self._note_rejected("wrong token" if is_token else "malformed handshake")
-            elif event["value"] >= self._most_descriptors:
-                sockets.end_connection(event["value"])
-                self._note_rejected("too many connections; raise the limit of open files (ulimit -n)")
-
-    def _note_rejected(self, why: str) -> None:
-        with self._lock:
-            self._counts["rejected_connections"] += 1
-            count = self._counts["rejected_connections"]
-        if count % 100 == 1:
-            logger.warning("%s: rejected connection number %d: %s", self.endpoint, count, why)
 
     def _tick(self, now: float, late_s: float) -> None:
         with self._lock:
@@ -310,6 +423,9 @@ class RpcServer:
     def _header(self, kind: str, to: Header | Request, meta: dict[str, Any]) -> Header:
         return Header(VERSION, kind, to.id, to.client, meta=meta, server=self.incarnation)
 
+    def _rejection(self, id_: int, client: str, text: str) -> Frames:
+        return encode(Header(VERSION, "reject", id_, client, meta={"text": text}, server=self.incarnation))
+
     def frames(self, kind: str, to: Request, meta: dict[str, Any], tensors: Sequence[Tensor] = ()) -> Frames:
         """Encode a message about this request."""
         return encode(self._header(kind, to, meta), tensors, self._limits)
@@ -317,7 +433,10 @@ class RpcServer:
     def finish(
         self, entry: Entry, frames: Frames, *, keep: bool, rejected: bool = False, if_pending: bool = False
     ) -> bool:
-        """Send the reply to a request; see `Responder`."""
+        """Send the reply to a request; `keep` stores it for a client that does not receive it.
+
+        A second reply raises; with `if_pending` it is not sent, and the result is False.
+        """
         with self._lock:
             if entry.is_done and if_pending:
                 return False
@@ -329,35 +448,21 @@ class RpcServer:
             self._counts["rejected"] += rejected
             if keep:
                 entry.reply = frames
-            self._send(entry.route, frames)
+            self._socket.send(entry.route, frames)
             return True
 
     def send_progress(self, entry: Entry, frames: Frames) -> None:
         """Send a progress message about a pending request."""
         with self._lock:
             if not entry.is_done:
-                self._send(entry.route, frames)
-
-    def _send(self, route: bytes, frames: Frames) -> None:
-        if self._is_closed:
-            logger.info("dropping a reply: the server has stopped")
-            return
-        self._counts["bytes_out"] += sum(map(len, frames))
-        self._socket.send(route, zmq.SNDMORE)
-        sockets.send(self._socket, frames)
-        if threading.get_ident() != self._thread and sockets.is_readable(self._socket):
-            os.eventfd_write(self._wake, 1)
+                self._socket.send(entry.route, frames)
 
     # --- the end ---------------------------------------------------------------------------------------
 
     def _end(self) -> None:
         """Run the queued requests, reject the deferred ones, and close."""
         until = time.monotonic() + _END_S
-        for name, pool in self._pools.items():
-            if not pool.close(max(0.1, until - time.monotonic())):
-                logger.warning(
-                    "handlers of pool %s still run %g s after the server was stopped", name, _END_S
-                )
+        self._pools.close(until)
         for thread in self._unresponsive_threads:
             thread.join(max(0.1, until - time.monotonic()))
         with self._lock:
@@ -366,30 +471,10 @@ class RpcServer:
                     if not entry.is_done:
                         entry.is_done = True
                         text = f"server {self.endpoint} stopped before it could reply; see its serverlog"
-                        header = Header(
-                            VERSION,
-                            "reject",
-                            entry.id,
-                            client,
-                            meta={"text": text},
-                            server=self.incarnation,
-                        )
-                        self._send(entry.route, encode(header))
-            self._close()
+                        self._socket.send(entry.route, self._rejection(entry.id, client, text))
+            self._socket.close()
             rejected, malformed = self._counts["rejected_connections"], self._counts["malformed"]
         if rejected > 1 or malformed > 1:  # the first and every hundredth were logged
             logger.warning(
                 "%s: rejected %d connections and %d malformed messages", self.endpoint, rejected, malformed
             )
-
-    def _close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            for name in ("_zap_socket", "_events"):
-                if hasattr(self, name):
-                    getattr(self, name).close(linger=0)
-            if hasattr(self, "_socket"):
-                self._socket.disable_monitor()
-                self._socket.close()
-            self._context.term()
-            os.close(self._wake)

@@ -1,12 +1,4 @@
-"""Handlers of pulls and pushes.
-
-How each mode handles a push:
-
-sync         collected until the step is complete
-async        applied on arrival (DC-ASGD: compensated for the changes since the trainer's last pull)
-half_async   as async; acknowledged when the step of all trainers is done
-geo          added on arrival
-"""
+"""Handlers of pulls, of the initial values, and of saves."""
 
 # SPDX-License-Identifier: Apache-2.0
 import threading
@@ -18,35 +10,33 @@ from torch import Tensor
 
 from argosy.engine.checksum import checksum_of
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps import messages
-from argosy.engine.ps.job_plan import JobPlan
-from argosy.engine.ps.messages import read
+from argosy.engine.ps.protocol import messages
+from argosy.engine.ps.protocol.job_plan import JobPlan
+from argosy.engine.ps.protocol.messages import read
 from argosy.engine.ps.rpc.server import Handler, Request
+from argosy.engine.ps.server.snapshots import Snapshots
 from argosy.engine.ps.server.state import ServerState
-from argosy.engine.ps.server.sync import Contribution, DeferredRequests, Handle, StepCoordinator
-from argosy.engine.ps.server.updates import BlockGradient, PushUpdate
-from argosy.engine.ps.table.text import remove_other_saves, table_folder
-
-LastPulled = dict[tuple[int, str], Tensor]
-"""The last pull of each trainer and block: DC-ASGD compensates for the changes since."""
-
+from argosy.engine.ps.server.sync import DeferredRequests, Handle, LastPulled, StepCoordinator
+from argosy.engine.ps.table.persistence import remove_other_saves, table_folder
 
 _PROGRESS_S = 1.0
+"""How often a save reports its progress."""
 
 
 class PullHandlers:
-    """Handlers of reads, and of the initial values."""
+    """Handlers of all requests that read the state, and of the initial values."""
 
     def __init__(
         self,
         plan: JobPlan,
         number: int,
         state: ServerState,
+        snapshots: Snapshots,
         steps: StepCoordinator,
         deferred: DeferredRequests,
         last_pulled: LastPulled,
     ) -> None:
-        self._plan, self._number = plan, number
+        self._plan, self._number, self._snapshots = plan, number, snapshots
         self._state, self._steps, self._deferred, self._last_pulled = state, steps, deferred, last_pulled
         self._marks: dict[tuple[int, str], int] = {}
         """geo: for each trainer and table, the clock of its last pull_changes."""
@@ -78,10 +68,7 @@ class PullHandlers:
             if not self._state.is_initialised:
                 values = dict(zip([*message.blocks, *message.shared], request.tensors, strict=True))
                 shared = {name: values.pop(name).clone() for name in message.shared}
-                blocks = self._state.blocks(values)
-                self._state.initialise(
-                    {n: checked_block(n, values[n], block) for n, block in blocks.items()}, shared
-                )
+                self._snapshots.initialise(self._state.shaped(values), shared)
         self._deferred.release()
         request.reply()
 
@@ -199,16 +186,6 @@ class PullHandlers:
         return shard == self._number or (self._number == 0 and shard >= len(self._plan.endpoints))
 
 
-def checked_block(name: str, given: Tensor, block: Tensor) -> Tensor:
-    """The received tensor in the block's shape; raises ConfigError if size or dtype differ."""
-    if given.numel() != block.numel() or given.dtype != block.dtype:
-        raise ConfigError(
-            f"block {name!r} is {block.dtype}{list(block.shape)} and received {given.dtype}{list(given.shape)}; "
-            "trainers and servers must build the same program"
-        )
-    return given.view(block.shape)
-
-
 def _progress_callback(request: Request, table: str) -> Callable[[int], None]:
     """Reports the progress of saving a table every second, so that the trainer's deadline is extended."""
     reported_at = time.monotonic()
@@ -220,62 +197,3 @@ def _progress_callback(request: Request, table: str) -> Callable[[int], None]:
             request.progress(f"has written {rows} rows of {table}")
 
     return report
-
-
-class PushHandlers:
-    """Handlers of push and push_rows."""
-
-    def __init__(
-        self, plan: JobPlan, state: ServerState, steps: StepCoordinator, last_pulled: LastPulled
-    ) -> None:
-        self._plan, self._state, self._steps, self._last_pulled = plan, state, steps, last_pulled
-
-    def handlers(self) -> dict[str, Handler]:
-        return {"push": Handler("send", self._push), "push_rows": Handler("send", self._push_rows)}
-
-    def _push(self, request: Request) -> None:
-        message = read(messages.Push, request.meta)
-        given = dict(zip(message.blocks, request.tensors, strict=True))
-        gradients = {n: checked_block(n, given[n], value) for n, value in self._state.blocks(given).items()}
-        rates = dict(zip(message.blocks, message.rates, strict=True))
-
-        def add(mine: Contribution) -> None:
-            mine.gradients |= gradients
-            mine.rates |= rates
-
-        if self._plan.mode == "sync":
-            self._steps.contribute(message.step, request, add)
-            return
-        self._steps.check(request)
-        blocks = [
-            BlockGradient(name, gradient, rates[name], self._backup(request.trainer, name))
-            for name, gradient in gradients.items()
-        ]
-        self._state.push(PushUpdate(blocks), request, lambda: self._steps.applied(message.step, request))
-
-    def _backup(self, trainer: int, name: str) -> Tensor | None:
-        """The values that a trainer has computed with: its last pull, else the current ones."""
-        if self._plan.compensation is None:
-            return None
-        pulled = self._last_pulled.get((trainer, name))
-        return self._state.blocks([name])[name].clone() if pulled is None else pulled
-
-    def _push_rows(self, request: Request) -> None:
-        message = read(messages.PushRows, request.meta)
-        table, (ids, rows) = self._state.table(message.table), request.tensors
-        if rows.shape != (len(ids), table.spec.dim):
-            raise ConfigError(
-                f"rows of {message.table!r} are {list(rows.shape)} for {list(ids.shape)} ids; they must be "
-                f"[{len(ids)}, {table.spec.dim}] for int64 ids"
-            )
-
-        def add(mine: Contribution) -> None:
-            mine.rows.setdefault(message.table, []).append((ids, rows))
-            mine.row_rates[message.table] = message.rate
-
-        if self._plan.mode == "sync":
-            self._steps.contribute(message.step, request, add)
-            return
-        self._steps.check(request)
-        push = PushUpdate((), message.table, ids, rows, message.rate, adds=self._plan.mode == "geo")
-        self._state.push(push, request, lambda: self._steps.applied(message.step, request))

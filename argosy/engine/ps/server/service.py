@@ -2,7 +2,8 @@
 
     RpcServer ──▶ PushHandlers (push, push_rows) ──▶ StepCoordinator (steps, barriers) ──▶ ServerState (updates, WAL)
               ──▶ PullHandlers (pull, pull_rows) ◀── DeferredRequests until the step is done ◀──┘
-              ──▶ TrainerCollectives (all-gather, all-to-all)   Norms (sums over the servers)   Membership
+              ──▶ TrainerRegistry (hello, goodbye, unresponsive trainers) ──▶ Membership
+              ──▶ TrainerCollectives (all-gather, all-to-all)   Norms (sums over the servers)   Snapshots
 
 It does not know Programs: an `Updater` runs the optimizer of blocks, a table its own. Handlers run in the pools of the
 RPC server, except the short ones for requests between servers, which run in its I/O thread.
@@ -17,26 +18,187 @@ from pathlib import Path
 from typing import Any
 
 from argosy.engine.disk import Disk
-from argosy.engine.errors import ConfigError, ProgramError
+from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.ps import messages
-from argosy.engine.ps.job_plan import JobPlan
-from argosy.engine.ps.messages import Restored, read
+from argosy.engine.ps.protocol import messages
+from argosy.engine.ps.protocol.job_plan import JobPlan
+from argosy.engine.ps.protocol.messages import Restored, read
 from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
-from argosy.engine.ps.rpc.settings import RpcSettings
-from argosy.engine.ps.server.agreement import common_step
-from argosy.engine.ps.server.handlers import LastPulled, PullHandlers, PushHandlers
-from argosy.engine.ps.server.membership import Membership, named
-from argosy.engine.ps.server.norms import Norms
+from argosy.engine.ps.rpc.sockets import RpcSettings
+from argosy.engine.ps.server.collectives import Norms, TrainerCollectives
+from argosy.engine.ps.server.handlers import PullHandlers
+from argosy.engine.ps.server.membership import Membership, common_step, named
+from argosy.engine.ps.server.snapshots import Snapshots
 from argosy.engine.ps.server.state import ServerState, Updater
-from argosy.engine.ps.server.sync import DeferredRequests, StepCoordinator
-from argosy.engine.ps.server.trainer_collectives import TrainerCollectives
+from argosy.engine.ps.server.sync import DeferredRequests, LastPulled, PushHandlers, StepCoordinator
 
 _TICK_S = 0.5
 _LINGER_S = 10.0
 _PROGRESS_S = 5.0
 _MISSING_S = 30.0
 """How often a server logs which trainers have not connected yet."""
+
+
+class TrainerRegistry:
+    """The trainers of a job: they register and leave; unresponsive ones are dropped, or fail the job."""
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        settings: RpcSettings,
+        lock: threading.RLock,
+        state: ServerState,
+        steps: StepCoordinator,
+        deferred: DeferredRequests,
+        on_register: Callable[[int], None],
+        on_remove: Callable[[], None],
+        fail: Callable[[str], None],
+        *,
+        drops_dead: bool,
+        may_restart: bool,
+        dead_workers: Path | None,
+    ) -> None:
+        """`on_register(trainer)`: a new incarnation. `on_remove()`: fewer live trainers. `fail(text)` fails the job.
+
+        `may_restart`: a launcher may restart a trainer. `dead_workers`: a file with the numbers of dead trainers, one
+        in each line.
+        """
+        self._plan, self._settings, self._lock = plan, settings, lock
+        self._membership, self._state, self._steps, self._deferred = state.membership, state, steps, deferred
+        self._on_register, self._on_remove, self._fail = on_register, on_remove, fail
+        self._drops_dead, self._may_restart, self._dead_workers = drops_dead, may_restart, dead_workers
+        self.empty_since: float | None = None
+        """Since when there is no live trainer."""
+        self._restored_at: float | None = None
+        self._is_open = False
+        self._early: list[Request] = []
+        """Hello requests that arrived before the servers agreed on a step."""
+
+    def open(self, failure: str) -> None:
+        """Handle the hello requests that have arrived so far, and later ones at once; with `failure`, reject them."""
+        with self._lock:
+            self._is_open = True
+            early, self._early = self._early, []
+        for request in early:
+            try:
+                if failure:
+                    raise ProgramError(failure)
+                self._register(request)
+            except ArgosyError as e:
+                request.reject_if_pending(str(e))  # the RPC server may have stopped, and rejected it
+
+    def note_restored(self) -> None:
+        """The state was restored: trainers that died while this server was down do not register again."""
+        self._restored_at = time.monotonic()
+        self._note_if_empty()
+
+    def hello(self, request: Request) -> None:
+        """Handler of hello."""
+        with self._lock:
+            if not self._is_open:
+                self._early.append(request)
+                return
+        self._register(request)
+
+    def _register(self, request: Request) -> None:
+        hello = read(messages.Hello, request.meta)
+        ours = messages.hello(self._plan)
+        for what in ("mode", "trainers", "blocks", "tables", "optimizers"):
+            theirs, expected = getattr(hello, what), getattr(ours, what)
+            if theirs != expected:
+                raise ConfigError(
+                    f"{request.who} and this server disagree on {_difference(what, theirs, expected)}"
+                )
+        if not 0 <= request.trainer < self._plan.trainers:
+            raise ConfigError(
+                f"{request.who}: the job has trainers 0 to {self._plan.trainers - 1}; fix its number"
+            )
+        with self._lock:
+            is_new = not self._membership.is_registered(request)
+            applying = self._steps.applying_step if is_new else 0
+            if applying:
+                # That step is not logged yet: if this server is killed now, no process sends it again.
+                self._deferred.run_after(applying, request, self._register)
+                return
+            had_left = self._membership.register(request)
+            next_step = self._steps.next_of(request.trainer, request.client)
+        if is_new:
+            self._on_register(request.trainer)
+        if had_left:
+            self._state.record_rejoin(request.trainer)
+        request.reply(messages.meta(messages.HelloReply(next_step, self._state.is_initialised)))
+
+    def goodbye(self, request: Request) -> None:
+        """Handler of goodbye: log that the trainer leaves, remove it from the live trainers, then reply."""
+        trainer = request.trainer
+        if self._membership.is_current_incarnation(request):
+            self._membership.left.add(trainer)
+            try:
+                self._state.record_leave(trainer)
+            except OSError as e:
+                logger.error("the leave of trainer %d could not be logged: %s", trainer, e)
+            logger.log(NOTICE, "trainer %d has left after step %d", trainer, self._steps.done)
+            self._remove(trainer)
+        request.reply()
+
+    def on_unresponsive(self, trainer: int) -> None:
+        """A trainer is unresponsive: continue without it, or fail the job."""
+        if trainer not in self._membership.live:
+            return
+        is_known = trainer in self._membership.unresponsive
+        waited_s = (4 if is_known else 1) * self._settings.heartbeat_timeout_s
+        text = f"trainer {trainer} has been unresponsive for {waited_s:g} s"
+        if self._drops_dead:
+            logger.warning("%s; continuing without it", text)
+            self._remove(trainer)
+        elif self._may_restart and not is_known:  # a launcher restarts it, or ends the job
+            logger.warning("%s", text)
+            self._membership.unresponsive[trainer] = time.monotonic()
+        else:
+            self._fail(
+                f"{text}, so the job cannot continue; see its workerlog (did it exit without fleet.stop_worker() or "
+                "exe.close()?), restart it (fleetrun --max_restarts=N) or let the others continue without it (fleetrun "
+                "--dead_worker=drop)"
+            )
+
+    def check(self, now: float, last_seen_s: dict[int, float]) -> None:
+        """Drop the trainers that the launcher reports as dead; drop, or fail for, those that stay unresponsive.
+
+        `last_seen_s`: by trainer, the seconds since its last message.
+        """
+        self._check_unresponsive(now, last_seen_s)
+        self._check_dead_workers()
+
+    def _check_unresponsive(self, now: float, last_seen_s: dict[int, float]) -> None:
+        """Fail, or drop, trainers that were not restarted, and those that died while this server was down."""
+        for trainer, since in list(self._membership.unresponsive.items()):
+            if last_seen_s.get(trainer, float("inf")) < self._settings.heartbeat_timeout_s:
+                self._membership.unresponsive.pop(trainer, None)  # it was only paused
+            elif now - since > 3 * self._settings.heartbeat_timeout_s:
+                self.on_unresponsive(trainer)
+        if self._restored_at is not None and now - self._restored_at >= self._settings.heartbeat_timeout_s:
+            self._restored_at = None
+            for trainer in self._membership.live - last_seen_s.keys():
+                self.on_unresponsive(trainer)
+
+    def _check_dead_workers(self) -> None:
+        """Drop the trainers that the launcher reports as dead."""
+        if self._dead_workers is None or not self._dead_workers.exists():
+            return
+        for word in self._dead_workers.read_text().split():
+            if word.isdecimal() and int(word) in self._membership.live:
+                logger.warning("the launcher reports trainer %s as dead; continuing without it", word)
+                self._remove(int(word))
+
+    def _remove(self, trainer: int) -> None:
+        """Remove a trainer from the live trainers: steps and collectives no longer wait for it."""
+        self._steps.drop(trainer)
+        self._on_remove()
+        self._note_if_empty()
+
+    def _note_if_empty(self) -> None:
+        if not self._membership.live:
+            self.empty_since = time.monotonic()
 
 
 class Service:
@@ -61,48 +223,52 @@ class Service:
         """`directory`: for the state that must survive a kill. `drops_dead`: continue without an unresponsive trainer.
 
         `stays`: serve until `stop`, also when all trainers have left. `dead_workers`: a file with the numbers of dead
-        trainers, one in each line. `durability`, `job`: see `ServerState`.
+        trainers, one in each line. `durability`: see `ServerState`; `job`: see `Snapshots`.
         `loader` loads a saved model. `disk`: where the directory is; by default this machine's.
         """
         self.plan, self.number, self.settings = plan, number, settings
-        self._drops_dead, self._stays, self._snapshot_s = drops_dead, stays, snapshot_s
-        self._dead_workers, self.loader = dead_workers, loader
+        self._stays, self._snapshot_s, self.loader = stays, snapshot_s, loader
         self._lock = threading.RLock()
         self.membership = Membership(plan.trainers)
         self.norms = Norms(plan, number, settings, lambda: self.rpc.is_stopped)
         self.state = ServerState(
-            plan, updater, self.membership, self.norms, directory, durability, job, disk, self._fail
+            plan, updater, self.membership, self.norms, directory, durability, disk, self._fail
         )
+        self.snapshots = Snapshots(self.state, job)
         self._deferred = DeferredRequests(self._lock, self._is_ready)
         self.steps = StepCoordinator(
-            plan, self.membership, self._deferred, self._lock, self.state, self._fail
+            plan, self.membership, self._deferred, self._lock, self.state, self.snapshots, self._fail
         )
-        self._collectives = TrainerCollectives(self.membership, self.state)
+        self._collectives = TrainerCollectives(self.membership, self.state.record_all_gather)
         last_pulled: LastPulled = {}
-        self._pull_handlers = PullHandlers(plan, number, self.state, self.steps, self._deferred, last_pulled)
+        self._pull_handlers = PullHandlers(
+            plan, number, self.state, self.snapshots, self.steps, self._deferred, last_pulled
+        )
         self._push_handlers = PushHandlers(plan, self.state, self.steps, last_pulled)
+        self.registry = TrainerRegistry(
+            plan, settings, self._lock, self.state, self.steps, self._deferred,
+            self._pull_handlers.begin, self._collectives.check, self._fail,
+            drops_dead=drops_dead, may_restart=stays, dead_workers=dead_workers,
+        )  # fmt: skip
         self._failure = ""
         self._failed_at: float | None = None
-        self._empty_since: float | None = None
-        self._restored_at: float | None = None
         self._restored = Restored(None, is_untouched=True)
-        self._has_agreed = threading.Event()
-        self._early: list[Request] = []
-        """Hello requests that arrived before the servers agreed on a step."""
         self._reported_at = self._snapshot_at = self._missing_logged_at = time.monotonic()
         self._stopped = threading.Event()
-        self.rpc = RpcServer(plan.endpoints[number], settings, self._handlers(), self.on_unresponsive)
+        self.rpc = RpcServer(
+            plan.endpoints[number], settings, self._handlers(), self.registry.on_unresponsive
+        )
 
     def _handlers(self) -> dict[str, Handler]:
         parts = (self._pull_handlers, self._push_handlers, self.steps, self.norms, self._collectives)
         checked = {
-            "hello": Handler("get", self._hello_or_defer),
+            "hello": Handler("get", self.registry.hello),
             "load": Handler("send", self._load),
             **{kind: handler for part in parts for kind, handler in part.handlers().items()},
         }
         return {
             "ping": Handler("io", lambda request: request.reply()),
-            "goodbye": Handler("get", self._leave),
+            "goodbye": Handler("get", self.registry.goodbye),
             "last_step": Handler("io", lambda request: request.reply(messages.meta(self._restored))),
             **{kind: replace(handler, function=self._checked(handler)) for kind, handler in checked.items()},
         }
@@ -126,11 +292,11 @@ class Service:
 
     def serve(self) -> None:
         """Serve until all trainers have left, or `stop` is called."""
-        done = self.state.restore()
-        self._restored = Restored(done, self.state.is_untouched)
+        done = self.snapshots.restore()
+        self._restored = Restored(done, self.snapshots.is_untouched)
         watcher = threading.Thread(target=self._watch, name="ps-watch", daemon=True)
         watcher.start()
-        if self.state.is_of_another_job:  # the other servers query this one, so it must already serve
+        if self.snapshots.is_of_another_job:  # the other servers query this one, so it must already serve
             starter = threading.Thread(target=self._start, args=(done,), name="ps-start", daemon=True)
             starter.start()
         else:
@@ -154,24 +320,16 @@ class Service:
     def _start(self, done: int | None) -> None:
         """Continue from the restored state; in a new job, from the last step that all servers have done."""
         try:
-            if self.state.is_of_another_job:
+            if self.snapshots.is_of_another_job:
                 done = self._agreed(done)
             if done is not None:
                 self.steps.begin_at(max(done, self.state.steps_reported))
-                self._collectives.restore()
-                self._restored_at = time.monotonic()
-                self._note_if_empty()
-            self._restored = Restored(done, self.state.is_untouched)
+                self._collectives.restore(self.state.results)
+                self.registry.note_restored()
+            self._restored = Restored(done, self.snapshots.is_untouched)
         except Exception as e:
             self._fail(f"cannot start from the state of an earlier job: {e}")
-        with self._lock:
-            self._has_agreed.set()
-            early, self._early = self._early, []
-        for request in early:
-            if not self._failure:
-                self._hello(request)
-            else:
-                request.reject_if_pending(self._failure)  # the RPC server may have stopped, and rejected it
+        self.registry.open(self._failure)
 
     def _agreed(self, done: int | None) -> int | None:
         is_stopped = lambda: self.rpc.is_stopped  # noqa: E731
@@ -181,8 +339,8 @@ class Service:
             return None
         if self.plan.mode == "sync" and common is not None and done is not None and common < done:
             logger.warning("another server has done %d steps only: rolling back from step %d", common, done)
-            done = self.state.restore(last=common)
-        self.state.begin_job(done or 0)
+            done = self.snapshots.restore(last=common)
+        self.snapshots.begin_job(done or 0)
         return done
 
     def stop(self) -> None:
@@ -197,8 +355,8 @@ class Service:
                 logger.exception("the periodic check of trainers and snapshots failed")
 
     def _tick(self, now: float) -> None:
-        self._check_unresponsive(now)
-        self._check_dead_workers()
+        if self._failed_at is None:
+            self.registry.check(now, self.rpc.last_seen_s())
         if self._is_over(now):
             self.stop()
             return
@@ -207,13 +365,13 @@ class Service:
             self._report_progress()
         if now - self._missing_logged_at >= _MISSING_S:
             self._missing_logged_at = now
-            if missing := sorted(self.membership.live - self.rpc.alive().keys()):
+            if missing := sorted(self.membership.live - self.rpc.last_seen_s().keys()):
                 logger.log(NOTICE, "%s: not connected yet; see the workerlogs", named(missing))
         self._write_snapshot(now)
 
     def _write_last_snapshot(self) -> None:
         try:
-            self.state.snapshot(self.steps.done)
+            self.snapshots.take(self.steps.done)
         except OSError as e:
             logger.error("the last snapshot could not be written: %s; the log is complete", e)
 
@@ -221,11 +379,11 @@ class Service:
         """Write a snapshot if one is due; updates continue meanwhile."""
         is_time = self.state.durability == "snapshot" and now - self._snapshot_at >= self._snapshot_s
         try:
-            if self.plan.mode != "sync" and (is_time or self.state.is_snapshot_due):
+            if self.plan.mode != "sync" and (is_time or self.snapshots.is_due):
                 self._snapshot_at = now
-                self.state.snapshot(self.steps.done)
+                self.snapshots.take(self.steps.done)
             else:
-                self.state.write_snapshot()  # sync: captured between two steps
+                self.snapshots.write_captured()  # sync: captured between two steps
         except Exception as e:  # safetensors has its own exception for a full disk
             logger.error("a snapshot could not be written: %s; retrying", e)
 
@@ -242,121 +400,19 @@ class Service:
         """True if all trainers have left, and no heartbeats arrive: they have received the last replies."""
         if self._failed_at is not None:
             return now - self._failed_at > _LINGER_S
-        if self.membership.live or self._stays or self._empty_since is None:
+        if self.membership.live or self._stays or self.registry.empty_since is None:
             return False
-        is_quiet = all(silent_s > 2 * self.settings.heartbeat_s for silent_s in self.rpc.alive().values())
-        return is_quiet or now - self._empty_since > _LINGER_S
-
-    # --- membership -----------------------------------------------------------------------------------
-
-    def _hello_or_defer(self, request: Request) -> None:
-        with self._lock:
-            if not self._has_agreed.is_set():
-                self._early.append(request)
-                return
-        self._hello(request)
-
-    def _hello(self, request: Request) -> None:
-        hello = read(messages.Hello, request.meta)
-        ours = messages.hello(self.plan)
-        for what in ("mode", "trainers", "blocks", "tables", "optimizers"):
-            theirs, expected = getattr(hello, what), getattr(ours, what)
-            if theirs != expected:
-                raise ConfigError(
-                    f"{request.who} and this server disagree on {_difference(what, theirs, expected)}"
-                )
-        if not 0 <= request.trainer < self.plan.trainers:
-            raise ConfigError(
-                f"{request.who}: the job has trainers 0 to {self.plan.trainers - 1}; fix its number"
-            )
-        with self._lock:
-            is_new = not self.membership.is_registered(request)
-            applying = self.steps.applying_step if is_new else 0
-            if applying:
-                # That step is not logged yet: if this server is killed now, no process sends it again.
-                self._deferred.run_after(applying, request, self._hello)
-                return
-            had_left = self.membership.register(request)
-            next_step = self.steps.next_of(request.trainer, request.client)
-        if is_new:
-            self._pull_handlers.begin(request.trainer)
-        if had_left:
-            self.state.record_rejoin(request.trainer)
-        request.reply(messages.meta(messages.HelloReply(next_step, self.state.is_initialised)))
+        is_quiet = all(seconds > 2 * self.settings.heartbeat_s for seconds in self.rpc.last_seen_s().values())
+        return is_quiet or now - self.registry.empty_since > _LINGER_S
 
     def _load(self, request: Request) -> None:
         message = read(messages.Load, request.meta)
         loader = self.loader
         if loader is None:
             raise ConfigError("this server cannot load a saved model; start it from the saved model")
-        self.state.replace(lambda: loader(Path(message.path)), message.number, self.steps.done)
+        self.snapshots.replace(lambda: loader(Path(message.path)), message.number, self.steps.done)
         self._deferred.release()
         request.reply()
-
-    def _leave(self, request: Request) -> None:
-        """Log that the trainer leaves, remove it from the live trainers, then reply."""
-        trainer = request.trainer
-        if self.membership.is_current_incarnation(request):
-            self.membership.left.add(trainer)
-            try:
-                self.state.record_leave(trainer)
-            except OSError as e:
-                logger.error("the leave of trainer %d could not be logged: %s", trainer, e)
-            logger.log(NOTICE, "trainer %d has left after step %d", trainer, self.steps.done)
-            self._remove(trainer)
-        request.reply()
-
-    def on_unresponsive(self, trainer: int) -> None:
-        """A trainer is unresponsive: continue without it, or fail the job."""
-        if trainer not in self.membership.live:
-            return
-        is_known = trainer in self.membership.unresponsive
-        silent_s = (4 if is_known else 1) * self.settings.heartbeat_timeout_s
-        text = f"trainer {trainer} has been unresponsive for {silent_s:g} s"
-        if self._drops_dead:
-            logger.warning("%s; continuing without it", text)
-            self._remove(trainer)
-        elif self._stays and not is_known:  # a launcher may restart it, or end the job
-            logger.warning("%s", text)
-            self.membership.unresponsive[trainer] = time.monotonic()
-        else:
-            self._fail(
-                f"{text}, so the job cannot continue; see its workerlog (did it exit without fleet.stop_worker() or "
-                "exe.close()?), restart it (fleetrun --max_restarts=N) or let the others continue without it (fleetrun "
-                "--dead_worker=drop)"
-            )
-
-    def _check_unresponsive(self, now: float) -> None:
-        """Fail, or drop, trainers that were not restarted, and those that died while this server was down."""
-        silent_s = self.rpc.alive()
-        for trainer, since in list(self.membership.unresponsive.items()):
-            if silent_s.get(trainer, float("inf")) < self.settings.heartbeat_timeout_s:
-                self.membership.unresponsive.pop(trainer, None)  # it was only paused
-            elif now - since > 3 * self.settings.heartbeat_timeout_s and self._failed_at is None:
-                self.on_unresponsive(trainer)
-        if self._restored_at is not None and now - self._restored_at >= self.settings.heartbeat_timeout_s:
-            self._restored_at = None
-            for trainer in self.membership.live - silent_s.keys():
-                self.on_unresponsive(trainer)
-
-    def _check_dead_workers(self) -> None:
-        """Drop the trainers that the launcher reports as dead."""
-        if self._dead_workers is None or not self._dead_workers.exists():
-            return
-        for word in self._dead_workers.read_text().split():
-            if word.isdecimal() and int(word) in self.membership.live:
-                logger.warning("the launcher reports trainer %s as dead; continuing without it", word)
-                self._remove(int(word))
-
-    def _remove(self, trainer: int) -> None:
-        """Remove a trainer from the live trainers: steps and collectives no longer wait for it."""
-        self.steps.drop(trainer)
-        self._collectives.check()
-        self._note_if_empty()
-
-    def _note_if_empty(self) -> None:
-        if not self.membership.live:
-            self._empty_since = time.monotonic()
 
     def _fail(self, text: str) -> None:
         """Fail the job: reject all waiting requests, and stop soon."""

@@ -1,40 +1,44 @@
-"""The state of a server: blocks, tables, norms, membership; durable with a write-ahead log and snapshots."""
+"""The state of a server: blocks, tables, norms, membership. An update is logged before it is acknowledged.
+
+    sync                     apply(mean of the step) ──▶ record_step ──▶ replies to the trainers
+    async, half_async, geo   push: apply under the locks of what it changes ──▶ group commit ──▶ reply
+    pull                     read under the same locks ──▶ reply when all updates in it are in the log
+
+`snapshots.py` writes and restores the whole state.
+"""
 
 # SPDX-License-Identifier: Apache-2.0
-import contextlib
 import shutil
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from argosy.engine.disk import Disk
+from argosy.engine.disk import Buffer, Disk
 from argosy.engine.errors import ArgosyError, ConfigError
-from argosy.engine.log import logger
-from argosy.engine.ps.job_plan import JobPlan
-from argosy.engine.ps.rpc.request import Request
-from argosy.engine.ps.server.all_gathers import CollectiveKey, Gathered, GatherResults
-from argosy.engine.ps.server.group_commit import Done, GroupCommit
+from argosy.engine.ps.protocol.job_plan import JobPlan
+from argosy.engine.ps.rpc.server import Request
+from argosy.engine.ps.server.collectives import (
+    CollectiveKey,
+    Gathered,
+    GatherResults,
+    Norms,
+    describe_result,
+)
 from argosy.engine.ps.server.membership import Membership
-from argosy.engine.ps.server.norms import Norms
-from argosy.engine.ps.server.updates import AppliedPushes, PushUpdate, SyncUpdate
-from argosy.engine.ps.server.wal import LogRecord, WriteAheadLog, encode_record
-from argosy.engine.ps.table.table import SparseTable, TableSnapshot
+from argosy.engine.ps.server.wal import Done, GroupCommit, WriteAheadLog, encode_record
+from argosy.engine.ps.table.table import SparseTable
 
 R = TypeVar("R")
-_RETRY_S, _RETRY_FOR_S = 0.5, 30.0
 DURABILITIES = ("log", "disk", "snapshot")
-
-_LOG_BYTES, _LOG_PER_STATE = 64 << 20, 4
-"""A snapshot is due when the log is larger than the first, and than this multiple of the dense state."""
-_SHARED, _NORM, _GATHERED = "@shared@", "@norm@", "@gathered@"
-"""Prefixes of the names of values in a snapshot that are not variables of the program."""
+PushId = tuple[int, str, int, int]
+"""Identifies a push: trainer, client, sequence number, and the number below which the client has all replies."""
 
 
 class Updater(Protocol):
@@ -62,8 +66,164 @@ class Updater(Protocol):
         """Restore the result of `state`."""
 
 
+@dataclass(frozen=True)
+class BlockGradient:
+    """A gradient of a block (geo: a delta)."""
+
+    name: str
+    gradient: Tensor
+    rate: float
+    backup: Tensor | None = None
+    """DC-ASGD: the values that the gradient was computed with."""
+
+
+@dataclass(frozen=True)
+class PushUpdate:
+    """Gradients of blocks, or of rows of one table."""
+
+    blocks: Sequence[BlockGradient] = ()
+    table: str = ""
+    ids: Tensor | None = None
+    rows: Tensor | None = None
+    rate: float = 0.0
+    adds: bool = False
+    """geo: the rows are deltas, added to those of the table."""
+
+    @property
+    def names(self) -> list[str]:
+        """The blocks, or the table, that it changes."""
+        return [self.table] if self.table else [block.name for block in self.blocks]
+
+    def apply(self, state: "ServerState") -> None:
+        for block in self.blocks:
+            state.updater.apply_block(block.name, block.gradient, block.rate, block.backup)
+        if self.ids is None or self.rows is None:
+            return
+        table = state.tables[self.table]
+        if self.adds:
+            table.add(self.ids, self.rows)
+        else:
+            table.push(self.ids, self.rows, self.rate)
+
+    def encode(self, request: Request, steps: int) -> list[Buffer]:
+        """Its log record; `steps`: how many steps the trainers have done."""
+        push_id = {
+            "trainer": request.trainer,
+            "client": request.client,
+            "id": request.id,
+            "acked_below": request.acked_below,
+            "steps_reported": steps,
+        }
+        if self.ids is not None and self.rows is not None:
+            meta = {**push_id, "table": self.table, "rate": self.rate, "adds": self.adds}
+            return encode_record("push_rows", meta, [self.ids, self.rows])
+        described = [[block.name, block.rate, block.backup is not None] for block in self.blocks]
+        tensors = [t for block in self.blocks for t in (block.gradient, block.backup) if t is not None]
+        return encode_record("push", {**push_id, "blocks": described}, tensors)
+
+    @classmethod
+    def decode(cls, meta: dict[str, Any], tensors: Sequence[Tensor]) -> tuple["PushUpdate", PushId]:
+        """The push in a record that `encode` wrote."""
+        push_id = (meta["trainer"], meta["client"], meta["id"], meta["acked_below"])
+        if "table" in meta:
+            ids, rows = tensors
+            return cls((), meta["table"], ids, rows, meta["rate"], meta["adds"]), push_id
+        rest = iter(tensors)
+        blocks = [
+            BlockGradient(name, next(rest), rate, next(rest) if has_backup else None)
+            for name, rate, has_backup in meta["blocks"]
+        ]
+        return cls(blocks), push_id
+
+
+@dataclass
+class SyncUpdate:
+    """The mean gradients of a step: applied, and written to the log."""
+
+    step: int
+    gradients: dict[str, Tensor]
+    rates: dict[str, float]
+    """For each block, as the first live trainer has it."""
+    rows: dict[str, tuple[Tensor, Tensor]]
+    row_rates: dict[str, float]
+    norms: list[Tensor] = field(default_factory=list)
+    """In a replay: the sums over the servers that the step used."""
+
+    def encode(self, norms: Sequence[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
+        """Metadata and tensors of its log record; `norms`: the sums over the servers that the step used."""
+        meta = {
+            "step": self.step,
+            "blocks": list(self.gradients),
+            "rates": self.rates,
+            "tables": list(self.rows),
+            "row_rates": self.row_rates,
+        }
+        rows = [tensor for pair in self.rows.values() for tensor in pair]
+        return meta, [*self.gradients.values(), *rows, *norms]
+
+    @classmethod
+    def decode(cls, meta: dict[str, Any], tensors: Sequence[Tensor]) -> "SyncUpdate":
+        """The update in a record that `encode` wrote."""
+        blocks, tables = meta["blocks"], meta["tables"]
+        gradients, rest = tensors[: len(blocks)], tensors[len(blocks) :]
+        rows = {name: (rest[2 * i], rest[2 * i + 1]) for i, name in enumerate(tables)}
+        norms = list(rest[2 * len(tables) :])
+        by_block = dict(zip(blocks, gradients, strict=True))
+        return cls(meta["step"], by_block, meta["rates"], rows, meta["row_rates"], norms)
+
+
+@dataclass
+class _ClientPushes:
+    trainer: int
+    acked_below: int = 0
+    """The client has the replies to all requests below this number."""
+    ids: set[int] = field(default_factory=set)
+
+
+class AppliedPushes:
+    """The sequence numbers of the applied pushes that each client may send again."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, _ClientPushes] = {}
+        self._lock = threading.Lock()
+
+    def has(self, request: Request) -> bool:
+        """True if this push has been applied."""
+        with self._lock:
+            client = self._clients.get(request.client)
+            return client is not None and request.id in client.ids
+
+    def add(self, trainer: int, client: str, number: int, acked_below: int) -> None:
+        """Note an applied push; the client has the replies to all requests below `acked_below`."""
+        with self._lock:
+            pushes = self._clients.get(client)
+            if pushes is None:  # a new incarnation of this trainer: the previous one is gone
+                for old in [name for name, other in self._clients.items() if other.trainer == trainer >= 0]:
+                    del self._clients[old]
+                pushes = self._clients[client] = _ClientPushes(trainer)
+            pushes.ids.add(number)
+            if acked_below > pushes.acked_below:
+                pushes.acked_below = acked_below
+                pushes.ids = {number for number in pushes.ids if number >= acked_below}
+
+    def to_json(self) -> list[list[Any]]:
+        with self._lock:
+            return [
+                [pushes.trainer, name, pushes.acked_below, sorted(pushes.ids)]
+                for name, pushes in self._clients.items()
+            ]
+
+    def load(self, clients: list[list[Any]]) -> None:
+        """Restore the result of `to_json`."""
+        with self._lock:
+            self._clients = {
+                name: _ClientPushes(trainer, acked_below, set(ids))
+                for trainer, name, acked_below, ids in clients
+            }
+
+
 class ServerState:
-    """The state that steps and pushes change."""
+    """The values of one server, and their updates."""
 
     def __init__(
         self,
@@ -73,21 +233,18 @@ class ServerState:
         norms: Norms,
         directory: Path | None,
         durability: str = "log",
-        job: str = "",
         disk: Disk | None = None,
         failed: Callable[[str], None] | None = None,
     ) -> None:
         """`durability`: "log" (a push is in the log before it is acknowledged), "disk" (and on the disk), "snapshot".
 
-        `job`: the name of the job; it starts from the state that another job has left. `failed` is called with the
-        reason if the log cannot be written.
+        `failed` is called with the reason if the log cannot be written.
         """
         if durability not in DURABILITIES:
             raise ConfigError(f"durability {durability!r}: use one of {', '.join(DURABILITIES)}")
-        self.updater, self.durability, self._job = updater, durability, job
+        self.updater, self.membership, self.norms = updater, membership, norms
+        self.durability = durability
         self.is_initialised = not plan.initialised_by_trainer
-        self.is_untouched = True
-        """False if it was restored with changes since the initial values."""
         self.shared_init: dict[str, Tensor] = {}
         """Initial values of variables that every trainer has for itself."""
         self.results = GatherResults()
@@ -97,40 +254,30 @@ class ServerState:
         """How often the trainers of this job have loaded a checkpoint."""
         self.steps_reported = 0
         """async: how many steps all trainers have done, as far as they have reported; half_async: the last one done."""
-        self._membership, self._norms = membership, norms
-        self._wal = WriteAheadLog(directory, disk, syncs=durability == "disk") if directory else None
-        self._logs_pushes = durability != "snapshot" and plan.mode != "sync"
-        self._commit = GroupCommit(
-            self._wal.append if self._wal else lambda _: None,
+        self.wal = WriteAheadLog(directory, disk, syncs=durability == "disk") if directory else None
+        self.commit = GroupCommit(
+            self.wal.append if self.wal else lambda _: None,
             lambda error: failed(f"the log cannot be written: {error}") if failed else None,
         )
+        self._logs_pushes = durability != "snapshot" and plan.mode != "sync"
         self._locks = {
             name: threading.Lock()
             for name in sorted([*updater.values(), *(table.name for table in plan.tables)])
         }
         """One per block and table: its updates are logged in the order in which they are applied."""
-        self._recording = threading.Lock()
+        self.record_lock = threading.Lock()
         """Held while any other record is queued, and by a snapshot while it copies the state and begins a new log."""
-        self._pending_snapshot: _Snapshot | None = None
-        """A captured snapshot that is not written yet."""
-        self._writing = threading.Lock()
-        spills = any(table.memory_rows for table in plan.tables)
-        for old in directory.glob("argosy-rows-*") if directory else ():  # of a server that was killed
-            shutil.rmtree(old, ignore_errors=True)
-        self._spilled = tempfile.TemporaryDirectory(prefix="argosy-rows-", dir=directory) if spills else None
-        place = Path(self._spilled.name) if self._spilled else None
+        self._spill_folder = _make_spill_folder(plan, directory)
+        place = Path(self._spill_folder.name) if self._spill_folder else None
         self.tables = {table.name: SparseTable(table, place, disk) for table in plan.tables}
 
-    @property
-    def is_restored(self) -> bool:
-        """True if the directory has a state to restore."""
-        return self._wal is not None and self._wal.manifest is not None
-
-    @property
-    def is_of_another_job(self) -> bool:
-        """True if the state is of another job."""
-        manifest = self._wal.manifest if self._wal else None
-        return manifest is not None and bool(self._job) and manifest["job"] != self._job
+    @contextmanager
+    def locked(self, names: Iterable[str] | None = None) -> Iterator[None]:
+        """Hold the locks of these blocks and tables, by default of all, so that no update changes them."""
+        with ExitStack() as locks:
+            for name in sorted(self._locks if names is None else names):
+                locks.enter_context(self._locks[name])
+            yield
 
     def blocks(self, names: Iterable[str]) -> dict[str, Tensor]:
         """The values of these blocks."""
@@ -142,64 +289,22 @@ class ServerState:
                 )
         return {name: values[name] for name in names}
 
+    def shaped(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Received tensors in the shapes of their blocks; raises ConfigError if a block is unknown or does not fit."""
+        blocks = self.blocks(tensors)
+        return {name: _shaped(name, tensor, blocks[name]) for name, tensor in tensors.items()}
+
     def table(self, name: str) -> SparseTable:
         if name not in self.tables:
             raise ConfigError(f"this server has no table {name!r}; it has {sorted(self.tables) or 'none'}")
         return self.tables[name]
 
-    def initialise(self, values: Mapping[str, Tensor], shared: dict[str, Tensor]) -> None:
-        """Set the initial values of the blocks; `shared`: those of variables that every trainer has for itself."""
-        self.shared_init = shared
-        for name, block in self.blocks(values).items():
-            block.copy_(values[name].view_as(block))
-        self.updater.initialised()
-        # The log starts with a snapshot: no trainer gets values, and pushes, before it is written.
-        self._write_first_snapshot()
-        self.is_initialised = True
-
-    def _write_first_snapshot(self) -> None:
-        """Retry as the log does: a full disk may be cleared."""
-        until = time.monotonic() + _RETRY_FOR_S
-        while True:
-            try:
-                self._snapshot_now(0)
-            except OSError as e:
-                if time.monotonic() > until:
-                    raise
-                logger.error(
-                    "the first snapshot could not be written: %s; retrying for %g s", e, _RETRY_FOR_S
-                )
-                time.sleep(_RETRY_S)
-            else:
-                return
-
-    # --- changes --------------------------------------------------------------------------------------
-
     def apply(self, update: SyncUpdate) -> None:
         """sync: one step with the mean of all trainers."""
-        self._norms.begin(update.step, update.norms)
+        self.norms.begin(update.step, update.norms)
         self.updater.apply(update.gradients, update.rates)
         for name, (ids, rows) in update.rows.items():
             self.tables[name].push(ids, rows, update.row_rates[name])
-
-    def record_step(self, update: SyncUpdate) -> None:
-        """sync: log a step that was applied, so that a restarted server can replay it."""
-        if self._wal is None:
-            return
-        meta = {
-            "step": update.step,
-            "blocks": list(update.gradients),
-            "rates": update.rates,
-            "tables": list(update.rows),
-            "row_rates": update.row_rates,
-        }
-        rows = [tensor for pair in update.rows.values() for tensor in pair]
-        self._append("step", meta, [*update.gradients.values(), *rows, *self._norms.of_step])
-
-    def record_step_done(self, step: int) -> None:
-        """half_async: log that all trainers have done a step, whose pushes are in the log."""
-        self.steps_reported = max(self.steps_reported, step)
-        self._append("step_done", {"step": step}, [])
 
     def push(self, push: PushUpdate, request: Request, acknowledge: Callable[[], None]) -> None:
         """Apply a push, and call `acknowledge` when it is in the log; a duplicate is only acknowledged.
@@ -207,18 +312,16 @@ class ServerState:
         The update and its record hold the locks of what they change, so that a replay has the same order.
         """
         parts = push.encode(request, self.steps_reported) if self.keeps_log else []
-        with contextlib.ExitStack() as locks:
-            for name in sorted(push.names):
-                locks.enter_context(self._locks[name])
+        with self.locked(push.names):
             if self.applied.has(request):
                 parts = []
             else:
                 push.apply(self)
                 self.applied.add(request.trainer, request.client, request.id, request.acked_below)
                 if parts:
-                    self._commit.add(parts, _acknowledge_when_logged(request, acknowledge))
+                    self.commit.add(parts, _acknowledge_when_logged(request, acknowledge))
         if parts:
-            self._commit.flush()
+            self.commit.flush()
         else:
             acknowledge()
 
@@ -230,21 +333,31 @@ class ServerState:
         if not self.keeps_log:
             reply(read())
             return
-        with contextlib.ExitStack() as locks:
-            for name in sorted(names):
-                locks.enter_context(self._locks[name])
+        with self.locked(names):
             values = read()
 
         def done(error: Exception | None) -> None:
             if error is None:  # else the server has failed, and rejects all requests
                 reply(values)
 
-        self._commit.after(done)
+        self.commit.after(done)
 
     @property
     def keeps_log(self) -> bool:
         """True if pushes are logged: reads must copy, since later updates are not logged yet."""
-        return self._wal is not None and self._logs_pushes
+        return self.wal is not None and self._logs_pushes
+
+    # --- records of the log that are not pushes -------------------------------------------------------
+
+    def record_step(self, update: SyncUpdate) -> None:
+        """sync: log a step that was applied, so that a restarted server can replay it."""
+        if self.wal is not None:
+            self._append("step", *update.encode(self.norms.of_step))
+
+    def record_step_done(self, step: int) -> None:
+        """half_async: log that all trainers have done a step, whose pushes are in the log."""
+        self.steps_reported = max(self.steps_reported, step)
+        self._append("step_done", {"step": step}, [])
 
     def record_leave(self, trainer: int) -> None:
         """Log that a trainer leaves."""
@@ -258,206 +371,51 @@ class ServerState:
         """Log the result of an all-gather before any trainer gets it: all get the same, or none."""
         self.results.add(key, result)
         try:
-            self._append(
-                "all_gather", _described(key, result), [tensor for tensors in result for tensor in tensors]
-            )
+            tensors = [tensor for tensors in result for tensor in tensors]
+            self._append("all_gather", describe_result(key, result), tensors)
         except BaseException:
             self.results.remove(key)
             raise
 
     def _append(self, kind: str, meta: dict[str, Any], tensors: list[Tensor]) -> None:
         """Log a record, and return when it is written."""
-        if self._wal is None or self._wal.manifest is None:
+        if self.wal is None or self.wal.manifest is None:
             return
         outcome: SimpleQueue[Exception | None] = SimpleQueue()
         parts = encode_record(kind, meta, tensors)
-        with self._recording:
-            self._commit.add(parts, outcome.put)
-        self._commit.flush()
+        with self.record_lock:
+            self.commit.add(parts, outcome.put)
+        self.commit.flush()
         if (error := outcome.get()) is not None:
             raise error
-
-    def replace(self, load: Callable[[], None], number: int, step: int) -> None:
-        """Replace the state by what `load` loads. Idempotent: `number` counts the loads of the job."""
-        with contextlib.ExitStack() as locks:
-            for lock in self._locks.values():
-                locks.enter_context(lock)
-            if number <= self.loads:
-                return
-            for table in self.tables.values():
-                table.clear()
-            load()
-            self.loads = number
-        self.snapshot(step)
-
-    # --- snapshots ------------------------------------------------------------------------------------
-
-    @property
-    def is_snapshot_due(self) -> bool:
-        """True if the log is so long that a replay would take long."""
-        wal = self._wal
-        return wal is not None and wal.log_bytes > max(_LOG_BYTES, _LOG_PER_STATE * wal.state_bytes)
-
-    def snapshot(self, step: int) -> None:
-        """Write a snapshot, if there is a directory; updates continue meanwhile."""
-        if self.is_initialised:
-            self._snapshot_now(step)
-
-    def _snapshot_now(self, step: int) -> None:
-        self.capture_snapshot(step)
-        self.write_snapshot()
-
-    def capture_snapshot(self, step: int) -> None:
-        """Copy the state for `write_snapshot`, and begin a new log, which has all changes from now on.
-
-        Fast: it copies the dense state, and the rows that have changed since the last snapshot.
-        """
-        if self._wal is None:
-            return
-        logs: SimpleQueue[int] = SimpleQueue()
-        outcome: SimpleQueue[Exception | None] = SimpleQueue()
-        with contextlib.ExitStack() as locks:
-            for lock in [*self._locks.values(), self._recording]:
-                locks.enter_context(lock)
-            results = self.results.items()
-            gathered = [tensor for _, result in results for tensors in result for tensor in tensors]
-            state = {
-                **self.updater.state(),
-                **{f"{_SHARED}{name}": value for name, value in self.shared_init.items()},
-                **{f"{_NORM}{number}": norm for number, norm in self._norms.known.items()},
-                **{f"{_GATHERED}{place}": tensor for place, tensor in enumerate(gathered)},
-            }
-            more = {
-                "job": self._job,
-                "step": step,
-                "steps_reported": self.steps_reported,
-                "loads": self.loads,
-                "left": sorted(self._membership.left),
-                "all_gathers": [_described(*result) for result in results],
-                "applied": self.applied.to_json(),
-            }
-            copies = {name: value.detach().clone() for name, value in state.items()}
-            tables = {name: table.capture(self._folder_of(table)) for name, table in self.tables.items()}
-            wal = self._wal
-            self._commit.between(lambda: logs.put(wal.begin_log()), outcome.put)
-        self._commit.flush()
-        if (error := outcome.get()) is not None:
-            raise error
-        self._pending_snapshot = _Snapshot(logs.get(), copies, more, tables)
-
-    def write_snapshot(self) -> None:
-        """Write the snapshot that was captured last, if it is not written yet."""
-        with self._writing:
-            snapshot, self._pending_snapshot = self._pending_snapshot, None
-            if snapshot is None:
-                return
-            assert self._wal is not None, "there is a directory for snapshots"
-            named = (self._wal.manifest or {}).get("tables", {})
-            for name, rows in snapshot.tables.items():
-                table = self.tables[name]
-                table.write(self._folder_of(table), rows, named.get(name, []))
-            tables = {name: self.tables[name].state() for name in snapshot.tables}
-            self._wal.snapshot(snapshot.log, snapshot.state, {**snapshot.more, "tables": tables})
-
-    def _folder_of(self, table: SparseTable) -> Path:
-        assert self._wal is not None, "there is a directory for snapshots"
-        return self._wal.tables / table.spec.file_name
-
-    def restore(self, last: int | None = None) -> int | None:
-        """Restore the snapshot and replay the log; returns the last step, None if there is no state.
-
-        `last`: stop the replay after this step.
-        """
-        if self._wal is None or self._wal.manifest is None:
-            self.snapshot(0)
-            return None
-        manifest, state = self._wal.manifest, self._wal.state()
-        if last is not None and manifest["step"] > last:
-            raise ConfigError(
-                f"{self._wal.directory} starts at step {manifest['step']}, and another server has done only "
-                f"{last}: their states are of different jobs, or one is incomplete; start all servers from a saved "
-                "model, in another state directory"
-            )
-        self._load(manifest, state)
-        step, count, is_past = int(manifest["step"]), 0, False
-        for record, tensors in self._wal.records():  # to the end: it repairs the end of the last log
-            is_past |= last is not None and record.kind == "step" and record.meta["step"] > last
-            if not is_past:
-                count += 1
-                step = self._replay(record, tensors, step)
-        if not self.is_of_another_job:
-            self._membership.live -= self._membership.left
-        self.is_untouched = step == count == 0
-        logger.warning(
-            "recovered to step %d: snapshot of step %d and %d log records", step, manifest["step"], count
-        )
-        return step
-
-    def begin_job(self, step: int) -> None:
-        """Take over the state of another job: reset what concerns that job's processes, and write a snapshot."""
-        self.results, self._membership.left, self.loads = GatherResults(), set(), 0
-        self.applied.load([])
-        self._norms.known = {}
-        self.snapshot(step)
-
-    def _load(self, manifest: dict[str, Any], state: dict[str, Tensor]) -> None:
-        """Load a snapshot."""
-        assert self._wal is not None, "there is a snapshot"
-        self.shared_init = _pop_prefixed(state, _SHARED)
-        self._norms.known = {int(number): norm for number, norm in _pop_prefixed(state, _NORM).items()}
-        gathered = _pop_prefixed(state, _GATHERED)
-        self.results, rest = GatherResults(), iter([gathered[str(place)] for place in range(len(gathered))])
-        for described in manifest["all_gathers"]:
-            self.results.add(*_decode_gathered(described, rest))
-        self.updater.load(state)
-        for name, table in self.tables.items():
-            table.restore(self._folder_of(table), manifest["tables"].get(name, []))
-        self.applied.load(manifest["applied"])
-        self.steps_reported, self.loads = manifest["steps_reported"], manifest["loads"]
-        self._membership.left = set(manifest["left"])
-        self.is_initialised = True
-
-    def _replay(self, record: LogRecord, tensors: list[Tensor], step: int) -> int:
-        """Replay one record; returns the step after it."""
-        meta = record.meta
-        match record.kind:
-            case "leave":
-                self._membership.left.add(meta["trainer"])
-            case "rejoin":
-                self._membership.left.discard(meta["trainer"])
-            case "step_done":
-                self.steps_reported = max(self.steps_reported, meta["step"])
-            case "all_gather":
-                self.results.add(*_decode_gathered(meta, iter(tensors)))
-            case "step":
-                self.apply(_update(record, tensors))
-                return int(meta["step"])
-            case _:
-                push, origin = PushUpdate.decode(meta, tensors)
-                push.apply(self)
-                self.applied.add(*origin)
-                self.steps_reported = max(self.steps_reported, meta["steps_reported"])
-        return step
 
     def close(self) -> None:
-        self._commit.stop()
-        if self._wal is not None:
-            self._wal.close()
+        self.commit.stop()
+        if self.wal is not None:
+            self.wal.close()
         for table in self.tables.values():
             table.close()
-        if self._spilled is not None:
-            self._spilled.cleanup()
+        if self._spill_folder is not None:
+            self._spill_folder.cleanup()
 
 
-@dataclass(frozen=True)
-class _Snapshot:
-    """A captured snapshot: the state at one moment."""
+def _make_spill_folder(plan: JobPlan, directory: Path | None) -> "tempfile.TemporaryDirectory[str] | None":
+    """A directory for rows that do not fit into memory; removes those of servers that were killed."""
+    for old in directory.glob("argosy-rows-*") if directory else ():
+        shutil.rmtree(old, ignore_errors=True)
+    if not any(table.memory_rows for table in plan.tables):
+        return None
+    return tempfile.TemporaryDirectory(prefix="argosy-rows-", dir=directory)
 
-    log: int
-    """The number of the log that begins at that moment."""
-    state: dict[str, Tensor]
-    more: dict[str, Any]
-    tables: dict[str, TableSnapshot]
+
+def _shaped(name: str, given: Tensor, block: Tensor) -> Tensor:
+    """The received tensor in the block's shape; raises ConfigError if size or dtype differ."""
+    if given.numel() != block.numel() or given.dtype != block.dtype:
+        raise ConfigError(
+            f"block {name!r} is {block.dtype}{list(block.shape)} and received {given.dtype}{list(given.shape)}; "
+            "trainers and servers must build the same program"
+        )
+    return given.view(block.shape)
 
 
 def _acknowledge_when_logged(request: Request, acknowledge: Callable[[], None]) -> Done:
@@ -470,35 +428,8 @@ def _acknowledge_when_logged(request: Request, acknowledge: Callable[[], None]) 
             return
         try:
             acknowledge()
-        except (
-            ArgosyError
-        ) as e:  # half_async: its trainer was restarted or evicted while the record was written
+        except ArgosyError as e:
+            # half_async: its trainer was restarted or dropped while the record was written.
             request.reject_if_pending(str(e))
 
     return done
-
-
-def _update(record: LogRecord, tensors: list[Tensor]) -> SyncUpdate:
-    """The update in a record of `record_step`."""
-    meta, blocks, tables = record.meta, record.meta["blocks"], record.meta["tables"]
-    gradients, rest = tensors[: len(blocks)], tensors[len(blocks) :]
-    rows = {name: (rest[2 * i], rest[2 * i + 1]) for i, name in enumerate(tables)}
-    norms = rest[2 * len(tables) :]
-    by_block = dict(zip(blocks, gradients, strict=True))
-    return SyncUpdate(meta["step"], by_block, meta["rates"], rows, meta["row_rates"], norms)
-
-
-def _described(key: CollectiveKey, result: Gathered) -> dict[str, Any]:
-    return {"name": key[0], "number": key[1], "counts": [len(tensors) for tensors in result]}
-
-
-def _decode_gathered(described: dict[str, Any], rest: Iterator[Tensor]) -> tuple[CollectiveKey, Gathered]:
-    """The all-gather that `_described` describes, with its tensors."""
-    result = [[next(rest) for _ in range(count)] for count in described["counts"]]
-    return (described["name"], described["number"]), result
-
-
-def _pop_prefixed(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Remove and return the values whose names have this prefix, without the prefix."""
-    names = [name for name in state if name.startswith(prefix)]
-    return {name.removeprefix(prefix): state.pop(name) for name in names}

@@ -1,7 +1,7 @@
-"""Steps that all trainers do together (sync, half_async): each waits until all live trainers have sent their part.
+"""Pushes, and the steps that all trainers do together (sync, half_async): a step waits for all live trainers.
 
-    push ─┐
-    push ─┼─▶ round 7 ─▶ complete for all active trainers? ─▶ apply ─▶ log ─▶ reply, release deferred
+    push ────┐
+    push ────┼─▶ round 7 ─▶ complete for all active trainers? ─▶ apply ─▶ log ─▶ reply, release deferred
     barrier ─┘
 
 An update runs without the lock: it may wait for other servers, and these for trainers that wait for a reply from this
@@ -24,16 +24,18 @@ from torch import Tensor
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
-from argosy.engine.ps import messages
-from argosy.engine.ps.job_plan import JobPlan
-from argosy.engine.ps.messages import read
+from argosy.engine.ps.protocol import messages
+from argosy.engine.ps.protocol.job_plan import JobPlan
+from argosy.engine.ps.protocol.messages import read
 from argosy.engine.ps.rpc.server import Handler, Request
 from argosy.engine.ps.server.membership import Membership, named
-from argosy.engine.ps.server.state import ServerState
-from argosy.engine.ps.server.updates import SyncUpdate
+from argosy.engine.ps.server.snapshots import Snapshots
+from argosy.engine.ps.server.state import BlockGradient, PushUpdate, ServerState, SyncUpdate
 from argosy.engine.ps.table.table import merge_rows
 
 Handle = Callable[[Request], None]
+LastPulled = dict[tuple[int, str], Tensor]
+"""The last pull of each trainer and block: DC-ASGD compensates for the changes since."""
 
 
 class DeferredRequests:
@@ -78,14 +80,14 @@ class Contribution:
     row_rates: dict[str, float] = field(default_factory=dict)
     received: set[int] = field(default_factory=set)
     """The sequence numbers of the requests that have arrived."""
-    wanted: set[int] | None = None
+    expected: set[int] | None = None
     """The sequence numbers of all pushes of the step, once the barrier has arrived."""
     waiting: list[Request] = field(default_factory=list)
     """Requests to reply to when the step is done."""
 
     @property
     def is_complete(self) -> bool:
-        return self.wanted is not None and self.wanted <= self.received
+        return self.expected is not None and self.expected <= self.received
 
 
 class Round:
@@ -123,10 +125,10 @@ class Round:
 
     def is_ready(self, live: Iterable[int]) -> bool:
         """True if the contributions of all live trainers are complete, and there is at least one."""
-        return not self.missing(live) and any(one.is_complete for one in self._by_trainer.values())
+        return not self.missing(live) and any(part.is_complete for part in self._by_trainer.values())
 
     def waiting(self) -> list[Request]:
-        return [request for one in self._by_trainer.values() for request in one.waiting]
+        return [request for part in self._by_trainer.values() for request in part.waiting]
 
     def update(self) -> SyncUpdate:
         """The mean over the complete contributions."""
@@ -154,9 +156,6 @@ def mean(parts: list[Tensor], weight: float) -> Tensor:
     return total.mul_(weight)
 
 
-Failed = Callable[[str], None]
-
-
 class StepCoordinator:
     """The current step, and how many are done."""
 
@@ -167,13 +166,14 @@ class StepCoordinator:
         deferred: DeferredRequests,
         lock: threading.RLock,
         state: ServerState,
-        failed: Failed,
+        snapshots: Snapshots,
+        failed: Callable[[str], None],
     ) -> None:
         """`failed` is called with the reason if a step cannot be done."""
         self.done = 0
         """sync and half_async: steps of all trainers together; async: the sum over the trainers."""
         self._plan, self._membership, self._deferred, self._lock = plan, membership, deferred, lock
-        self._state, self._failed = state, failed
+        self._state, self._snapshots, self._failed = state, snapshots, failed
         self._round = Round(1)
         self._applying: Round | None = None
         """The step whose update runs."""
@@ -204,10 +204,10 @@ class StepCoordinator:
             overtaken = None if step == self._round.step else self._round
             if overtaken is not None:  # half_async: a snapshot may be older than what trainers have done
                 self.begin_at(step - 1)
-            mine = self._round.of(request.trainer, request.client)
-            add(mine)
-            mine.received.add(request.id)
-            mine.waiting.append(request)
+            contribution = self._round.of(request.trainer, request.client)
+            add(contribution)
+            contribution.received.add(request.id)
+            contribution.waiting.append(request)
         if overtaken is not None:
             for waiting in overtaken.waiting():
                 waiting.reply({"steps": self.done})
@@ -224,9 +224,8 @@ class StepCoordinator:
         elif step == current:
             return False
         elif step == current + 1 and self._round.has_all_of(request.trainer):
-            self._deferred.run_after(
-                current, request, handle
-            )  # the trainer was restarted after it had sent all
+            # The trainer was restarted after it had sent all.
+            self._deferred.run_after(current, request, handle)
         elif self._plan.mode == "half_async":
             return False
         else:
@@ -250,10 +249,10 @@ class StepCoordinator:
     def _barrier(self, request: Request) -> None:
         message = read(messages.Barrier, request.meta)
 
-        def set_wanted(mine: Contribution) -> None:
-            mine.wanted = set(message.pushes)
+        def set_expected(contribution: Contribution) -> None:
+            contribution.expected = set(message.pushes)
 
-        self.contribute(message.step, request, set_wanted)
+        self.contribute(message.step, request, set_expected)
 
     def check(self, request: Request) -> None:
         """Raise if the gradient must not be applied (half_async: of a dropped trainer or a previous incarnation)."""
@@ -262,9 +261,8 @@ class StepCoordinator:
 
     def applied(self, step: int, request: Request) -> None:
         """Acknowledge an applied push: at once; half_async: when the step of all trainers is done."""
-
         if self._plan.mode == "half_async":
-            self.contribute(step, request, lambda mine: None)
+            self.contribute(step, request, lambda contribution: None)
         else:
             request.reply({"steps": self.done})
 
@@ -301,8 +299,8 @@ class StepCoordinator:
                 if self._plan.mode == "sync":
                     # A trainer sends this step when it has the replies to the previous one from all servers: all have
                     # done that one, so no server's snapshot is ahead of another server.
-                    if self._state.is_snapshot_due:
-                        self._state.capture_snapshot(finished.step - 1)
+                    if self._snapshots.is_due:
+                        self._snapshots.capture(finished.step - 1)
                     update = finished.update()
                     self._state.apply(update)
                     self._state.record_step(update)
@@ -324,11 +322,6 @@ class StepCoordinator:
         """The step that is being applied, and is not logged yet; 0 if there is none."""
         return self._applying.step if self._applying is not None else 0
 
-    @property
-    def is_applying(self) -> bool:
-        """True while an update runs."""
-        return self._applying is not None
-
     def report_progress(self) -> None:
         """Report to the waiting trainers what they wait for."""
         status = f"waits for {named(self._round.missing(self._membership.active()))}"
@@ -342,3 +335,67 @@ class StepCoordinator:
         """All waiting requests."""
         applying = self._applying.waiting() if self._applying is not None else []
         return [*applying, *self._round.waiting(), *self._deferred.requests()]
+
+
+class PushHandlers:
+    """Handlers of push and push_rows.
+
+    sync         collected until the step is complete
+    async        applied on arrival (DC-ASGD: compensated for the changes since the trainer's last pull)
+    half_async   as async; acknowledged when the step of all trainers is done
+    geo          added on arrival
+    """
+
+    def __init__(
+        self, plan: JobPlan, state: ServerState, steps: StepCoordinator, last_pulled: LastPulled
+    ) -> None:
+        self._plan, self._state, self._steps, self._last_pulled = plan, state, steps, last_pulled
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"push": Handler("send", self._push), "push_rows": Handler("send", self._push_rows)}
+
+    def _push(self, request: Request) -> None:
+        message = read(messages.Push, request.meta)
+        gradients = self._state.shaped(dict(zip(message.blocks, request.tensors, strict=True)))
+        rates = dict(zip(message.blocks, message.rates, strict=True))
+
+        def add(contribution: Contribution) -> None:
+            contribution.gradients |= gradients
+            contribution.rates |= rates
+
+        if self._plan.mode == "sync":
+            self._steps.contribute(message.step, request, add)
+            return
+        self._steps.check(request)
+        blocks = [
+            BlockGradient(name, gradient, rates[name], self._backup(request.trainer, name))
+            for name, gradient in gradients.items()
+        ]
+        self._state.push(PushUpdate(blocks), request, lambda: self._steps.applied(message.step, request))
+
+    def _backup(self, trainer: int, name: str) -> Tensor | None:
+        """The values that a trainer has computed with: its last pull, else the current ones."""
+        if self._plan.compensation is None:
+            return None
+        pulled = self._last_pulled.get((trainer, name))
+        return self._state.blocks([name])[name].clone() if pulled is None else pulled
+
+    def _push_rows(self, request: Request) -> None:
+        message = read(messages.PushRows, request.meta)
+        table, (ids, rows) = self._state.table(message.table), request.tensors
+        if rows.shape != (len(ids), table.spec.dim):
+            raise ConfigError(
+                f"rows of {message.table!r} are {list(rows.shape)} for {list(ids.shape)} ids; they must be "
+                f"[{len(ids)}, {table.spec.dim}] for int64 ids"
+            )
+
+        def add(contribution: Contribution) -> None:
+            contribution.rows.setdefault(message.table, []).append((ids, rows))
+            contribution.row_rates[message.table] = message.rate
+
+        if self._plan.mode == "sync":
+            self._steps.contribute(message.step, request, add)
+            return
+        self._steps.check(request)
+        push = PushUpdate((), message.table, ids, rows, message.rate, adds=self._plan.mode == "geo")
+        self._state.push(push, request, lambda: self._steps.applied(message.step, request))

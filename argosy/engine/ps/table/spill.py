@@ -30,15 +30,15 @@ _CHUNK_ROWS = 65536
 class Spill:
     """Rows on disk by id; the caller holds the table's lock, except for reading the iterator of `changed`."""
 
-    def __init__(self, path: Path, width: int, log_rows: int) -> None:
-        """`log_rows`: about this many of the newest versions are found without a scan."""
+    def __init__(self, path: Path, width: int, recent_rows: int) -> None:
+        """`recent_rows`: about this many of the newest versions are found without a scan."""
         self._rocks = _rocksdict(path)
         self._path, self._width = path, width
-        self._chunk = max(log_rows, _CHUNK_ROWS)
+        self._chunk = max(recent_rows, _CHUNK_ROWS)
         self._write = self._rocks.WriteOptions()
         self._write.disable_wal = True
-        self._log_rows = log_rows
-        self._db, self._log = self._opened(), _Log(log_rows)
+        self._recent_rows = recent_rows
+        self._db, self._recent = self._opened(), _RecentVersions(recent_rows)
         self.count = 0
         """The number of rows on disk."""
 
@@ -49,7 +49,7 @@ class Spill:
             batch.put(key, value)
         self._db.write(batch, self._write)
         self.count += len(rows[0])
-        self._log.add(rows[0], rows[2])
+        self._recent.add(rows[0], rows[2])
 
     def drop(self, ids: Tensor) -> None:
         """Remove rows, all different, that are on disk."""
@@ -68,8 +68,8 @@ class Spill:
 
     def changed(self, mark: int) -> Iterator[Rows]:
         """The rows with a version above the mark, as of this call."""
-        if self._log.covers(mark):
-            _, rows = self.get(self._log.since(mark))
+        if self._recent.covers(mark):
+            _, rows = self.get(self._recent.since(mark))
             return iter([_since(rows, mark)])
         # An iterator of RocksDB reads a snapshot of the time of its creation.
         return self._search(self._db.items(), mark)
@@ -88,7 +88,7 @@ class Spill:
     def clear(self) -> None:
         """Remove all rows."""
         self._db.close()
-        self._db, self._log, self.count = self._opened(), _Log(self._log_rows), 0
+        self._db, self._recent, self.count = self._opened(), _RecentVersions(self._recent_rows), 0
 
     def close(self) -> None:
         """Remove the store."""
@@ -98,11 +98,11 @@ class Spill:
             self._rocks.Rdict.destroy(str(self._path))
 
     def memory_bytes(self) -> int:
-        """The memory use of RocksDB and of the log of versions."""
+        """The memory use of RocksDB and of the recent versions."""
         used = ("cur-size-all-mem-tables", "block-cache-usage", "estimate-table-readers-mem")
         return (
             sum(self._db.property_int_value(f"rocksdb.{name}") or 0 for name in used)
-            + self._log.memory_bytes()
+            + self._recent.memory_bytes()
         )
 
     def _opened(self) -> Any:
@@ -131,7 +131,7 @@ class Spill:
         return records, _tensor(raw[:, split:].tobytes(), np.int64)
 
 
-class _Log:
+class _RecentVersions:
     """The ids and versions of the rows stored last, down to a lowest version."""
 
     def __init__(self, rows: int) -> None:
@@ -146,7 +146,7 @@ class _Log:
             self._shorten()
 
     def covers(self, mark: int) -> bool:
-        """Whether the log has all rows with a version above the mark."""
+        """Whether these are all rows with a version above the mark."""
         return mark >= self._floor
 
     def since(self, mark: int) -> Tensor:

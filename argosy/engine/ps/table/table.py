@@ -11,14 +11,12 @@ from torch import Tensor
 
 from argosy.engine.disk import Disk
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.table import text
+from argosy.engine.ps.table import persistence
+from argosy.engine.ps.table.persistence import ProgressCallback, Segments
 from argosy.engine.ps.table.row_optimizers import RowRule
-from argosy.engine.ps.table.row_store import RowStore
-from argosy.engine.ps.table.segments import Segments
 from argosy.engine.ps.table.spec import TableSpec
 from argosy.engine.ps.table.spill import Rows
-
-__all__ = ["SparseTable", "TableSnapshot", "merge_rows"]
+from argosy.engine.ps.table.storage import RowStore
 
 _RESTART = 1 << 32
 """Added to the clock at a restore: beyond all versions that were assigned after the snapshot and are lost."""
@@ -52,12 +50,16 @@ class SparseTable:
     def pull(self, ids: Tensor, create: bool = True) -> Tensor:
         """The values of rows, float32 [n, dim]; unknown ids are created, or only read as their initial values."""
         ids = self._checked_ids(ids)
-        real = self._real(ids)
-        if real is None:
-            return self._pull(ids, create)
-        values = torch.zeros(len(ids), self.spec.dim)
-        values[real] = self._pull(ids[real], create)
-        return values
+        with self._lock:
+            slots = self._store.slots(ids) if create else self._store.known(ids)
+            is_known = slots >= 0
+            values = self._store.values.index_select(0, slots if create else slots[is_known])
+            self._store.evict()
+        if len(values) == len(ids):
+            return values
+        rows = self._store.first(ids)
+        rows[is_known] = values
+        return rows
 
     def push(self, ids: Tensor, grads: Tensor, rate: float) -> None:
         """One step of the optimizer for each of these rows, all different; unknown ids are created first."""
@@ -96,15 +98,14 @@ class SparseTable:
             return self._store.clock
 
     def contains(self, ids: Tensor) -> Tensor:
-        """Which of these ids, which may repeat, have a row; the padding counts as having one. bool [n]"""
+        """Which of these ids, which may repeat, have a row. bool [n]"""
         ids = self._checked_ids(ids)
         with self._lock:
-            is_known = self._store.contains(ids)
-        return is_known if self.spec.padding_idx is None else is_known | (ids == self.spec.padding_idx)
+            return self._store.contains(ids)
 
     def records(self) -> tuple[Tensor, Tensor]:
         """Ids and records, values with the optimizer's state, of all rows."""
-        parts = list(zip(*self.capture().parts, strict=True))
+        parts = list(zip(*self.capture_snapshot().parts, strict=True))
         return torch.cat(parts[0]), torch.cat(parts[1])
 
     def set_records(self, ids: Tensor, records: Tensor) -> None:
@@ -139,17 +140,8 @@ class SparseTable:
 
     # --- snapshots ------------------------------------------------------------------------------------
 
-    def snapshot(self, path: Path, named: Collection[str] | None = None) -> None:
-        """Write what changed since the last snapshot into the folder; `state` then lists the current files.
-
-        `named`: the files that the manifest on disk lists, which stay until the next snapshot; by default those of the
-        last `state`.
-        """
-        with self._writing:
-            self._write(path, self.capture(path), named)
-
-    def capture(self, path: Path | None = None) -> TableSnapshot:
-        """Capture the rows as they are now: for `write` to this folder, or without one all rows."""
+    def capture_snapshot(self, path: Path | None = None) -> TableSnapshot:
+        """Capture the rows as they are now: for `write_snapshot` to this folder, or without one all rows."""
         with self._lock:
             segments = self._segments
             is_whole = path is None or path != segments.folder or segments.rows > 2 * len(self._store)
@@ -157,12 +149,26 @@ class SparseTable:
                 self._store.parts(0 if is_whole else self._saved), self._store.clock, is_whole
             )
 
-    def write(self, path: Path, snapshot: TableSnapshot, named: Collection[str] | None = None) -> None:
-        """Write a captured snapshot: the slow half of `snapshot`."""
-        with self._writing:
-            self._write(path, snapshot, named)
+    def write_snapshot(
+        self, path: Path, snapshot: TableSnapshot, listed: Collection[str] | None = None
+    ) -> None:
+        """Write a captured snapshot into the folder; `snapshot_files` then lists the current files.
 
-    def state(self) -> list[str]:
+        `listed`: the files that the manifest on disk lists, which stay until the next snapshot; by default those of
+        the last snapshot.
+        """
+        with self._writing:
+            assert snapshot.clock >= self._saved, (
+                f"the snapshot at {snapshot.clock} is older than the last snapshot, {self._saved}"
+            )
+            segments = self._segments
+            # In a folder that this table has not used, only a manifest says which files are current.
+            if listed is not None or path == segments.folder:
+                segments.remove_others(path, {*segments.names, *(listed or ())})
+            segments.write(path, snapshot.parts, snapshot.clock, snapshot.is_whole)
+            self._saved = snapshot.clock
+
+    def snapshot_files(self) -> list[str]:
         """The files of the last snapshot, in the order that `restore` needs."""
         return list(self._segments.names)
 
@@ -178,36 +184,22 @@ class SparseTable:
             store.clock += _RESTART
             self._saved = store.clock
 
-    def _write(self, path: Path, snapshot: TableSnapshot, named: Collection[str] | None) -> None:
-        assert snapshot.clock >= self._saved, (
-            f"the snapshot at {snapshot.clock} is older than the last snapshot, {self._saved}"
-        )
-        segments = self._segments
-        # In a folder that this table has not used, only a manifest says which files are current.
-        if named is not None or path == segments.folder:
-            segments.remove_others(path, {*segments.names, *(named or ())})
-        segments.write(path, snapshot.parts, snapshot.clock, snapshot.is_whole)
-        self._saved = snapshot.clock
-
     def save_text(
-        self, path: Path, shard: int = 0, save: str = "", progress: text.ProgressCallback | None = None
+        self, path: Path, shard: int = 0, save: str = "", progress: ProgressCallback | None = None
     ) -> Path:
         """Write all rows in Paddle's format: `<name>.block<shard>.txt` and `.meta` in the folder.
 
         `save` becomes part of the names; `progress` is called from time to time with the number of written rows.
         """
-        return text.save_text(
-            path, self.spec.name, shard, self._rule.fields, self.capture().parts, save, progress
+        return persistence.save_text(
+            path, self.spec.name, shard, self._rule.fields, self.capture_snapshot().parts, save, progress
         )
 
     def load_text(self, paths: Sequence[Path], keeps: Callable[[Tensor], Tensor] | None = None) -> None:
         """Add the rows of these files; with `keeps`, only those whose ids it selects."""
-        for ids, fields in text.load_text(paths, self._rule.fields):
-            real = self._real(ids)
-            wanted = torch.ones(len(ids), dtype=torch.bool) if real is None else real
-            if keeps is not None:
-                wanted = wanted & keeps(ids)
-            self._load(ids[wanted], {name: values[wanted] for name, values in fields.items()})
+        for ids, fields in persistence.load_text(paths, self._rule.fields):
+            selected = slice(None) if keeps is None else keeps(ids)
+            self._load(ids[selected], {name: values[selected] for name, values in fields.items()})
 
     def _load(self, ids: Tensor, fields: dict[str, Tensor]) -> None:
         records = self._rule.start(fields["Param"])
@@ -219,24 +211,9 @@ class SparseTable:
         with self._lock:
             self._store.put((ids, records, self._store.new_versions(len(ids))))
 
-    def _pull(self, ids: Tensor, create: bool) -> Tensor:
-        with self._lock:
-            slots = self._store.slots(ids) if create else self._store.known(ids)
-            is_known = slots >= 0
-            values = self._store.values.index_select(0, slots if create else slots[is_known])
-            self._store.evict()
-        if len(values) == len(ids):
-            return values
-        rows = self._store.first(ids)
-        rows[is_known] = values
-        return rows
-
     def _change(self, ids: Tensor, rows: Tensor, step: Callable[[Tensor, Tensor], object]) -> None:
         ids = self._checked_ids(ids)
         rows = self._checked_rows(rows, len(ids))
-        real = self._real(ids)
-        if real is not None:
-            ids, rows = ids[real], rows[real]
         with self._lock:
             slots = self._store.slots(ids)
             self._store.stamp(slots, ids)
@@ -244,13 +221,6 @@ class SparseTable:
             self._store.evict()
 
     # --- arguments ------------------------------------------------------------------------------------
-
-    def _real(self, ids: Tensor) -> Tensor | None:
-        """Which ids are not the padding; None: all."""
-        if self.spec.padding_idx is None:
-            return None
-        real = ids != self.spec.padding_idx
-        return None if real.all() else real
 
     def _checked_ids(self, ids: Tensor) -> Tensor:
         if ids.dim() != 1 or ids.dtype != torch.int64:

@@ -9,11 +9,11 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from argosy.engine.ps import messages
-from argosy.engine.ps.job_plan import JobPlan
-from argosy.engine.ps.messages import read
+from argosy.engine.ps.protocol import messages
+from argosy.engine.ps.protocol.job_plan import JobPlan
+from argosy.engine.ps.protocol.messages import read
 from argosy.engine.ps.rpc.client import Client, PendingReply
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.sockets import RpcSettings
 
 T = TypeVar("T")
 Tensors = Sequence[Tensor]
@@ -26,7 +26,7 @@ class PerThread(Generic[T]):
         self._make, self._local = make, threading.local()
 
     @property
-    def mine(self) -> T:
+    def value(self) -> T:
         if not hasattr(self._local, "value"):
             self._local.value = self._make()
         return self._local.value  # type: ignore[no-any-return]
@@ -63,7 +63,7 @@ class Connection:
 
     @property
     def in_flight(self) -> InFlight:
-        return self._in_flight.mine
+        return self._in_flight.value
 
     @property
     def sends_now(self) -> bool:

@@ -17,11 +17,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from argosy.engine.ps.job_plan import JobPlan
+from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.table.table import SparseTable
-from argosy.engine.ps.trainer.blocks import Blocks
 from argosy.engine.ps.trainer.connection import Connection, Tensors
-from argosy.engine.ps.trainer.table_client import TableClient
+from argosy.engine.ps.trainer.dense import Blocks
+from argosy.engine.ps.trainer.sparse import TableClient
 
 _STEPS = "steps"
 """How many steps this trainer has done, in `Geo.state`."""
@@ -116,44 +116,44 @@ class _Cache:
 
     def __init__(self, connection: Connection, rows: TableClient, name: str) -> None:
         self._connection, self._rows, self._name = connection, rows, name
-        self._mine, self._old = _tables(connection.plan, name)
+        self._trained, self._old = _tables(connection.plan, name)
         self._touched: list[Tensor] = []
 
     def pull(self, ids: Tensor) -> Tensor:
         """The rows as trained here; rows that are not cached are pulled."""
-        new = ids[~self._mine.contains(ids)]
+        new = ids[~self._trained.contains(ids)]
         if new.numel():
             rows = self._rows.start_pull(self._name, new).wait()
-            self._mine.assign(new, rows)
+            self._trained.assign(new, rows)
             self._old.assign(new, rows)
-        return self._mine.pull(ids)
+        return self._trained.pull(ids)
 
     def push(self, ids: Tensor, grads: Tensor, rate: float) -> None:
         """Train rows here."""
-        self._mine.push(ids, grads, rate)
+        self._trained.push(ids, grads, rate)
         self._touched.append(ids)
 
     def state(self) -> dict[str, Tensor]:
-        return dict(zip(("ids", "records"), self._mine.records(), strict=True))
+        return dict(zip(("ids", "records"), self._trained.records(), strict=True))
 
     def load(self, ids: Tensor, records: Tensor) -> None:
-        self._mine.set_records(ids, records)
-        self._old.assign(ids, self._mine.pull(ids))
+        self._trained.set_records(ids, records)
+        self._old.assign(ids, self._trained.pull(ids))
 
     def synchronize(self) -> None:
         """Push the deltas of the rows that were trained since the last call, and pull the others'."""
         if self._touched:
             ids = torch.unique(torch.cat(self._touched))
             self._touched = []
-            delta = (self._mine.pull(ids) - self._old.pull(ids)).div_(self._connection.plan.trainers)
+            delta = (self._trained.pull(ids) - self._old.pull(ids)).div_(self._connection.plan.trainers)
             self._old.add(ids, delta)
             self._rows.push(self._name, ids, delta, 1.0)
             self._connection.wait_acked()
         ids, rows = self._rows.changed(self._name)
-        known = self._mine.contains(ids)
+        known = self._trained.contains(ids)
         ids, rows = ids[known], rows[known]
         if ids.numel():
-            self._mine.add(ids, rows - self._old.pull(ids))
+            self._trained.add(ids, rows - self._old.pull(ids))
             self._old.assign(ids, rows)
 
 

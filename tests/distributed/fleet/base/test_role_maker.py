@@ -191,7 +191,7 @@ def test_a_user_defined_worker_with_servers_needs_no_endpoints_of_workers(
         ({"current_id": -1, "worker_endpoints": WORKERS}, "current_id is -1"),
         ({"current_id": 0, "worker_endpoints": WORKERS, "worker_num": 2}, "worker_num is 2"),
         ({"current_id": 0, "worker_endpoints": "a:1"}, "worker_endpoints is 'a:1'; use a list"),
-        ({"current_id": 0, "worker_endpoints": ["a"]}, "is not host:port"),
+        ({"current_id": 0, "worker_endpoints": ["a"]}, "is not an endpoint; use host:port"),
         ({"current_id": 0, "worker_endpoints": WORKERS, "role": Role.SERVER}, "use Role.WORKER with"),
         ({"current_id": 0, "worker_num": 2}, "give worker_endpoints"),
         ({"current_id": 0, "worker_num": 2, "is_collective": False}, "server_endpoints is empty"),

@@ -11,15 +11,16 @@ from typing import Any
 
 import zmq
 
+from argosy.engine.net import Endpoint
 from argosy.engine.ps.rpc import sockets
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.sockets import Authenticator, RpcSettings
 
 
 class Cutter:
     """Passes bytes on in both directions, until `cut` ends every connection."""
 
     def __init__(self, endpoint: str) -> None:
-        self._target = sockets.split(endpoint)
+        self._target = Endpoint.parse(endpoint)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self._pairs: list[socket.socket] = []
@@ -95,13 +96,11 @@ class Mistreater:
         self._later: list[tuple[float, int, Any, list[bytes]]] = []
         self._backs: dict[bytes, zmq.Socket[bytes]] = {}
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._zap_socket = self._context.socket(zmq.REP)
-        self._zap_socket.bind(sockets.ZAP_ENDPOINT)
+        self._authenticator = Authenticator(self._context, settings, lambda why: None)
         self._front = self._context.socket(zmq.ROUTER)
-        sockets.guard_server(self._front, settings)
+        self._authenticator.guard(self._front)
         self.endpoint = sockets.bind(self._front, "127.0.0.1:0", settings)
         self._poller = zmq.Poller()
-        self._poller.register(self._zap_socket, zmq.POLLIN)
         self._poller.register(self._front, zmq.POLLIN)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -110,15 +109,15 @@ class Mistreater:
     def close(self) -> None:
         self._is_over.set()
         self._thread.join()
+        self._authenticator.close()
         self._context.destroy(linger=0)
 
     def _run(self) -> None:
         routes: dict[Any, bytes] = {}
         while not self._is_over.is_set():
+            self._authenticator.handle()
             for found, _ in self._poller.poll(5):
-                if found is self._zap_socket:
-                    sockets.handle_zap_request(self._zap_socket, self._settings)
-                elif found is self._front:
+                if found is self._front:
                     route, *frames = self._front.recv_multipart()
                     if route not in self._backs:
                         self._backs[route] = self._connect()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 
 from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.sockets import RpcSettings
 
 QUICK = RpcSettings(heartbeat_s=0.1, retry_s=0.1, deadline_s=20.0)
 

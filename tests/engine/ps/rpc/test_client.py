@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from argosy.engine.errors import ConfigError, DeadlineError, ProgramError, RefusedError, RpcError
+from argosy.engine.errors import ConfigError, DeadlineError, ProgramError, RejectedError, RpcError
 from argosy.engine.log import NOTICE
 from argosy.engine.ps.rpc.client import Client, PendingReply
 from argosy.engine.ps.rpc.server import Handler, Request
@@ -171,7 +171,7 @@ def test_a_reply_that_is_lost_after_a_long_wait_is_queried(monkeypatch: pytest.M
             for request in deferred[:1]:
                 request.progress("waits for trainer 1")
         with monkeypatch.context() as lossy:
-            lossy.setattr(server, "_send", lambda *_: None)
+            lossy.setattr(server._socket, "send", lambda *_: None)
             deferred[0].reply({"step": 4})
         waiting.join(10)
         assert reply.wait().meta == {"step": 4}
@@ -183,7 +183,7 @@ def test_a_killed_server_that_comes_back_is_waited_for() -> None:
     try:
         with Client([endpoint], "trainer 0", 0, QUICK) as client:
             assert client.call(0, "echo", {"a": 1}).meta == {"a": 1}
-            first = client.health()[0].incarnation
+            first = client._links[0].incarnation
             os.kill(server.pid, signal.SIGSTOP)  # what is sent now is not answered before the kill
             pending: list[PendingReply] = [
                 client.start(0, "echo", {"i": i}, [torch.full((9000,), i)]) for i in range(20)
@@ -198,7 +198,7 @@ def test_a_killed_server_that_comes_back_is_waited_for() -> None:
                 answer = reply.wait()
                 assert answer.meta == {"i": i}
                 assert torch.equal(answer.tensors[0], torch.full((9000,), i))
-            assert client.health()[0].incarnation not in ("", first)
+            assert client._links[0].incarnation not in ("", first)
     finally:
         server.kill()
         server.join()
@@ -211,10 +211,10 @@ def test_a_wrong_token_is_refused_at_once() -> None:
             start = time.monotonic()
             with Client([server.endpoint], "trainer 0", 0, other) as client:
                 with pytest.raises(
-                    RefusedError, match="rejected this process's token; all processes of a job need"
+                    RejectedError, match="rejected this process's token; all processes of a job need"
                 ):
                     client.call(0, "echo")
-                with pytest.raises(RefusedError, match="token"):
+                with pytest.raises(RejectedError, match="token"):
                     client.call(0, "echo")
             assert time.monotonic() - start < 5
         assert server.counters()["requests"] == {}
@@ -233,7 +233,7 @@ def test_curve_encrypts_for_those_with_the_token_and_refuses_the_others() -> Non
             start = time.monotonic()
             with (
                 Client([server.endpoint], "trainer 0", 0, wrong) as client,
-                pytest.raises(RefusedError, match="same ARGOSY_JOB_TOKEN and the same ARGOSY_PS_ENCRYPT"),
+                pytest.raises(RejectedError, match="same ARGOSY_JOB_TOKEN and the same ARGOSY_PS_ENCRYPT"),
             ):
                 client.call(0, "echo")
             assert time.monotonic() - start < 8
@@ -288,7 +288,7 @@ def test_a_client_needs_servers_with_addresses() -> None:
 def test_a_process_ends_without_closing_its_client() -> None:
     script = (
         "from argosy.engine.ps.rpc.client import Client\n"
-        "from argosy.engine.ps.rpc.settings import RpcSettings\n"
+        "from argosy.engine.ps.rpc.sockets import RpcSettings\n"
         f"client = Client(['{free_endpoint()}'], 'trainer 0', 0, RpcSettings())\n"
         "client.start(0, 'echo')\n"
     )

@@ -13,8 +13,7 @@ import zmq
 
 from argosy.engine.ps.rpc import wire
 from argosy.engine.ps.rpc.client import Client
-from argosy.engine.ps.rpc.dedup import DedupTable
-from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
+from argosy.engine.ps.rpc.server import DedupTable, Handler, Request, RpcServer
 from tests.engine.ps.rpc.proxy import Cutter, Mistreater
 from tests.engine.ps.rpc.serving import QUICK, serving
 from tests.engine.ps.rpc.test_server import dealer, until

@@ -4,7 +4,7 @@
 import pytest
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.ps.rpc.sockets import RpcSettings
 
 
 def test_the_defaults_are_paddles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +23,7 @@ def test_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None
         "FLAGS_rpc_deadline": "2500",
         "FLAGS_rpc_retry_times": "0",
         "ARGOSY_HEARTBEAT_S": "0.5",
-        "ARGOSY_PS_SILENT_S": "7",
+        "ARGOSY_PS_HEARTBEAT_TIMEOUT_S": "7",
         "ARGOSY_JOB_TOKEN": "secret",
         "ARGOSY_PS_ENCRYPT": "1",
         "ARGOSY_PS_MAX_MESSAGE_MB": "64",

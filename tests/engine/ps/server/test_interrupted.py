@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from argosy.engine.errors import RefusedError
+from argosy.engine.errors import RejectedError
 from argosy.engine.ps.rpc import server as rpc_server
 from argosy.engine.ps.server import service as module
 from argosy.engine.ps.trainer.trainer import Trainer
@@ -148,12 +148,12 @@ def test_a_stop_while_an_update_runs_applies_no_step_twice(
         (trainer,) = trainers_of(plan)
 
         def stop_amid_update() -> None:
-            until(lambda: service.steps.is_applying)
+            until(lambda: service.steps.applying_step > 0)
             service.stop()
 
         stopping = threading.Thread(target=stop_amid_update)
         stopping.start()
-        with pytest.raises(RefusedError, match="stopped before it could reply"):
+        with pytest.raises(RejectedError, match="stopped before it could reply"):
             step(trainer, torch.ones(3))
     stopping.join()
     time.sleep(1.5)  # now the update has ended, too
@@ -181,7 +181,7 @@ def test_a_snapshot_that_fails_does_not_end_the_watch(
         def fail(step: int) -> None:
             raise RuntimeError("no room")
 
-        monkeypatch.setattr(service.state, "snapshot", fail)
+        monkeypatch.setattr(service.snapshots, "take", fail)
         until(lambda: "a snapshot could not be written: no room; retrying" in caplog.text)
         monkeypatch.undo()
         close(trainers)
@@ -202,7 +202,7 @@ def test_norms_survive_a_snapshot_bit_for_bit(tmp_path: Path, dtype: torch.dtype
     norm = torch.tensor([1 / 3], dtype=dtype)
     with served(directory=tmp_path) as (service, _):
         service.norms.known[7] = norm
-        service.state.snapshot(0)
+        service.snapshots.take(0)
     with served(directory=tmp_path) as (service, plan):
         close(trainers_of(plan))  # it answers: it has read all
         assert torch.equal(service.norms.known[7], norm)

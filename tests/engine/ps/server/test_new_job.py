@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from argosy.engine.errors import ProgramError, RefusedError
-from argosy.engine.ps.job_plan import Dense, JobPlan
-from argosy.engine.ps.rpc.settings import RpcSettings
+from argosy.engine.errors import ProgramError, RejectedError
+from argosy.engine.ps.protocol.job_plan import Dense, JobPlan
+from argosy.engine.ps.protocol.slicing import VariableBlock
+from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server.service import Service
-from argosy.engine.ps.slicing import VariableBlock
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import PlainSgd, served
 
@@ -79,7 +79,7 @@ def steps(plan: JobPlan, count: int) -> list[float]:
     for _ in range(count):
         trainer.blocks.send(-torch.ones(2), 1.0, ["w.block0", "w.block1"], [1, 1], [0, 1])
         trainer.blocks.end_step()
-        trainer.blocks.want(w, ["w.block0", "w.block1"], [1, 1], [0, 1])
+        trainer.blocks.recv(w, ["w.block0", "w.block1"], [1, 1], [0, 1])
         trainer.blocks.fetch()
     trainer.blocks.pull({"w": w})
     trainer.close()
@@ -111,7 +111,7 @@ def test_servers_whose_states_cannot_belong_together_refuse_with_the_numbers(tmp
     for _ in range(2):
         cut_last_record(tmp_path / "server_0")
     told = r"different jobs: server 0 step 1, server 1 step 3"
-    with both_served(tmp_path, "b") as (plan, failures), pytest.raises(RefusedError, match=told):
+    with both_served(tmp_path, "b") as (plan, failures), pytest.raises(RejectedError, match=told):
         steps(plan, 1)
     assert failures
 
@@ -122,7 +122,7 @@ def test_a_server_that_has_lost_its_state_is_an_error_that_says_so(tmp_path: Pat
     for path in (tmp_path / "server_0").glob("*.*"):
         path.unlink()
     told = r"no state.*server 0 no state, server 1 step 3"
-    with both_served(tmp_path, "b") as (plan, _), pytest.raises(RefusedError, match=told):
+    with both_served(tmp_path, "b") as (plan, _), pytest.raises(RejectedError, match=told):
         steps(plan, 1)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from argosy.engine.disk import Buffer, Disk
-from argosy.engine.errors import RefusedError
+from argosy.engine.errors import RejectedError
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import SETTINGS, PlainSgd, plan_of, served, step
 
@@ -38,7 +38,7 @@ def test_a_server_that_was_restarted_without_its_state_refuses_lookups_of_rows()
         endpoint = service.rpc.endpoint
     with served(trainers=1, endpoint=endpoint, initialised_by_trainer=True):
         told = "wants values after step 1, and this server has done 0: it was restarted without its state"
-        with pytest.raises(RefusedError, match=told):
+        with pytest.raises(RejectedError, match=told):
             step(trainer, torch.ones(3), 1.0, rows)
         trainer.close()
 
@@ -67,17 +67,17 @@ class FullDisk(Disk):
 def test_snapshots_that_fail_after_their_tables_were_written_lose_no_rows(tmp_path: Path) -> None:
     rows, disk = torch.ones(2, 1, 2), FullDisk()
     with served(trainers=1, mode="async", directory=tmp_path) as (service, plan):
-        wal = service.state._wal
+        wal = service.state.wal
         assert wal is not None
         wal.disk = disk
         trainer = Trainer(plan, 0, SETTINGS)
         step(trainer, torch.ones(3), 0.5, rows)
-        service.state.snapshot(1)
+        service.snapshots.take(1)
         disk.is_full = True
         for _ in range(4):  # whole and partial snapshots of the table, none of which counts
             step(trainer, torch.ones(3), 0.5, rows)
             with pytest.raises(OSError, match="no space left"):
-                service.state.snapshot(1)
+                service.snapshots.take(1)
         trainer.close()
         service.plan = plan_of(plan.endpoints[0], 1, "sync")  # no snapshot at its end, as if it were killed
     with served(trainers=1, mode="async", directory=tmp_path) as (_, plan):

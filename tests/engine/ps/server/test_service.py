@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from argosy.engine.errors import RefusedError
-from argosy.engine.ps.job_plan import Compensation, JobPlan
+from argosy.engine.errors import RejectedError
+from argosy.engine.ps.protocol.job_plan import Compensation, JobPlan
 from argosy.engine.ps.server import service as module
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.trainer.trainer import Trainer
@@ -148,7 +148,7 @@ def test_a_dead_trainer_ends_the_job_otherwise() -> None:
         alive, dead = trainers_of(plan)
         dead.close()
         with pytest.raises(
-            RefusedError, match=r"trainer 1 has been unresponsive for 1 s.*--dead_worker=drop"
+            RejectedError, match=r"trainer 1 has been unresponsive for 1 s.*--dead_worker=drop"
         ):
             step(alive, torch.ones(3))
         alive.close()
@@ -185,7 +185,7 @@ def test_parameters_are_fetched_only_every_nth_step() -> None:
         for wanted in (0.0, -2.0, -2.0, -4.0):
             trainer.blocks.send(torch.ones(3), 1.0, ["w"], [3], [0])
             trainer.blocks.end_step()
-            trainer.blocks.want(w, ["w"], [3], [0])
+            trainer.blocks.recv(w, ["w"], [3], [0])
             trainer.blocks.fetch()
             if wanted:  # a pull may overtake the update of its own step
                 assert wanted <= w[0].item() <= wanted + 1
@@ -210,13 +210,13 @@ def test_trainers_meet_and_exchange_bytes() -> None:
 def test_trainers_and_servers_must_agree() -> None:
     with served(mode="sync") as (_, plan):
         other = JobPlan(plan.endpoints, 3, "sync", plan.dense, plan.tables)
-        with pytest.raises(RefusedError, match="disagree on trainers: 3 and 2"):
+        with pytest.raises(RejectedError, match="disagree on trainers: 3 and 2"):
             Trainer(other, 0, SETTINGS)
         other = JobPlan(plan.endpoints, 2, "async", plan.dense, plan.tables)
-        with pytest.raises(RefusedError, match="disagree on mode: 'async' and 'sync'"):
+        with pytest.raises(RejectedError, match="disagree on mode: 'async' and 'sync'"):
             Trainer(other, 0, SETTINGS)
         other = JobPlan(plan.endpoints, 2, "sync", plan.dense, ())
-        with pytest.raises(RefusedError, match="disagree on tables: 'table\\[2\\]' is on one side only"):
+        with pytest.raises(RejectedError, match="disagree on tables: 'table\\[2\\]' is on one side only"):
             Trainer(other, 0, SETTINGS)
 
 
@@ -282,7 +282,7 @@ def test_a_server_without_its_state_says_so(tmp_path: Path) -> None:
         for _ in range(3):
             step(trainer, torch.ones(3))
         trainer.connection.next_step = 9
-        with pytest.raises(RefusedError, match=r"sends step 9, and this server has done 3"):
+        with pytest.raises(RejectedError, match=r"sends step 9, and this server has done 3"):
             step(trainer, torch.ones(3))
         trainer.close()
 
@@ -322,8 +322,8 @@ def test_a_restarted_trainer_replaces_the_contribution_of_its_previous_incarnati
 def test_a_dropped_trainer_that_continues_gets_an_error() -> None:
     with served(drops_dead=True) as (service, plan):
         first, second = trainers_of(plan)
-        service.on_unresponsive(1)
-        with pytest.raises(RefusedError, match="was dropped; restart it to rejoin"):
+        service.registry.on_unresponsive(1)
+        with pytest.raises(RejectedError, match="was dropped; restart it to rejoin"):
             step(second, torch.ones(3))
         assert (step(first, torch.ones(3)) == -1.0).all()
         close([first, second])

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from argosy.engine.errors import RefusedError
-from argosy.engine.ps import messages
+from argosy.engine.errors import RejectedError
+from argosy.engine.ps.protocol import messages
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import SETTINGS, served, step
 
@@ -50,10 +50,10 @@ def test_wrong_tensors_are_rejected_and_the_next_step_is_right() -> None:
     with served(trainers=1, initialised_by_trainer=True) as (service, plan):
         trainer = Trainer(plan, 0, SETTINGS)
         for message, tensors, text in CASES:
-            with pytest.raises(RefusedError, match=text):
+            with pytest.raises(RejectedError, match=text):
                 trainer.connection.start(0, message, tensors).wait("a test")
         meta = messages.meta(PUSH) | {"rates": []}
-        with pytest.raises(RefusedError, match="invalid Push message: 1 blocks and 0 rates"):
+        with pytest.raises(RejectedError, match="invalid Push message: 1 blocks and 0 rates"):
             trainer.connection.client.call(0, "push", meta, [W])
         assert not service.state.is_initialised
         trainer.connection.start(0, INITIALISE, [torch.zeros(3), W]).wait("first values")

@@ -17,11 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from numpy.typing import NDArray
 from torch import Tensor
 
-from argosy.engine.ps.table.row_init import first_values
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
+from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec, first_values
 from argosy.engine.ps.table.table import SparseTable
+from tests.engine.ps.table.snapshots import write_snapshot
 
-DIM, EPSILON, PADDING = 3, 1e-3, 4
+DIM, EPSILON = 3, 1e-3
 INIT, OPTIMIZER = RowInit("normal", 0.0, 1.0, 5), RowOptimizer("adagrad", {"epsilon": EPSILON})
 ID = st.integers(-3, 25)
 SOME = st.lists(ID, max_size=12)
@@ -46,29 +46,25 @@ class TableMachine(RuleBasedStateMachine):
         self.saved: tuple[dict[int, NDArray[np.float64]], list[list[str]]] | None = None
 
     def make(self, memory_rows: int) -> SparseTable:
-        spec = TableSpec("emb", DIM, INIT, OPTIMIZER, PADDING, memory_rows)
+        spec = TableSpec("emb", DIM, INIT, OPTIMIZER, memory_rows)
         return SparseTable(spec, Path(self.folder.name) / f"rows-{memory_rows}")
 
     def first(self, row_id: int) -> NDArray[np.float64]:
         return first_values(INIT, "emb", tensor([row_id]), DIM)[0].double().numpy()
 
     def touch(self, ids: list[int], change: bool) -> list[int]:
-        """The ids that count; those that are not there yet now are."""
-        real = [i for i in ids if i != PADDING]
-        self.changed.update(i for i in real if change or i not in self.rows)
-        for i in real:
+        """Create the missing rows; returns the ids."""
+        self.changed.update(i for i in ids if change or i not in self.rows)
+        for i in ids:
             self.rows.setdefault(i, np.stack([self.first(i), np.zeros(DIM)]))
-        return real
+        return ids
 
     def expect(self, ids: list[int], create: bool) -> None:
         told = [table.pull(tensor(ids), create) for table in self.tables]
         assert all(torch.equal(told[0], other) for other in told[1:])
         if create:
             self.touch(ids, change=False)
-        model = [
-            np.zeros(DIM) if i == PADDING else self.rows[i][0] if i in self.rows else self.first(i)
-            for i in ids
-        ]
+        model = [self.rows[i][0] if i in self.rows else self.first(i) for i in ids]
         np.testing.assert_allclose(told[0].numpy(), np.array(model).reshape(-1, DIM), rtol=1e-4, atol=1e-5)
 
     @rule(ids=SOME)
@@ -82,7 +78,7 @@ class TableMachine(RuleBasedStateMachine):
     @rule(ids=SOME)
     def ask_for_ids(self, ids: list[int]) -> None:
         for table in self.tables:
-            assert table.contains(tensor(ids)).tolist() == [i == PADDING or i in self.rows for i in ids]
+            assert table.contains(tensor(ids)).tolist() == [i in self.rows for i in ids]
 
     @rule(ids=DIFFERENT, seed=SEED, rate=st.sampled_from([0.0, 0.1]))
     def push(self, ids: list[int], seed: int, rate: float) -> None:
@@ -91,10 +87,9 @@ class TableMachine(RuleBasedStateMachine):
             table.push(tensor(ids), grads, rate)
         self.touch(ids, change=True)
         for i, grad in zip(ids, grads.double().numpy(), strict=True):
-            if i != PADDING:
-                row = self.rows[i] = self.rows[i].copy()
-                row[1] += grad**2
-                row[0] -= rate * grad / (np.sqrt(row[1]) + EPSILON)
+            row = self.rows[i] = self.rows[i].copy()
+            row[1] += grad**2
+            row[0] -= rate * grad / (np.sqrt(row[1]) + EPSILON)
 
     @rule(ids=DIFFERENT, seed=SEED)
     def add(self, ids: list[int], seed: int) -> None:
@@ -103,8 +98,7 @@ class TableMachine(RuleBasedStateMachine):
             table.add(tensor(ids), deltas)
         self.touch(ids, change=True)
         for i, delta in zip(ids, deltas.double().numpy(), strict=True):
-            if i != PADDING:
-                self.rows[i] = self.rows[i] + np.stack([delta, np.zeros(DIM)])
+            self.rows[i] = self.rows[i] + np.stack([delta, np.zeros(DIM)])
 
     @rule(ids=DIFFERENT, value=st.floats(-2, 2, width=32))
     def assign(self, ids: list[int], value: float) -> None:
@@ -124,8 +118,8 @@ class TableMachine(RuleBasedStateMachine):
     @rule()
     def snapshot(self) -> None:
         for number, table in enumerate(self.tables):
-            table.snapshot(Path(self.folder.name) / f"snapshots-{number}")
-        self.saved = copy.deepcopy(self.rows), [table.state() for table in self.tables]
+            write_snapshot(table, Path(self.folder.name) / f"snapshots-{number}")
+        self.saved = copy.deepcopy(self.rows), [table.snapshot_files() for table in self.tables]
 
     @rule(new_process=st.booleans())
     def restore(self, new_process: bool) -> None:

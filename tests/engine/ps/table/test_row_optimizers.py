@@ -8,15 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from argosy.engine.ops.adadelta import adadelta
-from argosy.engine.ops.adagrad import adagrad
-from argosy.engine.ops.adam import adam, adamw
-from argosy.engine.ops.adamax import adamax
-from argosy.engine.ops.ftrl import ftrl
-from argosy.engine.ops.momentum import momentum
-from argosy.engine.ops.rmsprop import rmsprop
-from argosy.engine.ops.sgd import sgd
-from argosy.engine.ps.table.row_optimizers import KINDS, RowRule
+from argosy.engine.ops.updates import update_op
+from argosy.engine.ps.table.row_optimizers import RowRule, row_kinds
 
 ROWS, DIM, STEPS, LR = 7, 5, 6, 0.1
 RATE = torch.tensor(LR)
@@ -25,44 +18,56 @@ Slots = list[Tensor]
 Op = Callable[[Tensor, Tensor, Slots, Tensor], None]
 
 OPS: dict[str, tuple[str, dict[str, float], Op]] = {
-    "sgd": ("sgd", {"l2": 0.1}, lambda p, g, s, t: sgd(p, g, RATE, 1.0, 0.1)),
+    "sgd": ("sgd", {"l2": 0.1}, lambda p, g, s, t: update_op("sgd")(p, g, RATE, 1.0, 0.1)),
     "momentum": (
         "momentum",
         {"mu": 0.8},
-        lambda p, g, s, t: momentum(p, g, s[0], RATE, 1.0, 0.8, False, 0.0),
+        lambda p, g, s, t: update_op("momentum")(p, g, s[0], RATE, 1.0, 0.8, False, 0.0),
     ),
     "nesterov": (
         "momentum",
         {"mu": 0.8, "use_nesterov": 1.0, "l2": 0.1},
-        lambda p, g, s, t: momentum(p, g, s[0], RATE, 1.0, 0.8, True, 0.1),
+        lambda p, g, s, t: update_op("momentum")(p, g, s[0], RATE, 1.0, 0.8, True, 0.1),
     ),
-    "adagrad": ("adagrad", {"epsilon": 1e-3}, lambda p, g, s, t: adagrad(p, g, s[0], RATE, 1.0, 1e-3)),
-    "adam": ("adam", BETAS, lambda p, g, s, t: adam(p, g, s[0], s[1], t, RATE, 1.0, 0.8, 0.95, 1e-6)),
+    "adagrad": (
+        "adagrad",
+        {"epsilon": 1e-3},
+        lambda p, g, s, t: update_op("adagrad")(p, g, s[0], RATE, 1.0, 1e-3),
+    ),
+    "adam": (
+        "adam",
+        BETAS,
+        lambda p, g, s, t: update_op("adam")(p, g, s[0], s[1], t, RATE, 1.0, 0.8, 0.95, 1e-6),
+    ),
     "adamw": (
         "adamw",
         {**BETAS, "coeff": 0.1},
-        lambda p, g, s, t: adamw(p, g, s[0], s[1], t, RATE, 1.0, 0.8, 0.95, 1e-6, 0.1),
+        lambda p, g, s, t: update_op("adamw")(p, g, s[0], s[1], t, RATE, 1.0, 0.8, 0.95, 1e-6, 0.1),
     ),
-    "adamax": ("adamax", BETAS, lambda p, g, s, t: adamax(p, g, s[0], s[1], t, RATE, 1.0, 0.8, 0.95, 1e-6)),
+    "adamax": (
+        "adamax",
+        BETAS,
+        lambda p, g, s, t: update_op("adamax")(p, g, s[0], s[1], t, RATE, 1.0, 0.8, 0.95, 1e-6),
+    ),
     "rmsprop": (
         "rmsprop",
         {"rho": 0.8, "epsilon": 1e-3},
-        lambda p, g, s, t: rmsprop(p, g, s[0], None, None, RATE, 1.0, 0.8, 1e-3, 0.0),
+        lambda p, g, s, t: update_op("rmsprop")(p, g, s[0], None, None, RATE, 1.0, 0.8, 1e-3, 0.0),
     ),
     "rmsprop, centered, momentum": (
         "rmsprop",
         {"rho": 0.8, "epsilon": 1e-3, "centered": 1.0, "momentum": 0.5},
-        lambda p, g, s, t: rmsprop(p, g, s[0], s[1], s[2], RATE, 1.0, 0.8, 1e-3, 0.5),
+        lambda p, g, s, t: update_op("rmsprop")(p, g, s[0], s[1], s[2], RATE, 1.0, 0.8, 1e-3, 0.5),
     ),
     "adadelta": (
         "adadelta",
         {"rho": 0.8, "epsilon": 1e-3},
-        lambda p, g, s, t: adadelta(p, g, s[0], s[1], RATE, 1.0, 0.8, 1e-3),
+        lambda p, g, s, t: update_op("adadelta")(p, g, s[0], s[1], RATE, 1.0, 0.8, 1e-3),
     ),
     "ftrl": (
         "ftrl",
         {"ftrl_l1": 0.1, "ftrl_l2": 0.2},
-        lambda p, g, s, t: ftrl(p, g, s[0], s[1], RATE, 1.0, 0.1, 0.2, -0.5),
+        lambda p, g, s, t: update_op("ftrl")(p, g, s[0], s[1], RATE, 1.0, 0.1, 0.2, -0.5),
     ),
 }
 
@@ -137,23 +142,13 @@ def test_rows_that_are_touched_every_step_go_as_torch(case: str) -> None:
     torch.testing.assert_close(records[:, :DIM], p.detach(), rtol=1e-6, atol=1e-6)
 
 
-def test_decayed_adagrad_is_the_formula() -> None:
-    first, grads = torch.randn(ROWS, DIM), [torch.randn(ROWS, DIM) for _ in range(STEPS)]
-    p, moment = first.double(), torch.zeros(ROWS, DIM, dtype=torch.float64)
-    for grad in grads:
-        moment = 0.9 * moment + 0.1 * grad.double() ** 2
-        p = p - LR * grad / (moment.sqrt() + 1e-3)
-    records = trained(rule_of("decayed_adagrad", {"decay": 0.9, "epsilon": 1e-3}), first, grads)
-    torch.testing.assert_close(records[:, :DIM], p.float(), rtol=1e-6, atol=1e-6)
-
-
 def test_sum_adds_whatever_the_rate() -> None:
     records = torch.ones(2, DIM)
     rule_of("sum").apply(records, torch.full((2, DIM), 0.5), 0.0)
     assert (records == 1.5).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", row_kinds())
 def test_state_and_steps_belong_to_a_row(kind: str) -> None:
     """Row 0 is touched in every step, row 1 in every third: each goes as if it were alone."""
     rule, first = rule_of(kind), torch.randn(2, DIM)
@@ -171,7 +166,7 @@ def test_state_and_steps_belong_to_a_row(kind: str) -> None:
     torch.testing.assert_close(records, torch.cat(alone), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", row_kinds())
 def test_gradients_are_left_as_they_are(kind: str) -> None:
     settings: dict[str, Any] = {} if kind == "sum" else {"l2": 0.1}
     rule, grad = rule_of(kind, settings), torch.randn(ROWS, DIM)

@@ -15,6 +15,7 @@ import torch
 from argosy.engine.errors import ConfigError, CorruptFileError
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.table.table import SparseTable
+from tests.engine.ps.table.snapshots import write_snapshot
 
 SPEC = TableSpec("emb", 4, RowInit("uniform", -1.0, 1.0, 3), RowOptimizer("adam"))
 
@@ -48,86 +49,90 @@ def test_a_restored_table_goes_on_bit_for_bit(tmp_path: Path) -> None:
     table = SparseTable(SPEC)
     for part in ([1, 2, 3], [2, 9], [-5, 1]):
         push(table, *part)
-        table.snapshot(tmp_path)
-    assert_same(restored(tmp_path, table.state()), table)
+        write_snapshot(table, tmp_path)
+    assert_same(restored(tmp_path, table.snapshot_files()), table)
 
 
 def test_only_what_changed_is_written(tmp_path: Path) -> None:
     table = SparseTable(SPEC)
     push(table, *range(1000))
-    table.snapshot(tmp_path)
+    write_snapshot(table, tmp_path)
     push(table, 7)
-    table.snapshot(tmp_path)
-    table.snapshot(tmp_path)  # nothing changed: no file
-    assert table.state() == files(tmp_path) == ["emb-00000001.safetensors", "emb-00000002.safetensors"]
-    sizes = [(tmp_path / name).stat().st_size for name in table.state()]
+    write_snapshot(table, tmp_path)
+    write_snapshot(table, tmp_path)  # nothing changed: no file
+    assert (
+        table.snapshot_files() == files(tmp_path) == ["emb-00000001.safetensors", "emb-00000002.safetensors"]
+    )
+    sizes = [(tmp_path / name).stat().st_size for name in table.snapshot_files()]
     assert sizes[1] < sizes[0] / 50
 
 
 def test_after_a_restore_only_later_changes_are_written(tmp_path: Path) -> None:
     table = SparseTable(SPEC)
     push(table, *range(1000))
-    table.snapshot(tmp_path)
-    again = restored(tmp_path, table.state())
+    write_snapshot(table, tmp_path)
+    again = restored(tmp_path, table.snapshot_files())
     push(again, 3)
-    again.snapshot(tmp_path)
-    assert (tmp_path / again.state()[1]).stat().st_size < 1000
-    assert_same(restored(tmp_path, again.state()), again)
+    write_snapshot(again, tmp_path)
+    assert (tmp_path / again.snapshot_files()[1]).stat().st_size < 1000
+    assert_same(restored(tmp_path, again.snapshot_files()), again)
 
 
 def test_many_segments_become_one_and_the_old_ones_go_a_snapshot_later(tmp_path: Path) -> None:
     table = SparseTable(SPEC)
     for _ in range(3):
         push(table, *range(100))
-        table.snapshot(tmp_path)
-    before = table.state()
+        write_snapshot(table, tmp_path)
+    before = table.snapshot_files()
     push(table, 5)
-    table.snapshot(tmp_path)
-    assert len(table.state()) == 1
-    assert files(tmp_path) == sorted(before + table.state())  # the manifest may still name those before
-    assert_same(restored(tmp_path, table.state()), table)
+    write_snapshot(table, tmp_path)
+    assert len(table.snapshot_files()) == 1
+    assert files(tmp_path) == sorted(
+        before + table.snapshot_files()
+    )  # the manifest may still name those before
+    assert_same(restored(tmp_path, table.snapshot_files()), table)
     push(table, 6)
-    table.snapshot(tmp_path)
-    assert files(tmp_path) == table.state()
+    write_snapshot(table, tmp_path)
+    assert files(tmp_path) == table.snapshot_files()
 
 
 def test_files_that_the_manifest_names_are_kept_as_long_as_it_does(tmp_path: Path) -> None:
     table = SparseTable(SPEC)
     for _ in range(3):
         push(table, *range(100))
-        table.snapshot(tmp_path)
-    manifest = table.state()
+        write_snapshot(table, tmp_path)
+    manifest = table.snapshot_files()
     for _ in range(3):
         push(table, 5)
-        table.snapshot(tmp_path, named=manifest)
+        write_snapshot(table, tmp_path, listed=manifest)
     restored(tmp_path, manifest)
-    assert_same(restored(tmp_path, table.state()), table)
+    assert_same(restored(tmp_path, table.snapshot_files()), table)
 
 
 def test_files_that_no_manifest_names_go_and_those_of_others_stay(tmp_path: Path) -> None:
     table = SparseTable(SPEC)
     push(table, 1)
-    table.snapshot(tmp_path)
-    manifest = table.state()
+    write_snapshot(table, tmp_path)
+    manifest = table.snapshot_files()
     push(table, 2)
-    table.snapshot(tmp_path)  # and then it is killed
+    write_snapshot(table, tmp_path)  # and then it is killed
     (tmp_path / "emb-00000003.safetensors.tmp").write_bytes(b"half")
     others = ["emb-2-00000001.safetensors", "embx-00000001.safetensors", "manifest.json"]
     for name in others:
         (tmp_path / name).write_bytes(b"")
     again = restored(tmp_path, manifest)
     push(again, 3)
-    again.snapshot(tmp_path)
-    assert files(tmp_path) == sorted([*again.state(), *others])
-    assert_same(restored(tmp_path, again.state()), again)
+    write_snapshot(again, tmp_path)
+    assert files(tmp_path) == sorted([*again.snapshot_files(), *others])
+    assert_same(restored(tmp_path, again.snapshot_files()), again)
 
 
 def test_a_snapshot_to_another_folder_is_whole(tmp_path: Path) -> None:
     table = SparseTable(SPEC)
     for row, folder in enumerate((tmp_path / "a", tmp_path / "b")):
         push(table, 10, 11, row)
-        table.snapshot(folder)
-        assert_same(restored(folder, table.state()), table)
+        write_snapshot(table, folder)
+        assert_same(restored(folder, table.snapshot_files()), table)
 
 
 def test_a_cut_is_a_moment_whatever_comes_before_it_is_written(tmp_path: Path) -> None:
@@ -136,12 +141,12 @@ def test_a_cut_is_a_moment_whatever_comes_before_it_is_written(tmp_path: Path) -
     ids, grads = torch.arange(500), torch.randn(500, 4)
     for each in (table, twin):
         each.push(ids, grads, 0.1)
-    cut = table.capture(tmp_path)
+    cut = table.capture_snapshot(tmp_path)
     table.push(ids + 100, grads, 0.1)
-    table.write(tmp_path, cut)
-    assert_same(restored(tmp_path, table.state()), twin)
-    table.snapshot(tmp_path)
-    assert_same(restored(tmp_path, table.state()), table)
+    table.write_snapshot(tmp_path, cut)
+    assert_same(restored(tmp_path, table.snapshot_files()), twin)
+    write_snapshot(table, tmp_path)
+    assert_same(restored(tmp_path, table.snapshot_files()), table)
     table.close()
 
 
@@ -152,9 +157,9 @@ def test_a_table_with_rows_on_disk_is_saved_and_restored(tmp_path: Path) -> None
         ids, grads = torch.randperm(300)[:60], torch.randn(60, 4)
         for each in (table, twin):
             each.push(ids, grads, 0.1)
-        table.snapshot(tmp_path)
+        write_snapshot(table, tmp_path)
     again = SparseTable(spec, tmp_path / "b")
-    again.restore(tmp_path, table.state())
+    again.restore(tmp_path, table.snapshot_files())
     assert len(again._store._rows) <= 20
     assert_same(again, twin)
     for each in (table, again):
@@ -164,8 +169,8 @@ def test_a_table_with_rows_on_disk_is_saved_and_restored(tmp_path: Path) -> None
 def test_altered_truncated_missing_and_foreign_segments_are_rejected(tmp_path: Path) -> None:
     table = SparseTable(SPEC)
     push(table, *range(100))
-    table.snapshot(tmp_path)
-    (name,) = table.state()
+    write_snapshot(table, tmp_path)
+    (name,) = table.snapshot_files()
     data = (tmp_path / name).read_bytes()
     for bad in (data[:-1], data[:100], b"", data[:-50] + b"x" + data[-49:]):
         (tmp_path / name).write_bytes(bad)
@@ -201,8 +206,8 @@ print("ready", flush=True)
 while True:
     step += 1
     step_of_the_child(table, step)
-    table.snapshot(folder)
-    (folder / "manifest.tmp").write_text(json.dumps({{"step": step, "segments": table.state()}}))
+    table.write_snapshot(folder, table.capture_snapshot(folder))
+    (folder / "manifest.tmp").write_text(json.dumps({{"step": step, "segments": table.snapshot_files()}}))
     os.replace(folder / "manifest.tmp", folder / "manifest.json")
 """
 

@@ -11,9 +11,7 @@ from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 
 
 def test_a_spec_goes_through_json() -> None:
-    spec = TableSpec(
-        "emb", 10, RowInit("uniform", -1.0, 1.0, 5), RowOptimizer("adam", {"beta1": 0.8}), 0, 1000
-    )
+    spec = TableSpec("emb", 10, RowInit("uniform", -1.0, 1.0, 5), RowOptimizer("adam", {"beta1": 0.8}), 1000)
     assert msgspec.json.decode(msgspec.json.encode(spec), type=TableSpec) == spec
 
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.table.row_init import first_values
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
+from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec, first_values
 from argosy.engine.ps.table.table import SparseTable
+from tests.engine.ps.table.snapshots import write_snapshot
 
 INIT = RowInit("uniform", -0.1, 0.1, seed=1)
 
@@ -80,17 +80,6 @@ def test_add_and_assign_leave_the_optimizers_state() -> None:
     assert torch.equal(table.pull(ids), twin.pull(ids))
 
 
-def test_padding_reads_as_zeros_and_is_never_stored_or_updated() -> None:
-    table = table_of(padding_idx=0)
-    ids = tensor(0, 8, 0)
-    assert torch.equal(table.pull(ids), torch.cat([torch.zeros(1, 2), first(tensor(8)), torch.zeros(1, 2)]))
-    table.push(tensor(0, 8), torch.ones(2, 2), 1.0)
-    table.add(tensor(0), torch.ones(1, 2))
-    table.assign(tensor(0), torch.ones(1, 2))
-    assert torch.equal(table.pull(tensor(0)), torch.zeros(1, 2))
-    assert table.ids().tolist() == [8]
-
-
 def test_no_ids_are_fine() -> None:
     table = table_of()
     assert table.pull(tensor()).shape == (0, 2)
@@ -145,12 +134,12 @@ def test_changed_since_tells_rows_that_were_created_or_changed() -> None:
 def test_a_mark_from_before_a_restart_misses_nothing_that_comes_after_it(tmp_path: Path) -> None:
     table = table_of()
     table.pull(tensor(1, 2))
-    table.snapshot(tmp_path)
+    write_snapshot(table, tmp_path)
     for _ in range(100):  # lost with the process
         table.push(tensor(1), torch.ones(1, 2), 0.1)
     mark = table.changed_since(0)[2]
     again = table_of()
-    again.restore(tmp_path, table.state())
+    again.restore(tmp_path, table.snapshot_files())
     again.push(tensor(2), torch.ones(1, 2), 0.1)
     assert again.changed_since(mark)[0].tolist() == [2]
 
@@ -214,8 +203,8 @@ def digest_of_a_run(directory: Path) -> str:
         said.update(table.pull(ids).numpy().tobytes())
         table.push(ids, torch.randn(100, 3, generator=drawn), 0.1)
         if step % 10 == 9:
-            table.snapshot(directory)
-            names = table.state()
+            write_snapshot(table, directory)
+            names = table.snapshot_files()
             table.close()
             table = SparseTable(spec, directory)
             table.restore(directory, names)

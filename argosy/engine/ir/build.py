@@ -1,0 +1,38 @@
+"""Build: the compile options of a program."""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import fx
+
+
+class BuildPass(Protocol):
+    """The part of `passes.base.Pass` that printing a program needs; a frozen value."""
+
+    def run(self, graph: fx.Graph) -> object:
+        """Rewrite the graph in place."""
+        ...
+
+
+@dataclass(frozen=True)
+class Build:
+    """How a program is compiled."""
+
+    without_passes: frozenset[str] = frozenset()
+    """Names of the default passes that are switched off."""
+    fusions: tuple[BuildPass, ...] = ()
+    """Fusion passes; they run on a copy, when the program is compiled or printed."""
+    autocast: BuildPass | None = None
+    """Casts to 16 bits where mixed precision asks for it; runs before the fusions."""
+    compiler: str = ""
+    """The compiler of the regions between collectives: "inductor", or "" for none."""
+    memory_optimize: bool | None = None
+    """True: rematerialize all activations that can be; False: none; None: the default."""
+
+    @property
+    def passes(self) -> tuple[BuildPass, ...]:
+        """The passes that run on a copy of the program before the default ones."""
+        return self.fusions if self.autocast is None else (self.autocast, *self.fusions)

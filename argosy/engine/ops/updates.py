@@ -1,0 +1,161 @@
+"""The update ops, declared from the descriptions of the optimizers: one op each, and for some a fused op.
+
+    before    momentum(w1, g1, v1, rate, 1.0, 0.9, False, 1e-4)
+              momentum(b1, g2, v2, rate, 2.0, 0.9, False, 0.0)
+    after     fused_momentum([w1, b1], [g1, g2], [v1, v2], rate, [1.0, 2.0], 0.9, False, [1e-4, 0.0], [])
+
+The arguments are parameter, gradient, slots, rate, factor, settings, master. `master` is a float32 copy of a 16-bit
+parameter: the master is updated, and the parameter is set to its rounded value.
+
+A fused op does not move the tensors. float32 tensors with the same layout go to Argosy's C++ kernel, all at once; the
+others, and all of them where that kernel is unavailable, go to torch's, which takes lists of equal rate and decay.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from argosy.engine.kernels import unavailable
+from argosy.engine.kernels.updates import Row, have_same_layout
+from argosy.engine.ops.match_layout import match_layout
+from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.optimizers import OPTIMIZERS, optimizer_spec
+from argosy.engine.optimizers.spec import OptimizerSpec, Update
+
+Tensors = Sequence[Tensor]
+Kernel = Callable[..., None]
+_DECAY = "weight_decay"
+_UPDATES: dict[str, OpOverload] = {}
+FUSED: dict[OpOverload, OpOverload] = {}
+"""Each update and its fused op, which has the same arguments; those that differ between parameters are lists."""
+
+
+def update_op(name: str) -> OpOverload:
+    """The update op of an optimizer; the first call declares it, and its fused op."""
+    if name not in _UPDATES:
+        spec = optimizer_spec(name)
+        op = _UPDATES[name] = _declare(_schema(spec), _kernel(spec))
+        if spec.is_fused:
+            FUSED[op] = _declare(_schema(spec, fused=True), _fused_kernel(spec))
+    return _UPDATES[name]
+
+
+def _declare(schema: str, kernel: Kernel) -> OpOverload:
+    return OpSpec(declare(schema, kernel, lambda *args: None), kernel).target
+
+
+def _schema(spec: OptimizerSpec, fused: bool = False) -> str:
+    many = "[]" if fused else ""
+    slots = [
+        f"Tensor({letter}!){'?' * bool(slot.used_if)}{many} {slot.op_name or slot.name}"
+        for letter, slot in zip("bcdefghijkl", spec.slots, strict=False)
+    ]
+    settings = [
+        f"{'bool' if isinstance(default, bool) else 'float'}{many if name == _DECAY else ''} {name}"
+        for name, default in _arguments(spec)
+    ]
+    tensors = [f"Tensor(a!){many} param", f"Tensor{many} grad", *slots]
+    arguments = [*tensors, "Tensor rate", f"float{many} factor", *settings]
+    if spec.has_master:
+        arguments.append("Tensor(m!)[] master" if fused else "Tensor(m!)? master=None")
+    return f"{'fused_' * fused}{spec.name}({', '.join(arguments)}) -> ()"
+
+
+def _arguments(spec: OptimizerSpec) -> list[tuple[str, float]]:
+    """The names and defaults of the op's settings."""
+    settings = [(s.op_name or s.name, s.default) for s in spec.settings if s.in_op]
+    return [*settings, (_DECAY, 0.0)] if spec.folds_l2 else settings
+
+
+# --- one parameter ------------------------------------------------------------------------------------
+
+
+def _kernel(spec: OptimizerSpec) -> Kernel:
+    num_slots, num_settings = len(spec.slots), len(_arguments(spec))
+    num_states = num_slots - spec.has_count
+    update = _update_in_one_layout if spec.takes_lists else _update_in_any_layout
+
+    def kernel(param: Tensor, grad: Tensor, *arguments: Any) -> None:
+        states, counts = arguments[:num_states], arguments[num_states:num_slots]
+        rate, factor, *settings = arguments[num_slots:]
+        master = settings.pop() if len(settings) > num_settings else None
+        lr = rate.item() * factor
+        if master is None:
+            update(spec.update, (param, grad, *states), counts, lr, settings)
+        else:
+            update(spec.update, (master, grad.to(master.dtype), *states), counts, lr, settings)
+            param.copy_(master)
+
+    return kernel
+
+
+def _update_in_any_layout(
+    formula: Update, tensors: Tensors, counts: Tensors, lr: float, settings: Sequence[float]
+) -> None:
+    for count in counts:
+        count.add_(1.0)
+    formula(*tensors, *counts, lr, *settings)
+
+
+def _update_in_one_layout(
+    formula: Update, tensors: Tensors, counts: Tensors, lr: float, settings: Sequence[float]
+) -> None:
+    """Update one parameter with a formula over lists, whose tensors must have the same layout."""
+
+    def update(*converted: Tensor) -> None:
+        for count in counts:
+            count.add_(1.0)
+        formula(*([t] for t in (*converted, *counts)), lr, *settings)
+
+    match_layout(update, *tensors)
+
+
+# --- many parameters ----------------------------------------------------------------------------------
+
+
+def _fused_kernel(spec: OptimizerSpec) -> Kernel:
+    num_slots = len(spec.slots)
+    num_states = num_slots - spec.has_count
+    has_decay = _DECAY in dict(_arguments(spec))
+
+    def kernel(params: Tensors, grads: Tensors, *arguments: Any) -> None:
+        states, counts = arguments[:num_states], arguments[num_states:num_slots]
+        rate, factors, *settings = arguments[num_slots:]
+        masters = settings.pop() if spec.has_master else ()
+        decays = settings.pop() if has_decay else [0.0] * len(params)
+        if masters:
+            grads = [g.to(m.dtype) for g, m in zip(grads, masters, strict=True)]
+        tensors = zip(masters or params, grads, *states, strict=True)
+        steps = zip(*counts, strict=True) if counts else [()] * len(params)
+        lr = rate.item()
+        rows = [Row(lr * f, *row) for f, *row in zip(factors, decays, tensors, steps, strict=True)]
+        if spec.native is not None and unavailable() is None:
+            rows = spec.native(rows, *settings)
+        _update_by_lists(spec.update, rows, settings)
+        for param, master in zip(params, masters, strict=bool(masters)):
+            param.copy_(master)
+
+    return kernel
+
+
+def _update_by_lists(formula: Update, rows: Sequence[Row], settings: Sequence[float]) -> None:
+    """Update with torch's kernel, in lists of equal rate, decay and dtype."""
+    alike: dict[tuple[float, float, torch.dtype], list[Row]] = {}
+    for row in rows:
+        if have_same_layout(row.tensors):
+            alike.setdefault((row.rate, row.decay, row.tensors[0].dtype), []).append(row)
+        else:
+            _update_in_one_layout(formula, row.tensors, row.steps, row.rate, [*settings, row.decay])
+    for (lr, decay, _), group in alike.items():
+        for count in (step for row in group for step in row.steps):
+            count.add_(1.0)
+        columns = map(list, zip(*((*row.tensors, *row.steps) for row in group), strict=True))
+        formula(*columns, lr, *settings, decay)
+
+
+for _name in OPTIMIZERS:
+    update_op(_name)

@@ -1,0 +1,136 @@
+"""Turn what the user feeds into the tensors of a compiled step, and check names, dtypes and shapes."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sympy
+import torch
+
+from argosy.engine.data.feed import converted, to_tensor
+from argosy.engine.errors import DataError, FeedError
+from argosy.engine.ir.dtypes import dtype_name
+from argosy.engine.ir.program import Program
+from argosy.engine.runtime.compile import Compiled, Feed, feed_of
+from argosy.engine.suggest import nearest
+
+FeedLike = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+
+
+def feed_values(
+    program: Program, compiled: Compiled, feed: FeedLike
+) -> tuple[list[torch.Tensor], dict[sympy.Symbol, int]]:
+    """The tensors in the order of the step's arguments, and the values of the unknown sizes."""
+    fed = _merged(feed) if feed is not None else _from_readers(program)
+    values = []
+    sizes: dict[sympy.Symbol, int] = {}
+    for want in compiled.feeds:
+        if want.name not in fed:
+            raise FeedError(_missing(program, want, fed))
+        values.append(_tensor(want, fed[want.name], sizes))
+    if len(fed) != len(compiled.feeds):
+        _check_unused(program, compiled, fed, sizes)
+    return values, sizes
+
+
+def _check_unused(
+    program: Program, compiled: Compiled, fed: Mapping[str, Any], sizes: dict[sympy.Symbol, int]
+) -> None:
+    """Check feeds that the step does not use; their sizes are checked too, because assumptions may refer to them."""
+    known, used = program.feeds(), {want.name for want in compiled.feeds}
+    for name, value in fed.items():
+        if name not in known:
+            raise FeedError(f"feed {name!r} is not a feed of {program.name!r}{nearest(name, known)}")
+        if name not in used:
+            _tensor(feed_of(program, name), value, sizes)
+
+
+def _from_readers(program: Program) -> Mapping[str, Any]:
+    fed: dict[str, Any] = {}
+    for reader in program.readers:
+        fed.update(reader.next_feed())
+    return fed
+
+
+def _merged(feed: FeedLike) -> Mapping[str, Any]:
+    if isinstance(feed, Mapping):
+        if not all(isinstance(name, str) for name in feed):
+            raise FeedError("the keys of feed must be names; use feed={x.name: array}, not feed={x: array}")
+        return feed
+    if not isinstance(feed, list | tuple) or not all(isinstance(f, Mapping) for f in feed):
+        raise FeedError(
+            f"feed is a {type(feed).__name__}; give a dict {{name: array}} or a list of such dicts"
+        )
+    if len(feed) == 1:
+        return feed[0]
+    parts: dict[str, _Parts] = {}
+    for mapping in feed:
+        for name, value in mapping.items():
+            parts.setdefault(name, _Parts()).append(value)
+    for name, values in parts.items():
+        if len(values) < len(feed):
+            raise FeedError(
+                f"feed {name!r} is in {len(values)} of {len(feed)} dicts; give it in each of them"
+            )
+    return parts
+
+
+class _Parts(list[Any]):
+    """The values of one name in a list of feeds; concatenated along the first dimension."""
+
+
+def _missing(program: Program, want: Feed, fed: Mapping[str, Any]) -> str:
+    shape = list(program.vars[want.name].shape)
+    hint = nearest(want.name, fed) if fed else " (nothing was fed)"
+    return f"feed {want.name!r} ({dtype_name(want.dtype)}{shape}) is missing{hint}; pass feed={{{want.name!r}: …}}"
+
+
+def _tensor(want: Feed, value: Any, sizes: dict[sympy.Symbol, int]) -> torch.Tensor:
+    """The fed value as a tensor of the right dtype and shape; unknown sizes are added to `sizes`."""
+    if isinstance(value, _Parts):
+        value = _concatenated(want, value)
+    elif not isinstance(value, torch.Tensor):
+        value = _converted(want, value)
+    if value.dtype != want.dtype:
+        raise FeedError(
+            f"feed {want.name!r} is {dtype_name(value.dtype)} and must be {dtype_name(want.dtype)}; "
+            f"convert it: array.astype({dtype_name(want.dtype)!r})"
+        )
+    shape = value.shape
+    if len(shape) != len(want.sizes):
+        raise FeedError(_wrong_shape(want, shape))
+    for size, wanted in zip(shape, want.sizes, strict=True):
+        if isinstance(wanted, int):
+            if size != wanted:
+                raise FeedError(_wrong_shape(want, shape))
+        elif sizes.setdefault(wanted, size) != size:
+            raise FeedError(_wrong_shape(want, shape))
+    tensor: torch.Tensor = value.detach().contiguous()
+    return tensor.clone() if want.is_mutated else tensor
+
+
+def _converted(want: Feed, value: Any) -> torch.Tensor:
+    """A tensor of the value; numbers and lists of them are converted to the feed's dtype, arrays must have it."""
+    array = value.numpy() if hasattr(value, "numpy") else value
+    try:
+        tensor = to_tensor(array, want.name)
+        return tensor if isinstance(array, np.ndarray) else converted(tensor, want.dtype, want.name)
+    except DataError as e:
+        raise FeedError(f"feed {e}") from e
+
+
+def _concatenated(want: Feed, parts: _Parts) -> torch.Tensor:
+    tensors = [part if isinstance(part, torch.Tensor) else _converted(want, part) for part in parts]
+    if len({(t.dtype, t.shape[1:]) for t in tensors}) > 1 or not all(t.ndim for t in tensors):
+        kinds = ", ".join(f"{dtype_name(t.dtype)}{list(t.shape)}" for t in tensors)
+        raise FeedError(
+            f"feed {want.name!r}: its {len(tensors)} parts cannot be concatenated along the first dimension: {kinds}; "
+            "give them the same dtype and the same other dimensions"
+        )
+    return torch.cat(tensors)
+
+
+def _wrong_shape(want: Feed, shape: Sequence[int]) -> str:
+    wanted = ", ".join(str(s) if isinstance(s, int) else "any" for s in want.sizes)
+    return f"feed {want.name!r} has shape {list(shape)} and must have [{wanted}]; reshape it, or change static.data"

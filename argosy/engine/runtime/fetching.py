@@ -1,0 +1,70 @@
+"""Look up what the user fetches, and convert the values to NumPy arrays that print as Paddle's."""
+
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any
+
+import numpy as np
+import torch
+
+from argosy.engine.errors import FetchError
+from argosy.engine.ir.program import Program
+from argosy.engine.ir.variable import Variable
+from argosy.engine.suggest import nearest
+
+
+class OneElement(np.ndarray[Any, Any]):
+    """A fetched array with one element, which also formats as a number: `"%.5f" % loss`.
+
+    Paddle's losses have shape [1] and its scripts print them so; plain NumPy rejects that since 2.4.
+    """
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        plain = np.asarray(array)
+        return plain[()] if return_scalar else printable(plain)
+
+
+def fetched_variables(program: Program, wanted: Any) -> list[Variable]:
+    """The program's variables for a fetch list: Variables or names, or one of them."""
+    listed = [] if wanted is None else list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+    return [_fetch(program, fetch) for fetch in listed]
+
+
+def _fetch(program: Program, wanted: Any) -> Variable:
+    if hasattr(wanted, "get_lr"):
+        rates = [name for name, scheduler in program.training.schedulers if scheduler is wanted]
+        raise FetchError(
+            f"a learning-rate schedule is not a Variable; fetch the rate's variable: {rates or 'none yet'}"
+        )
+    if not isinstance(wanted, Variable | str):
+        raise FetchError(f"fetch_list holds {wanted!r}; give Variables or their names")
+    name = wanted.name if isinstance(wanted, Variable) else wanted
+    variable = program.vars.get(name)
+    if variable is None and isinstance(wanted, Variable):
+        raise FetchError(
+            f"fetch {name!r} belongs to {wanted.program.name!r}, not to {program.name!r}, which was run; "
+            "fetch it from its own program, or clone that program"
+        )
+    if variable is None:
+        advice = "; add it with static.gradients(loss, [x])" if name.endswith("@GRAD") else ""
+        raise FetchError(f"fetch {name!r} is not in {program.name!r}{nearest(name, program.vars)}{advice}")
+    return variable
+
+
+def to_numpy(value: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The value as an array; bfloat16, which NumPy lacks, as float32."""
+    value = value.float() if value.dtype is torch.bfloat16 else value
+    return printable(value.numpy(force=True))
+
+
+def printable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array; if it has one element, as a OneElement."""
+    return array.view(OneElement) if array.ndim and array.size == 1 else array

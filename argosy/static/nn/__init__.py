@@ -1,0 +1,66 @@
+"""static.nn: layers with parameters, as functions; fluid.layers has them too."""
+
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+from typing import Any
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.variable import Variable
+from argosy.engine.log import logger
+from argosy.framework.missing import missing
+from argosy.static.input import create_parameter
+from argosy.static.nn.conv import conv2d, conv2d_transpose, conv3d
+from argosy.static.nn.linear import embedding, fc, prelu
+from argosy.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
+
+__all__ = [
+    "batch_norm",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "create_parameter",
+    "embedding",
+    "fc",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "prelu",
+    "sparse_embedding",
+]
+
+
+def sparse_embedding(
+    input: Variable,
+    size: Sequence[int],
+    padding_idx: int | None = None,
+    is_test: bool = False,
+    entry: Any = None,
+    param_attr: Any = None,
+    dtype: Any = "float32",
+) -> Any:
+    """Look up rows of a table on the parameter servers: `size` is [rows, columns].
+
+    A server creates a row when it is first looked up, so that any int64 is a valid id. Without servers it is an
+    ordinary embedding, with ids 0 to rows - 1.
+    """
+    if is_test:
+        logger.warning(
+            "sparse_embedding: is_test=True has no effect; clone(for_test=True) creates a program for testing"
+        )
+    if entry is not None:
+        raise ConfigError(
+            f"sparse_embedding: entry={entry!r} (admission of frequent rows only) is not supported; leave "
+            "it out"
+        )
+    return embedding(
+        input,
+        size,
+        is_sparse=True,
+        is_distributed=True,
+        padding_idx=padding_idx,
+        param_attr=param_attr,
+        dtype=dtype,
+    )
+
+
+__getattr__ = missing(__name__, globals())
