@@ -74,11 +74,11 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
 
 def fused(program: Program, build: Build) -> Program:
     """A copy of the program after the fusions of this build; the program itself if the build has none."""
-    if not build.fusions:
+    if not build.passes:
         return program
     copied = copy_nodes(program, list(program.graph.nodes), program.name)
     copied.build = Build()
-    for fusion in build.fusions:
+    for fusion in build.passes:
         fusion.run(copied.graph)
     return copied
 

@@ -68,6 +68,8 @@ class Recorder(TorchDispatchMode):
             graph, symbols, self._last_placeholder, lambda: self._meta(self._line()), self._created
         )
         self._lines: dict[int, SourceLine | None] = {}  # autograd's sequence number -> forward line
+        self._tag = ""
+        self._tags: dict[int, str] = {}  # autograd's sequence number -> tag of the forward operator
         self._last_input: fx.Node | None = None  # the last placeholder or constant at the head of the graph
         self._memory_of_constants: set[int] = set()
         self._records_aliases = False
@@ -82,7 +84,7 @@ class Recorder(TorchDispatchMode):
         """A recorder for a copy of the graph: the same fake tensors, bound to the copy's nodes."""
         copied = Recorder(graph, self.symbols)
         copied.constants = dict(self.constants)
-        copied._lines = self._lines
+        copied._lines, copied._tags = self._lines, self._tags
         copied.has_history = self.has_history
         calls = {number: call.with_nodes(node_map) for number, call in self.calls.items()}
         copied.calls = {number: call for number, call in calls.items() if call is not None}
@@ -116,6 +118,15 @@ class Recorder(TorchDispatchMode):
             yield
         finally:
             self.call = old
+
+    @contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        """Nodes recorded inside have this tag in their meta, and so have the nodes of their gradients."""
+        old, self._tag = self._tag, tag
+        try:
+            yield
+        finally:
+            self._tag = old
 
     def placeholder(self, name: str, value: torch.Tensor) -> fx.Node:
         """Add an input of the program: a feed or a variable of the scope."""
@@ -292,8 +303,20 @@ class Recorder(TorchDispatchMode):
         return out
 
     def _meta(self, line: SourceLine | None) -> dict[str, Any]:
-        meta = {"role": self.role, "source": line}
-        return meta if self.call is None else {**meta, "call": self.call}
+        meta: dict[str, Any] = {"role": self.role, "source": line}
+        if self.call is not None:
+            meta["call"] = self.call
+        if tag := self._current_tag():
+            meta["tag"] = tag
+        return meta
+
+    def _current_tag(self) -> str:
+        current = torch._C._current_autograd_node()
+        if current is not None:
+            return self._tags.get(current._sequence_nr(), "")
+        if self._tag and self.role == "forward":
+            self._tags[torch.autograd._get_sequence_nr() - 1] = self._tag
+        return self._tag
 
     def _bind_result(self, out: Any, node: fx.Node) -> None:
         if isinstance(out, torch.Tensor):

@@ -4,8 +4,9 @@
               momentum(b1, g2, v2, rate, 2.0, 0.9, False, 0.0)
     after     fused_momentum([w1, b1], [g1, g2], [v1, v2], rate, [1.0, 2.0], 0.9, False, [1e-4, 0.0], [])
 
-The arguments are parameter, gradient, slots, rate, factor, settings, master. `master` is a float32 copy of a 16-bit
-parameter: the master is updated, and the parameter is set to its rounded value.
+The arguments are parameter, gradient, slots, rate, factor, settings, master, skip. `master` is a float32 copy of a
+16-bit parameter: the master is updated, and the parameter is set to its rounded value. Nothing is updated if `skip` is
+not 0: gradients overflowed (see ops/loss_scaling.py).
 
 A fused op does not move the tensors. float32 tensors with the same layout go to Argosy's C++ kernel, all at once; the
 others, and all of them where that kernel is unavailable, go to torch's, which takes lists of equal rate and decay.
@@ -45,7 +46,7 @@ def update_op(name: str) -> OpOverload:
 
 
 def _declare(schema: str, kernel: Kernel) -> OpOverload:
-    return OpSpec(declare(schema, kernel, lambda *args: None), kernel).target
+    return OpSpec(declare(schema, kernel, lambda *args, **kwargs: None), kernel).target
 
 
 def _schema(spec: OptimizerSpec, fused: bool = False) -> str:
@@ -62,6 +63,7 @@ def _schema(spec: OptimizerSpec, fused: bool = False) -> str:
     arguments = [*tensors, "Tensor rate", f"float{many} factor", *settings]
     if spec.has_master:
         arguments.append("Tensor(m!)[] master" if fused else "Tensor(m!)? master=None")
+    arguments.append("Tensor? skip=None")
     return f"{'fused_' * fused}{spec.name}({', '.join(arguments)}) -> ()"
 
 
@@ -79,7 +81,9 @@ def _kernel(spec: OptimizerSpec) -> Kernel:
     num_states = num_slots - spec.has_count
     update = _update_in_one_layout if spec.takes_lists else _update_in_any_layout
 
-    def kernel(param: Tensor, grad: Tensor, *arguments: Any) -> None:
+    def kernel(param: Tensor, grad: Tensor, *arguments: Any, skip: Tensor | None = None) -> None:
+        if skip is not None and skip.item():
+            return
         states, counts = arguments[:num_states], arguments[num_states:num_slots]
         rate, factor, *settings = arguments[num_slots:]
         master = settings.pop() if len(settings) > num_settings else None
@@ -122,7 +126,9 @@ def _fused_kernel(spec: OptimizerSpec) -> Kernel:
     num_states = num_slots - spec.has_count
     has_decay = _DECAY in dict(_arguments(spec))
 
-    def kernel(params: Tensors, grads: Tensors, *arguments: Any) -> None:
+    def kernel(params: Tensors, grads: Tensors, *arguments: Any, skip: Tensor | None = None) -> None:
+        if skip is not None and skip.item():
+            return
         states, counts = arguments[:num_states], arguments[num_states:num_slots]
         rate, factors, *settings = arguments[num_slots:]
         masters = settings.pop() if spec.has_master else ()

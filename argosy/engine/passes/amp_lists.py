@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.suggest import nearest
+from argosy.engine.suggest import nearest
 
 _BY_PADDLE_NAME: dict[str, tuple[str, ...]] = {
     "conv2d": ("convolution", "convolution_backward"),

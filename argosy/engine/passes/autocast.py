@@ -57,13 +57,17 @@ class Autocast(Pass):
 
     dtype: torch.dtype = torch.bfloat16
     lists: AmpLists = field(default_factory=AmpLists)
+    is_pure: bool = False
+    """True: gray ops run in 16 bits, too."""
+    guarded_only: bool = False
+    """True: only ops with the tag "fp16_guard" run in 16 bits."""
     live_out: frozenset[fx.Node] = frozenset()
 
     def with_live_out(self, live_out: frozenset[fx.Node]) -> Self:
         return replace(self, live_out=live_out)
 
     def run(self, graph: fx.Graph) -> Report:
-        rewriter = _Rewriter(graph, self.dtype, self.lists)
+        rewriter = _Rewriter(graph, self)
         for node in list(graph.nodes):
             if node.op == "call_function":
                 rewriter.visit(node)
@@ -78,13 +82,13 @@ class Autocast(Pass):
 @dataclass
 class _Rewriter:
     graph: fx.Graph
-    dtype: torch.dtype
-    lists: AmpLists
+    options: Autocast
     narrowed: Counter[str] = field(default_factory=Counter)
     """By op, how many nodes run in 16 bits."""
     casts: int = 0
 
     def __post_init__(self) -> None:
+        self.dtype = self.options.dtype
         self._recorded = {node: _dtype(node) for node in self.graph.nodes}
         self._changed: set[fx.Node] = set()
         """Nodes whose value has another dtype than the recorded one, or depends on such a node."""
@@ -117,14 +121,12 @@ class _Rewriter:
         name = node.target._schema.name.partition("::")[2]  # type: ignore[union-attr]
         if not any(_is_float(source) for source in node.all_input_nodes):
             return
-        kind = self.lists.kind(name)
-        if node.meta["role"] not in ("forward", "backward") or node.meta.get("float32"):
-            kind = "black"
-        if any(self._recorded[n] is torch.float64 for n in node.all_input_nodes):
-            kind = "black"
         mutated = {_dtype(n) for n in mutated_inputs(node)}
-        if _is_view(node) or self.dtype in mutated:
-            kind = "gray"  # a cast would be a copy: the op must work on the memory that it is given
+        # A cast is a copy: a view, and an op that mutates a 16-bit value, must work on the memory that they are given.
+        is_bound = _is_view(node) or self.dtype in mutated
+        kind = "gray" if is_bound else self._kind(node, name)
+        if kind == "gray" and self.options.is_pure and not (is_bound or mutated or name in _MIXED):
+            kind = "white"
         if kind == "white":
             self._cast_arguments(node, lambda argument, _: None if argument in _STATISTICS else self.dtype)
         elif kind == "gray":
@@ -132,11 +134,20 @@ class _Rewriter:
         else:
             self._cast_arguments(node, lambda _, source: self._recorded[source])
 
+    def _kind(self, node: fx.Node, name: str) -> str:
+        if node.meta["role"] not in ("forward", "backward") or node.meta.get("float32"):
+            return "black"
+        if self.options.guarded_only and node.meta.get("tag") != "fp16_guard":
+            return "black"
+        if any(self._recorded[n] is torch.float64 for n in node.all_input_nodes):
+            return "black"
+        return self.options.lists.kind(name)
+
     def _match_inputs(self, node: fx.Node, name: str, mutated: set[torch.dtype | None]) -> None:
         """Cast inputs of different precision to one: float32, or that of the memory that the op writes to."""
         if (narrow := _MIXED.get(name)) is not None:
             arguments = _arguments(node)
-            has_narrow = any(_dtype(arguments[a]) is self.dtype for a in narrow)
+            has_narrow = self.options.is_pure or any(_dtype(arguments[a]) is self.dtype for a in narrow)
             self._cast_arguments(
                 node, lambda a, source: self.dtype if has_narrow and a in narrow else self._recorded[source]
             )

@@ -87,7 +87,7 @@ def _updated_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
     arguments = cast("OpOverload", node.target)._schema.arguments
     lists = [
         cast("list[fx.Node]", value)
-        for value, argument in zip(node.args, arguments, strict=True)
+        for value, argument in zip(node.args, arguments, strict=False)  # `skip` is a keyword
         if value and argument.alias_info is not None and argument.alias_info.is_write
     ]
     yield from zip(*lists, strict=True)

@@ -159,14 +159,16 @@ def _fuse(graph: fx.Graph, cluster: Cluster) -> None:
     first, last = cluster[0], cluster[-1]
     target = FUSED[first.target]  # type: ignore[index]  # an op
     with graph.inserting_before(last):
-        fused = graph.create_node("call_function", target, tuple(_fused_args(cluster)), {}, target._opname)
+        skip = {"skip": first.kwargs["skip"]} if "skip" in first.kwargs else {}
+        fused = graph.create_node("call_function", target, tuple(_fused_args(cluster)), skip, target._opname)
     fused.meta = {"role": first.meta["role"], "source": first.meta.get("source"), "val": None}
     for node in cluster:
         graph.erase_node(node)
 
 
 def _fused_args(cluster: Cluster) -> Iterator[Any]:
-    """The arguments of the fused node."""
-    for column in zip(*map(_arguments, cluster), strict=True):
+    """The positional arguments of the fused node: all but `skip`."""
+    columns = list(zip(*map(_arguments, cluster), strict=True))
+    for column in columns[:-1]:
         first, is_list = column[0]
         yield [value for value, _ in column if value is not None] if is_list else first

@@ -85,7 +85,7 @@ def getitems_of(node: fx.Node) -> dict[int, fx.Node]:
 def kernel_obstacle(elements: Sequence[Any], channels: Sequence[Any] = (), has_bf16: bool = True) -> str:
     """Why the C++ kernels do not support these inputs; "" if they do.
 
-    `elements` must be float32, or all bfloat16 if the kernel `has_bf16`; `channels`, such as weights of a norm, float32.
+    `elements` must be float32, or all bfloat16 if the kernel `has_bf16`; `channels` (weights of a norm) float32.
     """
     dtypes = {value.dtype for value in _values(elements)}
     supported = ({torch.float32}, {torch.bfloat16}) if has_bf16 else ({torch.float32},)
