@@ -9,6 +9,7 @@ from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.fluid import (
     backward,
     clip,
+    contrib,
     dataset,
     executor,
     initializer,
@@ -54,6 +55,7 @@ __all__ = [
     "Scope",
     "backward",
     "clip",
+    "contrib",
     "core",
     "cpu_places",
     "cuda_places",

@@ -13,7 +13,7 @@ from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.framework.missing import missing
 from argosy.framework.place import cpu_places, cuda_places
 from argosy.metric import accuracy, auc
-from argosy.static import nn
+from argosy.static import amp, nn
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.compiled_program import CompiledProgram
 from argosy.static.execution_strategy import ExecutionStrategy
@@ -48,6 +48,7 @@ __all__ = [
     "Scope",
     "Variable",
     "accuracy",
+    "amp",
     "append_backward",
     "auc",
     "cpu_places",

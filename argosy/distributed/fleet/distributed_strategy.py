@@ -39,7 +39,7 @@ class DistributedStrategy(Settings):
     fields = table(
         # --- switches ---------------------------------------------------------------------------------
         Field("mode", Mode, Mode.COLLECTIVE, "not yet", "fleet.init sets it"),
-        Field("amp", "bool", False, "not yet", "16-bit arithmetic where it is safe"),
+        Field("amp", "bool", False, "works", "automatic mixed precision: products in 16 bits"),
         Field(
             "recompute", "bool", False, "not yet", "recompute activations in backward instead of storing them"
         ),
@@ -135,6 +135,9 @@ class DistributedStrategy(Settings):
             Field("custom_black_varnames", "list of str", ()),
             Field("use_pure_fp16", "bool", False),
             Field("use_fp16_guard", "bool", True),
+            Field(
+                "dtype", "str", "bfloat16", among=("bfloat16", "float16")
+            ),  # not in Paddle, which has float16
         ),
         configs(
             "localsgd",
@@ -275,6 +278,8 @@ class DistributedStrategy(Settings):
             raise ConfigError(
                 f"build_strategy.num_trainers is {trainers}, but the job has {num_ranks} ranks; leave it out"
             )
+        if self.amp and self.amp_configs["dtype"] == "float16" and num_ranks > 1:
+            _check_float16(self)
         if self.effective("use_hierarchical_allreduce"):
             _check_hierarchy(self.effective("hierarchical_allreduce_inter_nranks"), num_ranks, num_hosts)
 
@@ -318,6 +323,15 @@ def _check_set_twice(strategy: DistributedStrategy) -> None:
             raise ConfigError(
                 f"strategy.{name} is {outer!r}, but strategy.build_strategy.{name} is {nested!r}; set only the first"
             )
+
+
+def _check_float16(strategy: DistributedStrategy) -> None:
+    """All ranks must see the same overflow: the sum of a gradient must arrive at each of them."""
+    if strategy.build_strategy.reduce_strategy is BuildStrategy.ReduceStrategy.Reduce:
+        raise ConfigError(
+            "strategy.amp with dtype float16 and build_strategy.reduce_strategy = Reduce are both on; only its owner sees "
+            "that a gradient overflowed: use bfloat16, or ReduceStrategy.AllReduce"
+        )
 
 
 def _check_hierarchy(inner: int, num_ranks: int, num_hosts: int) -> None:

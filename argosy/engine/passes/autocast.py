@@ -202,7 +202,7 @@ class _Rewriter:
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], source: fx.Node, like: fx.Node
     ) -> fx.Node:
         """A node at the insertion point, with the value of `source` in another dtype, for the user `like`."""
-        node = self.graph.call_function(target, args, kwargs)
+        node = self.graph.create_node("call_function", target, args, kwargs, target._opname)
         role = like.meta["role"] if like.meta["role"] in ("forward", "backward") else "backward"
         node.meta = {"role": role, "source": like.meta.get("source")}
         node.meta["val"] = infer(node)

@@ -60,6 +60,7 @@ def test_has_the_configs_of_paddle_2_0_and_2_1() -> None:
         "custom_black_varnames": [],
         "use_pure_fp16": False,
         "use_fp16_guard": True,
+        "dtype": "bfloat16",
     }
     assert strategy.recompute_configs == {"checkpoints": [], "enable_offload": False, "checkpoint_shape": []}
     assert strategy.a_sync_configs["k_steps"] == -1

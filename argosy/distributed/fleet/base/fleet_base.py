@@ -35,6 +35,7 @@ from argosy.engine.runtime.flags import set_flags
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.training_state import Training
 from argosy.optimizer.optimizer import Names, Optimizer
+from argosy.static.amp import CustomOpLists, OptimizerWithMixedPrecision, decorate
 from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
 from argosy.static.io_divided import reject_stale
@@ -49,6 +50,7 @@ class DistributedOptimizer:
     def __init__(self, fleet: Fleet, inner: Optimizer, strategy: DistributedStrategy) -> None:
         self._fleet, self.inner, self.strategy = fleet, inner, strategy
         self._program: Program | None = None
+        self._amp: OptimizerWithMixedPrecision | None = None
 
     def minimize(
         self,
@@ -61,6 +63,34 @@ class DistributedOptimizer:
         updates = self._fleet._minimize(self, loss, startup_program, parameter_list, no_grad_set)
         self._program = loss.program
         return updates
+
+    def decorated(self) -> Optimizer | OptimizerWithMixedPrecision:
+        """The optimizer that adds backward and updates: with `strategy.amp`, in mixed precision."""
+        if not self.strategy.amp:
+            return self.inner
+        configs = dict(self.strategy.amp_configs)
+        lists = [
+            configs.pop(name) for name in ("custom_white_list", "custom_black_list", "custom_black_varnames")
+        ]
+        self._amp = decorate(self.inner, CustomOpLists(*lists), **configs)
+        return self._amp
+
+    def amp_init(
+        self, place: Any, scope: Any = None, test_program: Program | None = None, use_fp16_test: bool = False
+    ) -> None:
+        """See `static.amp`: with `use_fp16_test`, the test program computes in mixed precision, too."""
+        self._mixed_precision("amp_init").amp_init(place, scope, test_program, use_fp16_test)
+
+    def get_loss_scaling(self) -> float:
+        """The current scale of the loss of a float16 program; 1 without loss scaling."""
+        return self._mixed_precision("get_loss_scaling").get_loss_scaling()
+
+    def _mixed_precision(self, call: str) -> OptimizerWithMixedPrecision:
+        if self._amp is None:
+            raise ConfigError(
+                f"{call} needs a program in mixed precision; set strategy.amp = True before minimize"
+            )
+        return self._amp
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's variables and the scheduler's state; raises if other ranks update some of them."""
@@ -164,7 +194,8 @@ class Fleet:
         no_grad_set: Names,
     ) -> Updates:
         program, startup = loss.program, startup_program or default_startup_program()
-        minimize = partial(optimizer.inner.minimize, loss, startup_program, parameter_list, no_grad_set)
+        inner = optimizer.decorated()
+        minimize = partial(inner.minimize, loss, startup_program, parameter_list, no_grad_set)
         minimize_for = self._minimize_collective if self._servers is None else self._minimize_with_servers
         updates, params_grads = minimize_for(loss, startup, optimizer.strategy, minimize)
         optimizer.strategy.freeze()
@@ -202,6 +233,10 @@ class Fleet:
     ) -> Updates:
         """Minimize, and move the updates to the servers."""
         assert self._servers is not None, "called only in a job with parameter servers"
+        if strategy.amp and strategy.amp_configs["dtype"] == "float16":
+            raise ConfigError(
+                "strategy.amp with dtype float16 needs loss scaling, which parameter servers do not have; use bfloat16"
+            )
         updates = minimize()
         configure(loss.program, strategy.build_strategy)
         self._servers.rewrite(loss.program, startup, strategy)
