@@ -22,7 +22,7 @@ from argosy.engine.ir.program import Program, default_main_program, program_guar
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ops.loss_scaling import found_inf, update_loss_scaling
 from argosy.engine.passes.amp_lists import AmpLists
-from argosy.engine.passes.autocast import Autocast
+from argosy.engine.passes.autocast import Autocast, is_view
 from argosy.engine.runtime.scope import global_scope
 from argosy.framework.checks import number
 from argosy.framework.initializer import Constant
@@ -153,9 +153,14 @@ class OptimizerWithMixedPrecision:
 
     def _mark_black(self, program: Program) -> None:
         for name in self._black:
-            node = program.var(name).node
-            for marked in (node, *node.users):
-                marked.meta["float32"] = True
+            nodes = [program.var(name).node]
+            while nodes:
+                node = nodes.pop()
+                node.meta["float32"] = True
+                for user in node.users:
+                    user.meta["float32"] = True
+                    if is_view(user):  # the op reads w through w.t()
+                        nodes.append(user)
 
     def amp_init(
         self, place: Any, scope: Any = None, test_program: Program | None = None, use_fp16_test: bool = False

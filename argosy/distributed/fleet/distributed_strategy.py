@@ -329,8 +329,8 @@ def _check_float16(strategy: DistributedStrategy) -> None:
     """All ranks must see the same overflow: the sum of a gradient must arrive at each of them."""
     if strategy.build_strategy.reduce_strategy is BuildStrategy.ReduceStrategy.Reduce:
         raise ConfigError(
-            "strategy.amp with dtype float16 and build_strategy.reduce_strategy = Reduce are both on; only its owner sees "
-            "that a gradient overflowed: use bfloat16, or ReduceStrategy.AllReduce"
+            "strategy.amp with dtype float16 and build_strategy.reduce_strategy = Reduce are both on; only its owner "
+            "sees that a gradient overflowed: use bfloat16, or ReduceStrategy.AllReduce"
         )
 
 

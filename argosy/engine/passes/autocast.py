@@ -17,6 +17,7 @@ the program that is compiled, so that fusions see 16-bit ops. Changes numerics.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
@@ -96,15 +97,15 @@ class _Rewriter:
 
     def visit(self, node: fx.Node) -> None:
         """Cast the node's inputs as its op wants them, and infer its value again."""
-        is_op = isinstance(node.target, OpOverload)
-        if is_op:
-            self._cast_inputs(node)
+        op = node.target if isinstance(node.target, OpOverload) else None
+        if op is not None:
+            self._cast_inputs(node, _name(op))
         if any(source in self._changed for source in node.all_input_nodes):
             self._infer(node)
-        if is_op:
+        if op is not None:
             self._forget_casts(node)
             if _dtype(node) is self.dtype:
-                self.narrowed[node.target._schema.name.partition("::")[2]] += 1
+                self.narrowed[_name(op)] += 1
 
     def restore(self, live_out: frozenset[fx.Node]) -> None:
         """Cast what is read after the step to the dtype that was recorded; the cast `replaces` it."""
@@ -117,13 +118,12 @@ class _Rewriter:
 
     # --- what an op wants ------------------------------------------------------------------------------
 
-    def _cast_inputs(self, node: fx.Node) -> None:
-        name = node.target._schema.name.partition("::")[2]  # type: ignore[union-attr]
+    def _cast_inputs(self, node: fx.Node, name: str) -> None:
         if not any(_is_float(source) for source in node.all_input_nodes):
             return
         mutated = {_dtype(n) for n in mutated_inputs(node)}
         # A cast is a copy: a view, and an op that mutates a 16-bit value, must work on the memory that they are given.
-        is_bound = _is_view(node) or self.dtype in mutated
+        is_bound = is_view(node) or self.dtype in mutated
         kind = "gray" if is_bound else self._kind(node, name)
         if kind == "gray" and self.options.is_pure and not (is_bound or mutated or name in _MIXED):
             kind = "white"
@@ -169,12 +169,12 @@ class _Rewriter:
                 return source
             return self._cast(source, dtype, node)
 
-        arguments = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]
+        names = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]
         node.args = tuple(
-            fx.map_arg(value, lambda n, a=arguments[i]: converted(a, n)) for i, value in enumerate(node.args)
+            fx.map_arg(value, partial(converted, name)) for name, value in zip(names, node.args, strict=False)
         )
         node.kwargs = {
-            a: fx.map_arg(value, lambda n, a=a: converted(a, n)) for a, value in node.kwargs.items()
+            name: fx.map_arg(value, partial(converted, name)) for name, value in node.kwargs.items()
         }
 
     def _cast(self, source: fx.Node, dtype: torch.dtype, user: fx.Node) -> fx.Node:
@@ -223,10 +223,15 @@ class _Rewriter:
         self._changed.add(node)
 
 
-def _is_view(node: fx.Node) -> bool:
+def _name(op: OpOverload) -> str:
+    """convolution: the name without namespace and overload."""
+    return op._schema.name.partition("::")[2]
+
+
+def is_view(node: fx.Node) -> bool:
     """True if a result aliases an input that the op does not mutate."""
-    schema = node.target._schema  # type: ignore[union-attr]
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    returns = node.target._schema.returns if isinstance(node.target, OpOverload) else ()
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
 def _arguments(node: fx.Node) -> dict[str, Any]:
