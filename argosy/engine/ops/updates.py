@@ -75,30 +75,28 @@ def _arguments(spec: OptimizerSpec) -> list[tuple[str, float]]:
 
 
 def _kernel(spec: OptimizerSpec) -> Kernel:
-    num_slots, num_settings = len(spec.slots), len(_arguments(spec))
-    num_states = num_slots - spec.has_count
-    update = _update_in_one_layout if spec.takes_lists else _update_in_any_layout
+    num_slots, num_states = len(spec.slots), len(spec.slots) - spec.has_count
+    first, last = num_slots + 2, num_slots + 2 + len(_arguments(spec))  # the settings
+    formula, takes_lists, has_count = spec.update, spec.takes_lists, spec.has_count
 
     def kernel(param: Tensor, grad: Tensor, *arguments: Any) -> None:
-        states, counts = arguments[:num_states], arguments[num_states:num_slots]
-        rate, factor, *settings = arguments[num_slots:]
-        master = settings.pop() if len(settings) > num_settings else None
-        lr = rate.item() * factor
-        if master is None:
-            update(spec.update, (param, grad, *states), counts, lr, settings)
+        lr = arguments[num_slots].item() * arguments[num_slots + 1]
+        settings = arguments[first:last]
+        master = arguments[last] if len(arguments) > last else None
+        target = param
+        if master is not None:
+            target, grad = master, grad.to(master.dtype)
+        if takes_lists:
+            tensors, counts = (target, grad, *arguments[:num_states]), arguments[num_states:num_slots]
+            _update_in_one_layout(formula, tensors, counts, lr, settings)
         else:
-            update(spec.update, (master, grad.to(master.dtype), *states), counts, lr, settings)
+            if has_count:
+                arguments[num_states].add_(1.0)
+            formula(target, grad, *arguments[:num_slots], lr, *settings)
+        if master is not None:
             param.copy_(master)
 
     return kernel
-
-
-def _update_in_any_layout(
-    formula: Update, tensors: Tensors, counts: Tensors, lr: float, settings: Sequence[float]
-) -> None:
-    for count in counts:
-        count.add_(1.0)
-    formula(*tensors, *counts, lr, *settings)
 
 
 def _update_in_one_layout(
@@ -109,7 +107,7 @@ def _update_in_one_layout(
     def update(*converted: Tensor) -> None:
         for count in counts:
             count.add_(1.0)
-        formula(*([t] for t in (*converted, *counts)), lr, *settings)
+        formula(*[[t] for t in (*converted, *counts)], lr, *settings)
 
     match_layout(update, *tensors)
 
@@ -118,8 +116,7 @@ def _update_in_one_layout(
 
 
 def _fused_kernel(spec: OptimizerSpec) -> Kernel:
-    num_slots = len(spec.slots)
-    num_states = num_slots - spec.has_count
+    num_slots, num_states = len(spec.slots), len(spec.slots) - spec.has_count
     has_decay = _DECAY in dict(_arguments(spec))
 
     def kernel(params: Tensors, grads: Tensors, *arguments: Any) -> None:
@@ -132,7 +129,8 @@ def _fused_kernel(spec: OptimizerSpec) -> Kernel:
         tensors = zip(masters or params, grads, *states, strict=True)
         steps = zip(*counts, strict=True) if counts else [()] * len(params)
         lr = rate.item()
-        rows = [Row(lr * f, *row) for f, *row in zip(factors, decays, tensors, steps, strict=True)]
+        columns = zip(factors, decays, tensors, steps, strict=True)
+        rows = [Row(lr * factor, decay, row, step) for factor, decay, row, step in columns]
         if spec.native is not None and unavailable() is None:
             rows = spec.native(rows, *settings)
         _update_by_lists(spec.update, rows, settings)
