@@ -9,6 +9,7 @@ from torch._ops import OpOverload
 
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.recorder import ROLES
+from argosy.engine.ops.op_spec import OpSpec
 
 _ARITHMETIC = (
     "getitem",
@@ -56,8 +57,21 @@ def verify(graph: fx.Graph, constants: dict[str, Any] | None = None) -> None:
             )
         if "val" not in node.meta and _gives_value(node):
             raise ProgramError(f"{describe(node)} has no meta 'val'; a pass must set the meta of its nodes")
+        if problem := _problem(node):
+            raise ProgramError(f"{describe(node)} calls {node.target}: {problem}")
         seen.add(node)
         names.add(node.name)
+
+
+def _problem(node: fx.Node) -> str:
+    """What the verifier of the node's op finds wrong with its arguments; "" if nothing, or if it has none."""
+    spec = OpSpec.known.get(node.target)  # type: ignore[call-overload]  # any target is a valid key
+    if spec is None or spec.verify is None:
+        return ""
+    schema = spec.target._schema.arguments
+    given = {a.name: value for a, value in zip(schema, node.args, strict=False)} | node.kwargs
+    named = {a.name: given.get(a.name, a.default_value) for a in schema}
+    return spec.verify(fx.map_arg(named, lambda source: source.meta.get("val")))
 
 
 def describe(node: fx.Node) -> str:
