@@ -85,7 +85,7 @@ def _depends_on_data(node: fx.Node) -> bool:
 
 def _symbols(value: Any) -> set[Any]:
     """The symbols in the sizes of tensors, and in numbers."""
-    sizes = []
+    sizes: list[Any] = []
     for leaf in tree_leaves(value):
         sizes += leaf.shape if isinstance(leaf, torch.Tensor) else [leaf]
     return {s for size in sizes if isinstance(size, _SYMBOLIC) for s in size.node.expr.free_symbols}

@@ -71,7 +71,9 @@ def _problem(node: fx.Node) -> str:
     schema = spec.target._schema.arguments
     given = {a.name: value for a, value in zip(schema, node.args, strict=False)} | node.kwargs
     named = {a.name: given.get(a.name, a.default_value) for a in schema}
-    return spec.verify(fx.map_arg(named, lambda source: source.meta.get("val")))
+    values: dict[str, Any] = fx.map_arg(named, lambda source: source.meta.get("val"))
+    problem: str = spec.verify(values)
+    return problem
 
 
 def describe(node: fx.Node) -> str:

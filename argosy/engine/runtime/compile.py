@@ -147,10 +147,7 @@ def compile_program(
     outputs = [copy_of[n] for n in (*fetch_nodes, *initialized.values())]
     build = program.build if build is None else build
     with_inductor = build.compiler == "inductor" and check is None  # a check needs every node
-    without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
-    fusions = [fusion.with_live_out(frozenset(outputs)) for fusion in build.fusions]
-    run_passes(graph, fusions, program.logged_notices)
-    run_passes(graph, default_passes(frozenset(outputs), without, build.memory_optimize))
+    _run_passes(program, graph, build, frozenset(outputs), with_inductor)
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
@@ -167,18 +164,9 @@ def compile_program(
     persistent_nodes = [n for n in graph.nodes if is_persistent(n)]
     persistent = {storage(n) for n in (*persistent_nodes, *(copy_of[n] for n in initialized.values()))}
     step = generate_step()
-    logger.debug(
-        "compiled %s version %d for %s: %d of %d nodes in %.2f s",
-        program.name,
-        program.version,
-        [v.name for v in fetches] or "no fetch",
-        len(ordered),
-        len(program.graph.nodes),
-        time.perf_counter() - began,
-    )
-    label = partial(
-        _label, named, program.symbols
-    )  # no reference to the program: the executor's cache is weak
+    _log_compiled(program, fetches, len(ordered), time.perf_counter() - began)
+    # No reference to the program: the executor's cache is weak.
+    label = partial(_label, named, program.symbols)
     return Compiled(
         step=step,
         generate=generate_step,
@@ -194,6 +182,23 @@ def compile_program(
         recorded=tuple(recorded),
         trains=any(n.meta["role"] == "optimize" for n in ordered),
         schedule=tuple(_collective(n, program) for n in ordered if is_collective(n)),
+    )
+
+
+def _run_passes(
+    program: Program, graph: fx.Graph, build: Build, live_out: frozenset[fx.Node], with_inductor: bool
+) -> None:
+    """Run the fusions of the build, then the default passes."""
+    run_passes(graph, [fusion.with_live_out(live_out) for fusion in build.fusions], program.logged_notices)
+    without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
+    run_passes(graph, default_passes(live_out, without, build.memory_optimize))
+
+
+def _log_compiled(program: Program, fetches: Sequence[Variable], num_nodes: int, elapsed_s: float) -> None:
+    names = [v.name for v in fetches] or "no fetch"
+    logger.debug(
+        "compiled %s version %d for %s: %d of %d nodes in %.2f s",
+        *(program.name, program.version, names, num_nodes, len(program.graph.nodes), elapsed_s),
     )
 
 

@@ -33,7 +33,7 @@ from argosy.engine.ir.show import op_name
 from argosy.engine.ir.symbols import Sizes
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
-from argosy.engine.log import logger
+from argosy.engine.log import logger, warn_unknown_variables
 from argosy.engine.runtime import remote, timeline
 from argosy.engine.runtime.codegen import Step
 from argosy.engine.runtime.compile import CPU, Compiled, Feed, compile_program, feed_of
@@ -86,6 +86,7 @@ class Executor:
         )
         self._lock = threading.RLock()
         timeline.start_if_asked()
+        warn_unknown_variables()
 
     def run(
         self,
@@ -131,12 +132,7 @@ class Executor:
             _compare_schedules(program, compiled)
         step = compiled.step if recorded is None else compiled.timed.step
         out = self._call(program, compiled, step, [*values, *states])
-        with self._lock:
-            compiled.runs += 1
-            is_first = compiled.runs == 1
-            self._last_run[program] = (compiled, sizes)
-        if is_first and compiled.trains and logger.isEnabledFor(logging.INFO):
-            logger.info("%s", self.memory_report(program).line())
+        self._record_run(program, compiled, sizes)
         if compiled.schedule and not compiled.initialized:
             world().count_step()
         for name, value in zip(compiled.initialized, out[len(fetches) :], strict=True):
@@ -148,6 +144,14 @@ class Executor:
         if recorded is not None:
             timeline.end(recorded)
         return fetched
+
+    def _record_run(self, program: Program, compiled: Compiled, sizes: Sizes) -> None:
+        with self._lock:
+            compiled.runs += 1
+            is_first = compiled.runs == 1
+            self._last_run[program] = (compiled, sizes)
+        if is_first and compiled.trains and logger.isEnabledFor(logging.INFO):
+            logger.info("%s", self.memory_report(program).line())
 
     def train_from_dataset(
         self,
