@@ -299,8 +299,8 @@ def _first_difference(schedules: Sequence[Sequence[str]]) -> str:
     number, (actual, expected) = next((n, pair) for n, pair in lines if pair[0] != pair[1])
     more = f" (and {len(minority) - 1} more ranks)" if len(minority) > 1 else ""
     return (
-        f"the ranks have different programs: collective {number + 1} of rank {minority[0]}{more} is {actual!r}, and that "
-        f"of rank {other} is {expected!r}; build the same model with the same arguments and strategy on every rank"
+        f"the ranks have different programs: collective {number + 1} of rank {minority[0]}{more} is {actual!r}, and "
+        f"that of rank {other} is {expected!r}; build the same model with the same arguments and strategy on every rank"
     )
 
 
