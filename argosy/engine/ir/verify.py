@@ -69,11 +69,18 @@ def _problem(node: fx.Node) -> str:
     if spec is None or spec.verify is None:
         return ""
     schema = spec.target._schema.arguments
-    given = {a.name: value for a, value in zip(schema, node.args, strict=False)} | node.kwargs
-    named = {a.name: given.get(a.name, a.default_value) for a in schema}
-    values: dict[str, Any] = fx.map_arg(named, lambda source: source.meta.get("val"))
+    values = {a.name: _value(value) for a, value in zip(schema, node.args, strict=False)}
+    for argument in schema[len(node.args) :]:
+        values[argument.name] = _value(node.kwargs.get(argument.name, argument.default_value))
     problem: str = spec.verify(values)
     return problem
+
+
+def _value(argument: Any) -> Any:
+    """The fake tensor of a node; fx.map_arg does the same, but slowly."""
+    if isinstance(argument, fx.Node):
+        return argument.meta.get("val")
+    return [_value(part) for part in argument] if isinstance(argument, list | tuple) else argument
 
 
 def describe(node: fx.Node) -> str:
