@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.argosy-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test check format coverage-torch soak kills fuzz bench clean
+.PHONY: help setup quickstart test check format coverage-torch soak kills fuzz bench clean clean-cache
 SECONDS ?= 3600
 
 help: ## list the targets
@@ -73,5 +73,9 @@ bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/res
 	$(BIN)/python benchmarks/ps_wide_and_deep.py
 	$(BIN)/python benchmarks/ps_modes.py
 
-clean: ## remove .venv and caches
+clean: ## remove .venv and caches; the user's cache: make clean-cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+
+CACHE = $(or $(ARGOSY_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argosy)
+clean-cache: ## remove what Argosy has built in ARGOSY_CACHE: kernels, measurements, drawn data sets (not yours)
+	rm -rf '$(CACHE)'/kernels '$(CACHE)'/choices '$(CACHE)'/inductor '$(CACHE)'/dataset/*-drawn

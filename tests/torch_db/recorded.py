@@ -36,7 +36,7 @@ LAYERS = (
     "engine/runtime",
 )
 """The tests that build programs with Argosy's own layers, initialisers and optimizers."""
-_FILE = "ARGOSY_TEST_RECORDED"
+_FILE = "TEST_RECORDED"
 _HELD = {
     "Tensor",
     "number",

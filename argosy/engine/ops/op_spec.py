@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch._ops import OpOverload
 
+from argosy.engine.ops.verifiers import Verifier, for_schema
+
 _library = torch.library.Library("argosy", "DEF")
 
 
@@ -28,10 +30,14 @@ class OpSpec:
     """True: it acts outside of the program, so it is live even if its result has no users."""
     persistent: bool = False
     """True: the storage of its result outlives the step or is shared; no other op may write into it."""
+    verify: Verifier | None = None
+    """Returns what is wrong with a node's arguments; by default that of its schema, for updates of the optimizer."""
 
     known: ClassVar[dict[OpOverload, "OpSpec"]] = {}
 
     def __post_init__(self) -> None:
+        if self.verify is None:
+            object.__setattr__(self, "verify", for_schema(self.target))
         OpSpec.known[self.target] = self
 
 

@@ -173,9 +173,9 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "one" / "rank0.json").exists()
 
 
-def test_exchanges_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
+def test_collectives_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
     made = timeline.Timeline(tmp_path, (1, 1))
-    made.exchanges = [
+    made.collectives = [
         TracedCollective("all_reduce", "a", "dp", 1, 400, 1_000, 0, 5_000, [(4_000, 5_000)]),
         TracedCollective("all_reduce", "b", "dp", 2, 800, 2_000, 0, 9_000),  # begins when the first has ended
         TracedCollective("all_reduce", "c", "dp.1", 1, 80, 2_000, 2_500, 0, [(3_000, 4_000), (6_000, 7_000)]),
@@ -186,7 +186,7 @@ def test_exchanges_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
     ]
     found = made.trace()
     assert tracks(found)[3:] == ["dp", "dp (2)", "dp.1"]
-    about = {e["name"]: (e["tid"], e["ts"], e["dur"], e["args"]) for e in of_kind(found, "exchange")}
+    about = {e["name"]: (e["tid"], e["ts"], e["dur"], e["args"]) for e in of_kind(found, "collective")}
     key = {"group": "dp", "number": 2, "communicator": "dp", "bytes": 800, "queue_us": 3.0, "wait_us": 0}
     assert about["all_reduce b"] == (4, 5.0, 4.0, key)
     assert about["all_reduce a"][1:3] == (1.0, 4.0)
@@ -217,7 +217,7 @@ def two_ranks_train() -> None:
     print("done")
 
 
-def test_two_ranks_write_a_file_each_with_the_same_exchanges(ranks: Nursery, tmp_path: Path) -> None:
+def test_two_ranks_write_a_file_each_with_the_same_collectives(ranks: Nursery, tmp_path: Path) -> None:
     environ = {"ARGOSY_TIMELINE": str(tmp_path), "ARGOSY_TIMELINE_STEPS": "3-4"}
     assert all("done" in said for said in ranks.check(2, two_ranks_train, **environ))
     traces = paddle.timeline.read(tmp_path)
