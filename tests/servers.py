@@ -150,11 +150,11 @@ def _be_part(case: dict[str, Any], path: str) -> None:
             schedule.step()
     if "save" in case and rank == 0:
         fluid.io.save_persistables(exe, case["save"], main)
-    found = {p.name: global_scope().get(p.name).numpy().copy() for p in main.all_parameters()}
+    values = {p.name: global_scope().get(p.name).numpy().copy() for p in main.all_parameters()}
     if case.get("table"):
-        found["table"] = current().rows.start_pull("table", torch.arange(50), create=False).wait().numpy()
+        values["table"] = current().rows.start_pull("table", torch.arange(50), create=False).wait().numpy()
     exe.close()
-    np.savez(f"{path}.{rank}.npz", **found)  # type: ignore[arg-type]
+    np.savez(f"{path}.{rank}.npz", **values)  # type: ignore[arg-type]
     while any(_listens(endpoint) for endpoint in endpoints):  # the next case has servers of its own there
         time.sleep(0.05)
     Path(f"{path}.{rank}.gone").touch()

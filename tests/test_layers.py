@@ -24,21 +24,21 @@ STEP = {folder: step for step, folders in enumerate(ROW) for folder in folders}
 
 def imports(path: Path) -> list[str]:
     """Every module that the file imports, also inside functions, but not for types alone."""
-    found: list[str] = []
+    imported: list[str] = []
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             return
         if isinstance(node, ast.Import):
-            found.extend(alias.name for alias in node.names)
+            imported.extend(alias.name for alias in node.names)
         if isinstance(node, ast.ImportFrom) and node.module:
             parts = [f"{node.module}.{a.name}" for a in node.names]
-            found.extend(parts if node.module == "argosy.engine" else [node.module])
+            imported.extend(parts if node.module == "argosy.engine" else [node.module])
         for child in ast.iter_child_nodes(node):
             visit(child)
 
     visit(ast.parse(path.read_text()))
-    return [name for name in found if name.split(".")[0] == "argosy"]
+    return [name for name in imported if name.split(".")[0] == "argosy"]
 
 
 def test_engine_imports_only_what_stands_to_its_left() -> None:

@@ -98,12 +98,12 @@ def changed_bytes(data: bytes, random: Random) -> bytes:
 
 def _places(tree: Any) -> list[tuple[Any, Any]]:
     """(container, key) of everything in a tree."""
-    found = []
+    places = []
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, inner in items:
-        found.append((tree, key))
-        found.extend(_places(inner))
-    return found
+        places.append((tree, key))
+        places.extend(_places(inner))
+    return places
 
 
 def _junk_anywhere(content: Content, random: Random) -> None:

@@ -245,14 +245,14 @@ def attack(hosts: Hosts, number: int, job: Job, faults: int, drawn: random.Rando
         wrong.append(str(e))
     finally:
         one.close()
-    found = recorded(job)
-    wrong += found.errors + checked(job, found)
+    record = recorded(job)
+    wrong += record.errors + checked(job, record)
     outcome.violations = [f"round {number}, {job.plan.mode}: {text}" for text in wrong[:_MOST_SHOWN]]
     outcome.counts += Counter({"rounds": 1, "bad rounds": int(bool(wrong)), "violations": len(wrong)})
-    outcome.counts["pushes"] += sum(push.ended < math.inf for push in found.pushes)
-    outcome.counts["pulls"] += sum(len(history.pulls) for history in (*found.vectors, *found.rows))
+    outcome.counts["pushes"] += sum(push.ended < math.inf for push in record.pushes)
+    outcome.counts["pulls"] += sum(len(history.pulls) for history in (*record.vectors, *record.rows))
     for trainer in range(TRAINERS):
-        ended = sorted(p.ended for p in found.pushes if p.trainer == trainer and p.ended < math.inf)
+        ended = sorted(p.ended for p in record.pushes if p.trainer == trainer and p.ended < math.inf)
         gaps = [after - before for before, after in itertools.pairwise(ended)]
         outcome.unavailable_s = max([outcome.unavailable_s, *gaps])
     return outcome

@@ -430,15 +430,15 @@ class Poll:
         world = self._network.world
         until = world.now + timeout_ms / 1000
         while True:
-            found = [
+            ready = [
                 (number, 1)
                 for number in self._numbers
                 if (known := self._network.descriptors.get(number)) is not None and known.is_signalled
             ]
-            if found or world.now >= until:
-                if not found:
+            if ready or world.now >= until:
+                if not ready:
                     world.interrupt()  # as a system call may
-                return found
+                return ready
             for number in self._numbers:
                 self._network.descriptors[number].waiting.append(world.current)
             world.block(until - world.now)
@@ -458,11 +458,11 @@ class Poller:
         world = self._network.world
         until = world.now + timeout_ms / 1000
         while True:
-            found = [(one, 1) for one in self._watched if self._is_ready(one)]
-            if found or world.now >= until:
-                if not found:
+            ready = [(one, 1) for one in self._watched if self._is_ready(one)]
+            if ready or world.now >= until:
+                if not ready:
                     world.interrupt()
-                return found
+                return ready
             for one in self._watched:
                 number = one if isinstance(one, int) else one.get(zmq.FD)
                 self._network.descriptors[number].waiting.append(world.current)

@@ -160,10 +160,10 @@ def eager(
         if not targets or not leaves:
             return Results(outputs, None)
         seeds = [weights(target.detach()) for target in targets]
-        found = torch.autograd.grad(targets, leaves, seeds, allow_unused=True)
+        grads = torch.autograd.grad(targets, leaves, seeds, allow_unused=True)
     except (RuntimeError, NotImplementedError):
         return Results(outputs, None)
-    return Results(outputs, [None if g is None else snapshot(g) for g in found])
+    return Results(outputs, [None if g is None else snapshot(g) for g in grads])
 
 
 def snapshot(value: Any) -> Any:
@@ -180,11 +180,11 @@ def run(outputs: Tree, feeds: Feeds, more: Sequence[Any] = (), program: Any = No
     return [next(values) if isinstance(leaf, static.Variable) else leaf for leaf in leaves]
 
 
-def first_difference(found: Sequence[Any], wanted: Sequence[Any], what: str, loose: float = 1.0) -> str:
+def first_difference(actual: Sequence[Any], wanted: Sequence[Any], what: str, loose: float = 1.0) -> str:
     """A sentence about the first value that differs; "" if none does. `loose` is a factor on the tolerances."""
-    if len(found) != len(wanted):
-        return f"{len(found)} {what}s where eager has {len(wanted)}"
-    for place, pair in enumerate(zip(found, wanted, strict=True)):
+    if len(actual) != len(wanted):
+        return f"{len(actual)} {what}s where eager has {len(wanted)}"
+    for place, pair in enumerate(zip(actual, wanted, strict=True)):
         if difference := _difference(*pair, loose):
             return f"{what} {place}: {difference}"
     return ""

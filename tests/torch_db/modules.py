@@ -99,13 +99,13 @@ def check(sample: ModuleSample, training: bool, unknown: bool) -> Iterator[tuple
             torch.manual_seed(SEED)  # a lazy module draws its weights now
             args, kwargs = feeds.of(sample.tree)
             out = sample.call(module, args, kwargs)
-            found = _run(module, out, feeds, wanted)
+            results = _run(module, out, feeds, wanted)
         except Exception as e:
             yield mode, classify(e, sample.name)
             if training:
                 yield "clone", Outcome(SKIPPED, "train did not run")
             return
-        yield mode, _judged(sample, reference, found, wanted, feeds)
+        yield mode, _judged(sample, reference, results, wanted, feeds)
         if training:
             yield "clone", _cloned(sample, module, out, feeds)
 
@@ -175,19 +175,19 @@ def _cloned(sample: ModuleSample, module: nn.Module, out: Any, feeds: Feeds) -> 
     except Exception as e:
         return Outcome(EAGER_FAILS, str(e).split("\n", 1)[0])
     try:
-        found = run(out, feeds, program=test)
+        actual = run(out, feeds, program=test)
     except Exception as e:
         return classify(e, sample.name)
-    difference = first_difference(found, wanted.outputs, "output")
+    difference = first_difference(actual, wanted.outputs, "output")
     return Outcome(WRONG, difference) if difference else Outcome(EQUAL)
 
 
 def is_random(sample: ModuleSample, training: bool) -> bool:
     """True if eager mode gives other values from another seed."""
-    found = []
+    runs = []
     for seed in (1, 2):
         module = sample.module(training)
         args, kwargs = Copies().of(sample.tree)
         torch.manual_seed(seed)
-        found.append(tree_leaves(sample.call(module, args, kwargs)))
-    return bool(first_difference(found[0], found[1], "output"))
+        runs.append(tree_leaves(sample.call(module, args, kwargs)))
+    return bool(first_difference(runs[0], runs[1], "output"))

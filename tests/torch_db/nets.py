@@ -257,12 +257,12 @@ def evaluated(module: Net) -> list[Step]:
 
 def is_random(seed: int) -> bool:
     """True if eager mode gives other values from another generator state."""
-    found = []
+    runs = []
     for other in (1, 2):
         module = net(seed)
         torch.manual_seed(other)
-        found.append(tree_leaves(module.call(module.rows(BATCHES[0], 0))))
-    return bool(first_difference(found[0], found[1], "output"))
+        runs.append(tree_leaves(module.call(module.rows(BATCHES[0], 0))))
+    return bool(first_difference(runs[0], runs[1], "output"))
 
 
 # --- the program --------------------------------------------------------------------------------------
@@ -407,12 +407,12 @@ def _same_shapes(found: list[Tensor], wanted: list[Tensor], what: str) -> str:
 def _is_constant(run: Run, step: Step) -> str:
     """A sentence if two runs with the same values in the scope draw the same numbers."""
     before = {key: snapshot(value) for key, value in run.state().items()}
-    found = []
+    runs = []
     for _ in range(2):
-        found.append(list(map(snapshot, run(step.x))))
+        runs.append(list(map(snapshot, run(step.x))))
         for key, value in run.state().items():
             value.detach().copy_(before[key])
-    return "" if first_difference(found[0], found[1], "output") else "two runs draw the same random numbers"
+    return "" if first_difference(runs[0], runs[1], "output") else "two runs draw the same random numbers"
 
 
 def _judged(difference: str, module: Net, detail: str = "") -> Outcome:

@@ -74,10 +74,10 @@ def samples(name: str, limit: int) -> list[Sample]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         inputs = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
-        found = list(itertools.islice(inputs, limit))
+        samples = list(itertools.islice(inputs, limit))
     return [
         Sample(name, as_written(op.op), ((s.input, *s.args), dict(s.kwargs)), s.output_process_fn_grad)
-        for s in found
+        for s in samples
     ]
 
 
@@ -217,20 +217,20 @@ def _judged_gradients(sample: Sample, found: list[Any], wanted: list[Any]) -> Ou
 
 def is_random(sample: Sample) -> bool:
     """True if eager mode gives other values from another seed."""
-    found = []
+    runs = []
     for seed in (1, 2):
         args, kwargs = Copies().of(sample.tree)
         torch.manual_seed(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found.append(
+            runs.append(
                 [
                     torch.clone(v.detach())
                     for v in tree_leaves(sample.call(*args, **kwargs))
                     if isinstance(v, torch.Tensor)
                 ]
             )
-    return bool(first_difference(found[0], found[1], "output"))
+    return bool(first_difference(runs[0], runs[1], "output"))
 
 
 def _shapes(values: list[Any]) -> list[Any]:

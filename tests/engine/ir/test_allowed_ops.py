@@ -254,8 +254,8 @@ def test_a_batch_norm_checks_its_vectors(place: int) -> None:
     x = static.data("x", [4, 3, 5, 5])
     paddle.static.nn.batch_norm(x)
     tree = json.loads(json.dumps(to_dict(default_main_program())))
-    found = node(tree, "native_batch_norm")
-    state = next(v for v in tree["variables"] if v["placeholder"] == found["args"][place]["node"])
+    batch_norm = node(tree, "native_batch_norm")
+    state = next(v for v in tree["variables"] if v["placeholder"] == batch_norm["args"][place]["node"])
     state["shape"] = [1]
     program = from_dict(tree)
     for name, variable in program.persistables().items():

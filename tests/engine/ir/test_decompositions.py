@@ -249,15 +249,15 @@ def assert_equals_eager(function: Function, inputs: Inputs, batches: Sequence[in
 
 def decomposed() -> set[OpOverload]:
     """Every op of ATen for which torch has a decomposition at one of the keys."""
-    found = set()
+    ops = set()
     for name in torch._C._dispatch_get_all_op_names():
         space, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
         if space == "aten" and hasattr(aten, packet):
             op = getattr(getattr(aten, packet), overload or "default")
             if any(key in op.py_kernels for key in decompositions.KEYS):
-                found.add(op)
-    return found
+                ops.add(op)
+    return ops
 
 
 def test_every_decomposition_of_torch_is_compared_or_rejected() -> None:
@@ -393,9 +393,9 @@ def test_multilabel_margin_loss_ignores_targets_behind_minus_one(dims: int, redu
         out = module(x, target)
         assert out.shape == ()
         (grad,) = gradients(out, x)
-        found = Executor().run(
+        actual = Executor().run(
             feed={"x": given[0], "target": row}, fetch_list=[out, grad], return_numpy=False
         )
         leaf = given[0].clone().requires_grad_()
         wanted = module(leaf, row)
-        torch.testing.assert_close(found, [wanted.detach(), *torch.autograd.grad(wanted, leaf)])
+        torch.testing.assert_close(actual, [wanted.detach(), *torch.autograd.grad(wanted, leaf)])

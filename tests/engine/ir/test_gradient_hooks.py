@@ -47,17 +47,17 @@ def program_gradients(
         values["x"], grads["x"] = "x", gradients(loss, x)[0]
     exe = Executor()
     exe.run(default_startup_program())
-    found = exe.run(
+    fetched = exe.run(
         feed={"x": given}, fetch_list=[grads[name] for name in values.values()], return_numpy=False
     )
-    return dict(zip(values, found, strict=True))
+    return dict(zip(values, fetched, strict=True))
 
 
 def eager_gradients(module: nn.Module, given: Tensor, of_input: bool = False) -> dict[str, Any]:
     x = given.clone().requires_grad_(of_input)
     squares(module(x)).backward()
-    found: dict[str, Any] = {key: p.grad for key, p in module.named_parameters()}
-    return {**found, "x": x.grad} if of_input else found
+    grads: dict[str, Any] = {key: p.grad for key, p in module.named_parameters()}
+    return {**grads, "x": x.grad} if of_input else grads
 
 
 def assert_equals_eager(add: Add, is_after: bool = False, of_input: bool = False) -> None:
@@ -69,8 +69,8 @@ def assert_equals_eager(add: Add, is_after: bool = False, of_input: bool = False
         add(module)
     given = torch.randn(6, 4)
     wanted = eager_gradients(twin, given, of_input)
-    found = program_gradients(module, given, add if is_after else None, of_input)
-    torch.testing.assert_close(found, wanted)
+    actual = program_gradients(module, given, add if is_after else None, of_input)
+    torch.testing.assert_close(actual, wanted)
     unchanged = eager_gradients(plain, given, of_input)
     assert any(not torch.equal(wanted[key], unchanged[key]) for key in wanted)
 

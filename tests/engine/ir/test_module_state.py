@@ -242,8 +242,8 @@ def test_a_tensor_in_an_attribute_is_a_variable_that_can_be_fetched() -> None:
     out = module(data())
     assert isinstance(module.attention, Variable)
     given = torch.randn(4, 3)
-    found = run(started(), given, out, module.attention)
-    torch.testing.assert_close(found, [twin(given).detach(), twin.attention.detach()])
+    actual = run(started(), given, out, module.attention)
+    torch.testing.assert_close(actual, [twin(given).detach(), twin.attention.detach()])
 
 
 def test_a_tensor_in_an_attribute_takes_part_in_the_loss() -> None:
@@ -275,8 +275,8 @@ def test_a_list_and_a_dict_of_tensors_in_attributes_are_variables() -> None:
     module = Module(function, parts=None, named=None)
     module(data())
     given = torch.randn(4, 3)
-    found = run(started(), given, module.parts[0], module.parts[1][0], module.named["double"])
-    torch.testing.assert_close(found, [given + 1, given * 2, given * 2])
+    actual = run(started(), given, module.parts[0], module.parts[1][0], module.named["double"])
+    torch.testing.assert_close(actual, [given + 1, given * 2, given * 2])
 
 
 def test_every_call_sets_the_attribute_anew() -> None:

@@ -14,8 +14,8 @@ from argosy.engine.runtime.executor import Executor
 
 def run(y: Any, **shapes: tuple[int, ...]) -> tuple[int, ...]:
     feed = {name: torch.zeros(shape) for name, shape in shapes.items()}
-    found: tuple[int, ...] = Executor().run(feed=feed, fetch_list=[y])[0].shape
-    return found
+    actual: tuple[int, ...] = Executor().run(feed=feed, fetch_list=[y])[0].shape
+    return actual
 
 
 def test_labels_are_n_and_then_d1() -> None:

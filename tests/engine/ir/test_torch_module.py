@@ -93,12 +93,12 @@ def test_values_gradients_and_buffers_equal_eager(
     exe.run(default_startup_program())
     for batch in (3, 5):
         given = sample(batch)
-        found = exe.run(feed={"x": given}, fetch_list=[out, *(g for _, g in pairs)])
+        actual = exe.run(feed={"x": given}, fetch_list=[out, *(g for _, g in pairs)])
         module.zero_grad()
         wanted = first(module(given))
         wanted.pow(2).sum().backward()
-        np.testing.assert_allclose(found[0], wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
-        by_name = {p.name: g for (p, _), g in zip(pairs, found[1:], strict=True)}
+        np.testing.assert_allclose(actual[0], wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
+        by_name = {p.name: g for (p, _), g in zip(pairs, actual[1:], strict=True)}
         for key, parameter in module.named_parameters():
             name = values_for(default_main_program(), module)[key].name
             assert parameter.grad is not None
@@ -161,8 +161,8 @@ def test_keyword_arguments_and_several_variables() -> None:
     b = default_main_program().data("b", [None, 4])
     out = Two()(a, b=b)
     given = {"a": torch.full((2, 4), 3.0), "b": torch.full((2, 4), 4.0)}
-    found = Executor().run(feed=given, fetch_list=[out["sum"], out["product"]])
-    assert (found[0][0, 0], found[1][0, 0]) == (7.0, 12.0)
+    actual = Executor().run(feed=given, fetch_list=[out["sum"], out["product"]])
+    assert (actual[0][0, 0], actual[1][0, 0]) == (7.0, 12.0)
 
 
 def test_a_module_that_fails_is_named_with_the_line() -> None:

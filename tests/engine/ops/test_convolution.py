@@ -76,10 +76,10 @@ def test_forward_and_backward_are_those_of_aten(case: Any, with_bias: bool, is_s
     x, w = channels_last(batch, channels, *image), channels_last(outputs, channels, *kernel)
     bias = torch.randn(outputs) if with_bias else None
     try:
-        found = convolution(x, w, bias, *window(stride, padding))
+        actual = convolution(x, w, bias, *window(stride, padding))
         wanted = aten.convolution(x, w, bias, *window(stride, padding))
-        assert_near(found, wanted)
-        assert found.is_contiguous(memory_format=torch.channels_last)
+        assert_near(actual, wanted)
+        assert actual.is_contiguous(memory_format=torch.channels_last)
         grad = channels_last(*wanted.shape)
         for mask in ([True, True, with_bias], [False, True, False], [True, False, with_bias]):
             arguments = (grad, x, w, [outputs] if with_bias else None, *window(stride, padding), mask)

@@ -59,10 +59,10 @@ def assert_equals_eager(
     loss: nn.Module, fetched: Sequence[Any], given: Sequence[Tensor], constants: Sequence[Any] = ()
 ) -> None:
     fed = dict(zip(NAMES, given, strict=False))
-    found = Executor().run(feed=fed, fetch_list=list(fetched), return_numpy=False)
+    actual = Executor().run(feed=fed, fetch_list=list(fetched), return_numpy=False)
     leaf = given[0].clone().requires_grad_()
     wanted = loss(leaf, *given[1:], *constants)
-    torch.testing.assert_close(found, [wanted.detach(), *torch.autograd.grad(wanted.sum(), leaf)])
+    torch.testing.assert_close(actual, [wanted.detach(), *torch.autograd.grad(wanted.sum(), leaf)])
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -129,8 +129,8 @@ def test_the_functions_of_torch_are_recorded_too() -> None:
         lambda x, y, m, n: torch.ctc_loss(x, y, m, n, 0, 2, False),
     ]
     outs = [function(scores, *rest) for function in functions]
-    found = Executor().run(feed=dict(zip(NAMES, given, strict=True)), fetch_list=outs, return_numpy=False)
-    torch.testing.assert_close(found, [functions[0](*given)] * 2)
+    actual = Executor().run(feed=dict(zip(NAMES, given, strict=True)), fetch_list=outs, return_numpy=False)
+    torch.testing.assert_close(actual, [functions[0](*given)] * 2)
 
 
 def test_lengths_that_do_not_fit_raise_when_the_step_runs() -> None:
@@ -168,7 +168,7 @@ def test_fake_shapes_equal_real_shapes(batch: int | None, reduction: int) -> Non
 def test_the_gradient_kernel_works_below_autograd() -> None:
     given = padded(8, 3)
     with torch._C._AutoDispatchBelowAutograd():
-        found = ctc_loss_backward(torch.tensor(2.0), *given, 0, 1, False)
+        actual = ctc_loss_backward(torch.tensor(2.0), *given, 0, 1, False)
     leaf = given[0].clone().requires_grad_()
     (wanted,) = torch.autograd.grad(2 * nn.CTCLoss()(leaf, *given[1:]), leaf)
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(actual, wanted)

@@ -19,15 +19,15 @@ def sums() -> None:
         x = torch.arange(6, dtype=dtype).reshape(2, 3)
         for root in range(world.size):
             mine = (x + world.rank).t().contiguous().t()
-            found = SPEC.kernel(mine, root, "dp", "x@GRAD")
-            assert WAIT_SPEC.kernel(found) is mine
+            work = SPEC.kernel(mine, root, "dp", "x@GRAD")
+            assert WAIT_SPEC.kernel(work) is mine
             if world.rank == root:
                 assert torch.equal(mine, 2 * x + 1), f"{dtype}: {mine}"
     several = [torch.full((1000,), float(world.rank + i)) for i in range(4)]
     started = [SPEC.kernel(x, i % 2, "dp", f"x_{i}") for i, x in enumerate(several)]
     for i, pending in enumerate(started):
-        found = WAIT_SPEC.kernel(pending)
-        assert world.rank != i % 2 or torch.equal(found, torch.full((1000,), 1.0 + 2 * i))
+        work = WAIT_SPEC.kernel(pending)
+        assert world.rank != i % 2 or torch.equal(work, torch.full((1000,), 1.0 + 2 * i))
 
 
 def test_one_rank_gets_the_sum_in_place(ranks: Nursery) -> None:

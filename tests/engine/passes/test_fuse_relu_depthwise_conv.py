@@ -190,13 +190,13 @@ def steps(is_fused: bool, without: frozenset[str] = frozenset()) -> list[np.ndar
         program.build = Build(without_passes=without)
         exe = paddle.static.Executor()
         exe.run(paddle.static.default_startup_program())
-        found = []
+        results = []
         for batch in (2, 5, 1, 4):
             x = np.random.RandomState(batch).randn(batch, 3, 9, 10).astype("float32")
-            found += exe.run(feed={"x": x}, fetch_list=[loss])
-        found += exe.run(program.clone(for_test=True), feed={"x": x}, fetch_list=[loss.name])
+            results += exe.run(feed={"x": x}, fetch_list=[loss])
+        results += exe.run(program.clone(for_test=True), feed={"x": x}, fetch_list=[loss.name])
         parameters = [p.name for p in program.all_parameters()]
-        return found + [paddle.static.global_scope().get(name).numpy().copy() for name in parameters]
+        return results + [paddle.static.global_scope().get(name).numpy().copy() for name in parameters]
 
 
 @pytest.mark.parametrize("without", [frozenset[str](), frozenset({"channels_last"})])

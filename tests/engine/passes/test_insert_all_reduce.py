@@ -86,10 +86,10 @@ def test_with_overlap_each_wait_stands_before_the_first_reader() -> None:
     one = two_layers()
     (report,) = rewrite(default_main_program(), [InsertAllReduce(one.gradients, overlap=True)])
     assert report.changed == 4
-    found = targets()
-    first_wait = found.index(wait)
-    assert all(place < first_wait for place, target in enumerate(found) if target is all_reduce)
-    assert found[first_wait:] == [wait, torch.ops.argosy.momentum.default] * 4
+    order = targets()
+    first_wait = order.index(wait)
+    assert all(place < first_wait for place, target in enumerate(order) if target is all_reduce)
+    assert order[first_wait:] == [wait, torch.ops.argosy.momentum.default] * 4
 
 
 def test_with_overlap_clipping_by_the_global_norm_waits_for_all() -> None:

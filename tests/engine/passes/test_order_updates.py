@@ -60,8 +60,8 @@ def nodes() -> list[fx.Node]:
 def updates() -> list[str]:
     """The parameters in the order of their updates."""
     named = default_main_program().names_of_nodes()
-    found = [n for n in nodes() if n.meta["role"] == "optimize" and any(True for _ in mutated_inputs(n))]
-    return [named[n.args[0]] for n in found]
+    updates = [n for n in nodes() if n.meta["role"] == "optimize" and any(True for _ in mutated_inputs(n))]
+    return [named[n.args[0]] for n in updates]
 
 
 def waited_for(node: fx.Node) -> set[fx.Node]:
@@ -146,9 +146,9 @@ def test_what_reads_a_weight_keeps_its_side_of_the_update() -> None:
     ordered(training_passes(strategy(), loss.program, pairs, ranks=2))
     assert updates() == LAST_FIRST
     place = {n: i for i, n in enumerate(nodes())}
-    found = [n for n in nodes() if n.target is torch.ops.argosy.momentum.default]
-    assert place[found[0]] < place[after.node]
-    assert place[found[3]] < place[before.node] < place[found[4]], "beside the update, not earlier"
+    actual = [n for n in nodes() if n.target is torch.ops.argosy.momentum.default]
+    assert place[actual[0]] < place[after.node]
+    assert place[actual[3]] < place[before.node] < place[actual[4]], "beside the update, not earlier"
 
 
 def test_random_numbers_are_drawn_in_the_same_order() -> None:
@@ -197,12 +197,12 @@ def train_in_both_orders() -> None:
     fleet.init(is_collective=True)
     place = fleet.worker_index(), fleet.worker_num()
     for case in CASES[os.environ["ARGOSY_SHM"]]:
-        found = []
+        results = []
         for overlaps in (False, True):
             fleet.init(is_collective=True, strategy=strategy(sync_nccl_allreduce=not overlaps))
-            found.append(equality_small.train(case, equality_small.with_fleet, *place))
-        for name, value in found[0].items():
-            np.testing.assert_array_equal(found[1][name], value, f"{case}: {name}")
+            results.append(equality_small.train(case, equality_small.with_fleet, *place))
+        for name, value in results[0].items():
+            np.testing.assert_array_equal(results[1][name], value, f"{case}: {name}")
 
 
 @pytest.mark.parametrize("shm", ["1", "0"])

@@ -76,15 +76,15 @@ def test_random_numbers_are_drawn_outside_and_in_their_order() -> None:
 
 def test_exchanges_and_waits_keep_their_places_and_nothing_crosses_them() -> None:
     two_rank_program(overlap=True)
-    plain, found = calls(), nodes_of(outline(calls()))
+    plain, actual = calls(), nodes_of(outline(calls()))
 
     def before_each(nodes: list[fx.Node]) -> list[tuple[str, set[str]]]:
         cuts = [i for i, n in enumerate(nodes) if op_name(n) in ("all_reduce_fused", "wait")]
         return [(nodes[i].name, {n.name for n in nodes[:i]}) for i in cuts]
 
     assert len(before_each(plain)) == 4
-    assert before_each(found) == before_each(plain)
-    assert is_in_order(found)
+    assert before_each(actual) == before_each(plain)
+    assert is_in_order(actual)
 
 
 def test_gradients_are_put_behind_the_group_that_makes_them_not_between() -> None:

@@ -234,9 +234,9 @@ def test_pools_read_no_number_of_what_they_look_at(order: torch.memory_format) -
     }
     assert calls.keys() == SHAPE_ONLY.keys()
     for call in calls.values():
-        found = call(torch.full_like(x, torch.nan))
-        assert torch.equal(found, call(x))
-        assert found.stride() == call(x).stride()
+        actual = call(torch.full_like(x, torch.nan))
+        assert torch.equal(actual, call(x))
+        assert actual.stride() == call(x).stride()
 
 
 # --- numbers ------------------------------------------------------------------------------------------
@@ -252,16 +252,18 @@ def run(
     program.build = Build(without_passes=frozenset({"rematerialize"}))
     gradients = [f"{p.name}@GRAD" for p in program.all_parameters()]
     torch.manual_seed(5)
-    found: list[np.ndarray[Any, Any]] = Executor().run(program, feed=feed, fetch_list=[loss.name, *gradients])
-    return found
+    fetched: list[np.ndarray[Any, Any]] = Executor().run(
+        program, feed=feed, fetch_list=[loss.name, *gradients]
+    )
+    return fetched
 
 
 def assert_equal_results(loss: Variable, feed: dict[str, torch.Tensor], *before: Pass) -> None:
     Executor().run(default_startup_program())
     plain = run([*before], loss, feed)
-    found = run([*before, Rematerialize(share=1.0, min_bytes=0)], loss, feed)
+    actual = run([*before, Rematerialize(share=1.0, min_bytes=0)], loss, feed)
     assert len(plain) > 1
-    for one, other in zip(found, plain, strict=True):
+    for one, other in zip(actual, plain, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -310,6 +312,6 @@ def test_batch_norm_recompute_gives_what_the_norm_gave(shape: tuple[int, ...], a
     for value in (x, x.to(memory_format=torch.channels_last)) if x.ndim == 4 else (x,):
         weight, bias = (torch.randn(8), torch.randn(8)) if affine else (None, None)
         y, mean, invstd = torch.native_batch_norm(value, weight, bias, None, None, True, 0.1, 1e-5)
-        found = batch_norm_recompute(value, weight, bias, mean, invstd)
-        torch.testing.assert_close(found, y, rtol=1e-6, atol=1e-6)
-        assert found.stride() == y.stride()
+        actual = batch_norm_recompute(value, weight, bias, mean, invstd)
+        torch.testing.assert_close(actual, y, rtol=1e-6, atol=1e-6)
+        assert actual.stride() == y.stride()

@@ -46,8 +46,8 @@ def started() -> Executor:
 
 
 def run(exe: Executor, fetch: Any, x: Any, program: Any = None) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = exe.run(program, feed={"x": x}, fetch_list=[fetch])[0]
-    return found
+    fetched: np.ndarray[Any, Any] = exe.run(program, feed={"x": x}, fetch_list=[fetch])[0]
+    return fetched
 
 
 def test_a_test_program_without_its_dropout_overwrites_no_parameter() -> None:
@@ -98,8 +98,8 @@ def test_a_constant_is_what_it_was_when_it_was_used() -> None:
     a = x + c
     c.add_(1)
     b = x + c
-    found = started().run(feed={"x": torch.zeros(1, 1)}, fetch_list=[a, b])
-    assert [f.item() for f in found] == [1.0, 2.0]
+    fetched = started().run(feed={"x": torch.zeros(1, 1)}, fetch_list=[a, b])
+    assert [f.item() for f in fetched] == [1.0, 2.0]
 
 
 def test_a_test_program_sees_the_weights_that_training_moved_to_another_layout() -> None:
@@ -215,11 +215,11 @@ def test_gradients_can_be_differentiated_again() -> None:
     ((_, second),) = append_backward(penalty)
     given = torch.randn(2, 3)
     exe = started()
-    found = run(exe, second, given)
+    fetched = run(exe, second, given)
     leaf, weight = given.clone().requires_grad_(), global_scope().get("w").clone().requires_grad_()
     (first,) = torch.autograd.grad((leaf * leaf * weight).sum(), leaf, create_graph=True)
     (wanted,) = torch.autograd.grad((first * first).sum(), weight)
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(fetched, wanted.numpy(), rtol=1e-5)
 
 
 def test_stopping_one_part_of_a_chunk_lets_the_others_through() -> None:
@@ -228,9 +228,9 @@ def test_stopping_one_part_of_a_chunk_lets_the_others_through() -> None:
     a.stop_gradient = True
     ((_, grad),) = append_backward((feed(2) * a * b).sum())
     exe = started()
-    found = run(exe, grad, torch.ones(1, 2))
+    fetched = run(exe, grad, torch.ones(1, 2))
     value = global_scope().get("w")
-    np.testing.assert_allclose(found, [0.0, 0.0, *value[:2].tolist()], rtol=1e-6)
+    np.testing.assert_allclose(fetched, [0.0, 0.0, *value[:2].tolist()], rtol=1e-6)
 
 
 def test_freezing_in_a_clone_leaves_the_program_alone() -> None:

@@ -97,11 +97,11 @@ def test_memory_formats_strides_and_shared_memory_do_not_matter(tmp_path: Path) 
 
 def test_what_was_read_is_memory_of_its_own(tmp_path: Path) -> None:
     write(tmp_path / "t", {"x": torch.ones(1000)})
-    found = atomic_files.read_tensors(tmp_path / "t")[0]["x"]
+    actual = atomic_files.read_tensors(tmp_path / "t")[0]["x"]
     with (tmp_path / "t").open("r+b") as file:
         file.truncate(0)
-    found += 1
-    assert found.sum() == 2000
+    actual += 1
+    assert actual.sum() == 2000
 
 
 def test_the_file_is_plain_safetensors_and_the_same_for_the_same_tensors(tmp_path: Path) -> None:
@@ -226,10 +226,10 @@ def test_sealed_content_with_altered_bytes_is_refused_or_gives_the_same(data: st
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     try:
-        found = atomic_files.unseal(bytes(content), "m")
+        actual = atomic_files.unseal(bytes(content), "m")
     except CorruptFileError:
         return
-    assert repr(found) == repr(CONTENT)
+    assert repr(actual) == repr(CONTENT)
 
 
 @pytest.mark.parametrize(

@@ -191,8 +191,8 @@ def test_says_where_it_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 def test_a_loop_of_ones_own_saves_and_restores(tmp_path: Path) -> None:
     def train(job: Job, stop: int | None) -> Job:
-        found = job.checkpoint.restore(job.exe, job.main, job.scope)
-        first = found.epoch if found else 0
+        position = job.checkpoint.restore(job.exe, job.main, job.scope)
+        first = position.epoch if position else 0
         for epoch in range(first, 3):
             for data in job.loader:
                 job.one_step(data)

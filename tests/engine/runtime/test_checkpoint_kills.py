@@ -41,9 +41,9 @@ def arguments(folder: Path, *options: str) -> dict[str, str]:
     return {"ARGUMENTS": json.dumps([str(folder), *options])}
 
 
-def assert_equal_results(found: Path, wanted: Path, ranks: int = 1) -> None:
+def assert_equal_results(actual: Path, wanted: Path, ranks: int = 1) -> None:
     for rank in range(ranks):
-        one, other = np.load(found / f"result-{rank}.npz"), np.load(wanted / f"result-{rank}.npz")
+        one, other = np.load(actual / f"result-{rank}.npz"), np.load(wanted / f"result-{rank}.npz")
         assert sorted(one) == sorted(other)
         assert [name for name in one if not np.array_equal(one[name], other[name])] == []
 

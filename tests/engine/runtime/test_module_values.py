@@ -39,8 +39,8 @@ def started() -> Executor:
 
 
 def fetched(exe: Executor, out: Variable, program: Program | None = None) -> Tensor:
-    found: Tensor = exe.run(program, feed={"x": GIVEN}, fetch_list=[out], return_numpy=False)[0]
-    return found
+    fetched: Tensor = exe.run(program, feed={"x": GIVEN}, fetch_list=[out], return_numpy=False)[0]
+    return fetched
 
 
 def in_scope(module: nn.Module, program: Program | None = None) -> dict[str, Tensor]:

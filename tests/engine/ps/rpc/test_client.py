@@ -45,9 +45,9 @@ def test_large_tensors_arrive_whole_and_writable() -> None:
         sent = [torch.rand(1 << 20) for _ in range(6)]
         pending = [client.start(0, "echo", {}, [tensor]) for tensor in sent]
         for tensor, reply in zip(sent, pending, strict=True):
-            found = reply.wait().tensors[0]
-            assert torch.equal(found, tensor)
-            found.zero_()
+            echoed = reply.wait().tensors[0]
+            assert torch.equal(echoed, tensor)
+            echoed.zero_()
 
 
 def test_several_threads_use_one_client() -> None:

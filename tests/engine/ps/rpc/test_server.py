@@ -109,13 +109,16 @@ def test_counters_tell_what_has_happened() -> None:
         for _ in range(3):
             client.call(0, "echo", {}, [torch.zeros(1000)])
         client.call(0, "echo_io")
-        found = server.counters()
-        assert found["requests"] == {"echo": 3, "echo_io": 1}
-        assert 12_000 < found["bytes_in"] < 20_000
-        assert 12_000 < found["bytes_out"] < 20_000
-        assert (found["repeated"], found["rejected"], found["malformed"], found["rejected_connections"]) == (
-            0,
-        ) * 4
+        counters = server.counters()
+        assert counters["requests"] == {"echo": 3, "echo_io": 1}
+        assert 12_000 < counters["bytes_in"] < 20_000
+        assert 12_000 < counters["bytes_out"] < 20_000
+        assert (
+            counters["repeated"],
+            counters["rejected"],
+            counters["malformed"],
+            counters["rejected_connections"],
+        ) == (0,) * 4
         until(lambda: client.health()[0].counters.get("bytes_in", 0) > 12_000)
         assert client.health()[0].incarnation == server.incarnation
 

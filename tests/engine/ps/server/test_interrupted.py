@@ -65,8 +65,8 @@ def test_a_step_that_an_error_breaks_off_is_begun_anew_and_counts_once() -> None
         second.blocks._flush()
         second.lookups.push_rows("table", [torch.tensor([5])], [torch.full((1, 2), 9.0)], 1.0)
         second.begin_step()
-        found = all_do([first, second], lambda t: step(t, torch.ones(3), 1.0, ROWS))
-        assert all((w == -1.0).all() for w in found)
+        actual = all_do([first, second], lambda t: step(t, torch.ones(3), 1.0, ROWS))
+        assert all((w == -1.0).all() for w in actual)
         assert service.state.tables["table"].pull(torch.tensor([5])).tolist() == [[0.0, 0.0]]
         close([first, second])
 

@@ -96,8 +96,8 @@ class Training:
         if steps % 3 == 0:
             assert trainer.group.all_gather_bytes(b"%d" % steps, "steps") == [b"%d" % steps] * 2
         if steps % 5 == 0:
-            found = trainer.group.all_to_all([b"%d to %d" % (trainer.number, to) for to in (0, 1)])
-            assert found == [b"%d to %d" % (sender, trainer.number) for sender in (0, 1)]
+            actual = trainer.group.all_to_all([b"%d to %d" % (trainer.number, to) for to in (0, 1)])
+            assert actual == [b"%d to %d" % (sender, trainer.number) for sender in (0, 1)]
 
     def end(self) -> tuple[float, float]:
         """An element and a row, when all trainers have done as many steps."""

@@ -23,10 +23,10 @@ SETTINGS = RpcSettings(deadline_s=20.0, heartbeat_s=0.2, heartbeat_timeout_s=1.0
 
 def free_endpoints(count: int) -> tuple[str, ...]:
     taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = tuple(f"127.0.0.1:{one.getsockname()[1]}" for one in taken)
+    endpoints = tuple(f"127.0.0.1:{one.getsockname()[1]}" for one in taken)
     for one in taken:
         one.close()
-    return found
+    return endpoints
 
 
 def two_servers(endpoints: tuple[str, ...]) -> JobPlan:

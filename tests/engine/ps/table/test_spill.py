@@ -47,9 +47,9 @@ def test_changed_rows_are_found_in_the_log_or_by_a_scan(tmp_path: Path, log_rows
     for version in range(1, 41):
         spill.put(rows(*range(100 * version, 100 * version + 100), version=version))
     spill.drop(torch.arange(4000, 4050))
-    found = list(spill.changed(38))
+    changed = list(spill.changed(38))
     spill.drop(torch.arange(3900, 3950))  # what was asked before is still told
-    ids = torch.cat([ids for ids, _, _ in found])
+    ids = torch.cat([ids for ids, _, _ in changed])
     assert sorted(ids.tolist()) == [*range(3900, 4000), *range(4050, 4100)]
     later = torch.cat([ids for ids, _, _ in spill.changed(0)])
     assert len(later) == spill.count == 3900
