@@ -212,7 +212,9 @@ def _serve() -> dict[str, str]:
     """Fork jobs as they are asked for; returns only in a rank, with what to run."""
     _import_what_a_program_needs()
     gc.freeze()  # a rank's collector need not look at all that, and copy its pages
-    assert len(os.listdir("/proc/self/task")) == 1, "a fork beside threads may copy a lock that nobody holds"
+    assert len(os.listdir("/proc/self/task")) == 1, (
+        "a fork beside threads may copy a lock that is never released"
+    )
     for line in sys.stdin:
         if os.fork() == 0:
             request = json.loads(line)
@@ -230,8 +232,8 @@ def _import_what_a_program_needs() -> None:
     import argosy.distributed.fleet
     from argosy.engine.ir import names
 
-    made = argosy.static.Program(), argosy.static.Program()
-    with argosy.static.program_guard(*made), names.guard():
+    programs = argosy.static.Program(), argosy.static.Program()
+    with argosy.static.program_guard(*programs), names.guard():
         loss = argosy.static.nn.fc(argosy.static.data("x", [None, 2]), 2).mean()
         argosy.optimizer.SGD(0.1).minimize(loss)
 
@@ -262,7 +264,7 @@ def _become_rank(
     rank: int, endpoints: list[str], store: socket.socket, environ: dict[str, str], directory: str
 ) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    own = {
+    variables = {
         "PADDLE_TRAINER_ID": str(rank),
         "PADDLE_TRAINERS_NUM": str(len(endpoints)),
         "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
@@ -272,10 +274,10 @@ def _become_rank(
         "ARGOSY_CONNECT_TIMEOUT_S": "30",
     }
     if rank == 0:
-        own["ARGOSY_STORE_FD"] = str(store.detach())
+        variables["ARGOSY_STORE_FD"] = str(store.detach())
     else:
         store.close()
-    os.environ.update(own | environ)
+    os.environ.update(variables | environ)
     out = os.open(f"{directory}/{rank}.txt", os.O_WRONLY | os.O_APPEND)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for new, old in ((nothing, 0), (out, 1), (out, 2)):
@@ -313,7 +315,7 @@ def end_process(run: Callable[[], int | None]) -> NoReturn:
 
 
 def _write(directory: str, name: str, text: str) -> None:
-    """There whole or not at all."""
+    """Atomically."""
     path = Path(directory, name)
     path.with_suffix(".new").write_text(text)
     path.with_suffix(".new").rename(path)

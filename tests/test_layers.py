@@ -41,7 +41,7 @@ def imports(path: Path) -> list[str]:
     return [name for name in imported if name.split(".")[0] == "argosy"]
 
 
-def test_engine_imports_only_what_stands_to_its_left() -> None:
+def test_engine_imports_only_from_layers_to_its_left() -> None:
     wrong = []
     for path in (ROOT / "engine").rglob("*.py"):
         folder = path.relative_to(ROOT / "engine").parts[0].removesuffix(".py")

@@ -91,9 +91,7 @@ def test_the_exit_code_is_the_scripts(tmp_path: Path) -> None:
         ([], "python -m argosy.paddle script.py arguments"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_ends_with_2(
-    words: list[str], message: str, tmp_path: Path
-) -> None:
+def test_an_invalid_command_line_exits_with_2(words: list[str], message: str, tmp_path: Path) -> None:
     done = argosy_paddle(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr

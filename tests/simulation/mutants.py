@@ -54,7 +54,7 @@ class Mutant:
     owner: Any
     attribute: str
     bug: Any
-    """What stands in the attribute's place; a function of the original if `wraps`."""
+    """The attribute's replacement; a function of the original if `wraps`."""
     scenario: Mapping[str, Any] = field(default_factory=dict)
     wraps: bool = True
 

@@ -91,7 +91,7 @@ def check(sample: ModuleSample, training: bool, unknown: bool) -> Iterator[tuple
         module, reference = sample.module(training), sample.module(training)
         try:
             wanted = _eager(sample, reference)
-        except Exception as e:  # whatever eager mode raises, the case tells nothing about Argosy
+        except Exception as e:  # whatever eager mode raises, the case says nothing about Argosy
             yield mode, Outcome(EAGER_FAILS, str(e).split("\n", 1)[0])
             return
         feeds = Feeds(unknown)
@@ -146,18 +146,18 @@ def _run(module: nn.Module, out: Any, feeds: Feeds, wanted: Results) -> _Found:
 
 
 def _judged(
-    sample: ModuleSample, reference: nn.Module, found: _Found, wanted: Results, feeds: Feeds
+    sample: ModuleSample, reference: nn.Module, actual: _Found, wanted: Results, feeds: Feeds
 ) -> Outcome:
     after = {**dict(reference.named_parameters()), **dict(reference.named_buffers())}
-    difference = first_difference(found.outputs, wanted.outputs, "output")
+    difference = first_difference(actual.outputs, wanted.outputs, "output")
     if difference and is_random(sample, reference.training):
         values = list(feeds.values.values())
-        broken = broken_property(reference, values, found.outputs, found.gradients, wanted.outputs)
+        broken = broken_property(reference, values, actual.outputs, actual.gradients, wanted.outputs)
         return Outcome(WRONG, broken) if broken else Outcome(EQUAL, PROPERTIES_ONLY)
-    difference = difference or first_difference(found.gradients, wanted.gradients or [], "gradient")
-    if not difference and found.state.keys() != after.keys():
-        difference = f"the module has {sorted(found.state)} where eager has {sorted(after)}"
-    for key, value in found.state.items():
+    difference = difference or first_difference(actual.gradients, wanted.gradients or [], "gradient")
+    if not difference and actual.state.keys() != after.keys():
+        difference = f"the module has {sorted(actual.state)} where eager has {sorted(after)}"
+    for key, value in actual.state.items():
         difference = difference or first_difference([value], [after[key]], f"value of {key} after the run")
     return Outcome(WRONG, difference) if difference else Outcome(EQUAL)
 

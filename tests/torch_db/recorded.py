@@ -112,9 +112,9 @@ def tagged() -> set[str]:
         namespace, _, full = name.partition("::")
         op, _, overload = full.partition(".")
         if namespace == "aten":
-            one: OpOverload = getattr(getattr(torch.ops.aten, op), overload or "default")
-            if wanted & set(one.tags):
-                ops.add(str(one))
+            known: OpOverload = getattr(getattr(torch.ops.aten, op), overload or "default")
+            if wanted & set(known.tags):
+                ops.add(str(known))
     return ops
 
 
@@ -125,9 +125,9 @@ def overloads(name: str) -> Iterable[str]:
         return
     packet: OpOverloadPacket = getattr(getattr(torch.ops, namespace), op)
     for overload in packet.overloads():
-        actual: OpOverload = getattr(packet, overload)
-        if torch._C._dispatch_has_kernel(actual._name) and _can_be_held(actual):
-            yield str(actual)
+        op_overload: OpOverload = getattr(packet, overload)
+        if torch._C._dispatch_has_kernel(op_overload._name) and _can_be_held(op_overload):
+            yield str(op_overload)
 
 
 def _can_be_held(op: OpOverload) -> bool:

@@ -111,8 +111,8 @@ def _listed(records: Iterable[Record], with_reasons: bool) -> str:
 def message(record: Record) -> str:
     """The detail without the arguments' shapes and the net's pieces, so that samples of one cause share a line."""
     detail = stable(nets.without_pieces(record.detail))
-    _, found, tail = detail.partition(" cannot be built: ")
-    return f"cannot be built: {tail}" if found else detail
+    _, actual, tail = detail.partition(" cannot be built: ")
+    return f"cannot be built: {tail}" if actual else detail
 
 
 def _some(names: Sequence[str]) -> str:

@@ -96,7 +96,7 @@ def test_there_are_no_more_readers_than_files(make: Make) -> None:
         ({"queue_num": 0}, "queue_num is 0"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused(setting: dict[str, Any], message: str) -> None:
+def test_an_invalid_setting_is_rejected(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         distributed.QueueDataset().init(**{"use_var": variables()} | setting)
 
@@ -213,8 +213,8 @@ def shuffle_among_workers() -> None:
     torch.manual_seed(rank)
     dataset.global_shuffle(fleet, 12)
     mine = labels(dataset)
-    own = sum(label // 1000 == rank for label in mine)
-    assert 200 < own < 470, own  # a third of 1000
+    unmoved = sum(label // 1000 == rank for label in mine)
+    assert 200 < unmoved < 470, unmoved  # a third of 1000
     assert mine != sorted(mine)
     gathered = fleet.util.all_gather(mine)
     assert sorted(label for part in gathered for label in part) == list(range(3000))

@@ -227,15 +227,15 @@ import torch
 from argosy import static
 from argosy.engine.runtime.executor import Executor
 x = static.data("x", [400, 400])
-made = x.program.call(lambda t: torch.empty_like(t), (x,), {})
-kept = [torch.full((400, 400), 7.0) for _ in range(20)]
-del kept
-(found,) = Executor().run(x.program, {"x": torch.ones(400, 400)}, [made.name])
-print(abs(found).max())
+empty = x.program.call(lambda t: torch.empty_like(t), (x,), {})
+dirty = [torch.full((400, 400), 7.0) for _ in range(20)]
+del dirty
+(fetched,) = Executor().run(x.program, {"x": torch.ones(400, 400)}, [empty.name])
+print(abs(fetched).max())
 """
 
 
-def test_memory_as_it_was_found_is_no_result(ranks: Nursery) -> None:
+def test_uninitialised_memory_is_no_result(ranks: Nursery) -> None:
     done = ranks.python("-c", UNINITIALISED)
     assert float(done.stdout) == 0, done.stderr
 

@@ -1,4 +1,4 @@
-"""Backward: gradients are torch's, and stop where they are told to."""
+"""Backward: gradients are torch's, and stop at variables with stop_gradient."""
 
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np

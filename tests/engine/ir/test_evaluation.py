@@ -250,8 +250,8 @@ def test_a_module_that_returns_its_input_in_training_is_evaluated(
     training: Callable[[Tensor], Tensor],
 ) -> None:
     x = default_main_program().data("x", [None, 6])
-    (found,) = in_evaluation(Returns(training, lambda x: x + 4)(x) * 2)
-    torch.testing.assert_close(found, torch.full((4, 6), 10.0))
+    (actual,) = in_evaluation(Returns(training, lambda x: x + 4)(x) * 2)
+    torch.testing.assert_close(actual, torch.full((4, 6), 10.0))
 
 
 def test_the_evaluation_of_a_module_that_returns_its_input_in_training_changes_no_other_reader() -> None:
@@ -331,9 +331,9 @@ def test_functions_that_were_called_for_training_are_evaluated(name: str) -> Non
     test = default_main_program().clone(for_test=True)
     given = torch.randn(4, 3, 8)
     (train,) = Executor().run(feed={"x": given}, fetch_list=[out], return_numpy=False)
-    (found,) = Executor().run(test, feed={"x": given}, fetch_list=[out], return_numpy=False)
+    (actual,) = Executor().run(test, feed={"x": given}, fetch_list=[out], return_numpy=False)
     wanted = WANTED.get(name, lambda x: x)(given)
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(actual, wanted)
     assert not torch.equal(train, wanted)
 
 
@@ -448,11 +448,11 @@ def test_values_inside_of_a_module_are_read_if_evaluation_computes_the_same() ->
     exe = Executor()
     exe.run(default_startup_program())
     given = torch.randn(4, 6)
-    (found,) = exe.run(test, feed={"x": given}, fetch_list=[loss], return_numpy=False)
+    (actual,) = exe.run(test, feed={"x": given}, fetch_list=[loss], return_numpy=False)
     given.requires_grad_()
     y = module(given)
     (grad,) = torch.autograd.grad(y.sum(), given)
-    torch.testing.assert_close(found, (y.mean() + grad.pow(2).mean()).detach())
+    torch.testing.assert_close(actual, (y.mean() + grad.pow(2).mean()).detach())
 
 
 def test_values_inside_of_a_module_that_only_training_has_are_named_with_their_reader() -> None:

@@ -198,9 +198,9 @@ def test_hooks_of_a_parameter_without_a_module_equal_eager() -> None:
     exe = Executor()
     exe.run(default_startup_program())
     given = torch.randn(6, 4)
-    (found,) = exe.run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
+    (actual,) = exe.run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
     squares(given @ weight).backward()
-    torch.testing.assert_close(found, weight.grad)
+    torch.testing.assert_close(actual, weight.grad)
 
 
 def test_a_hook_that_returns_nothing_is_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -312,9 +312,9 @@ def test_hooks_of_variables_equal_eager() -> None:
     x.register_hook(lambda grad: grad + 1)
     (grad,) = gradients(squares(h), x)
     given = torch.randn(6, 4)
-    (found,) = Executor().run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
+    (actual,) = Executor().run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
     h_value = given.tanh()
-    torch.testing.assert_close(found, 3 * 2 * h_value * (1 - h_value**2) + 1)
+    torch.testing.assert_close(actual, 3 * 2 * h_value * (1 - h_value**2) + 1)
     handle.remove()
 
 
@@ -325,8 +325,8 @@ def test_a_hook_of_a_variable_that_was_removed_is_not_called() -> None:
     h.register_hook(lambda grad: grad * 3).remove()
     (grad,) = gradients(h.sum(), x)
     given = torch.randn(6, 4)
-    (found,) = Executor().run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
-    torch.testing.assert_close(found, 1 - given.tanh() ** 2)
+    (actual,) = Executor().run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
+    torch.testing.assert_close(actual, 1 - given.tanh() ** 2)
 
 
 GLOBAL_HOOKS: dict[str, Callable[[], Any]] = {

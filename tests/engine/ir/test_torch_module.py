@@ -129,8 +129,8 @@ def test_dropout_and_batch_norm_of_modules_switch_to_inference() -> None:
     static.write_back(module)
     module.eval()
     given = torch.randn(5, 4)
-    (found,) = exe.run(test, feed={"x": given}, fetch_list=[out])
-    np.testing.assert_allclose(found, module(given).detach().numpy(), rtol=1e-5, atol=1e-6)
+    (actual,) = exe.run(test, feed={"x": given}, fetch_list=[out])
+    np.testing.assert_allclose(actual, module(given).detach().numpy(), rtol=1e-5, atol=1e-6)
     assert int(module[1].num_batches_tracked) == 1
 
 
@@ -141,8 +141,8 @@ def test_a_module_in_eval_mode_is_recorded_as_inference() -> None:
     exe = Executor()
     exe.run(default_startup_program())
     given = torch.randn(5, 4)
-    (found,) = exe.run(feed={"x": given}, fetch_list=[out])
-    np.testing.assert_allclose(found, module(given).detach().numpy(), rtol=1e-5, atol=1e-6)
+    (actual,) = exe.run(feed={"x": given}, fetch_list=[out])
+    np.testing.assert_allclose(actual, module(given).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_frozen_parameters_stay_frozen() -> None:
@@ -171,7 +171,7 @@ def test_a_module_that_fails_is_named_with_the_line() -> None:
         nn.Linear(5, 3)(x)
 
 
-def test_eager_calls_go_on_as_before() -> None:
+def test_eager_calls_are_unchanged() -> None:
     assert torch.equal(nn.ReLU()(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))
 
 
@@ -200,5 +200,5 @@ def test_attention_with_a_mask_made_inside_equals_eager() -> None:
     exe.run(default_startup_program())
     for shape in ((2, 5, 8), (3, 9, 8)):
         given = torch.randn(shape)
-        (found,) = exe.run(feed={"x": given}, fetch_list=[out])
-        np.testing.assert_allclose(found, module(given).detach().numpy(), rtol=1e-4, atol=1e-5)
+        (actual,) = exe.run(feed={"x": given}, fetch_list=[out])
+        np.testing.assert_allclose(actual, module(given).detach().numpy(), rtol=1e-4, atol=1e-5)

@@ -45,7 +45,7 @@ def test_switched_off_the_program_runs_unfused(ranks: Nursery) -> None:
     assert said.startswith("plain")
 
 
-def test_a_compiler_that_fails_is_told_of_and_done_without(tmp_path: Path, ranks: Nursery) -> None:
+def test_a_failing_compiler_is_logged_and_torch_kernels_are_used(tmp_path: Path, ranks: Nursery) -> None:
     broken = tmp_path / "broken-g++"
     broken.write_text("#!/bin/sh\necho 'no room on the shelf' >&2\nexit 1\n")
     broken.chmod(0o755)

@@ -30,8 +30,8 @@ def applied(name: str, x: Tensor) -> Tensor:
 def test_forward_gives_the_numbers_of_the_two_ops(name: str) -> None:
     a, b = torch.randn(3, 5, 7) * 4, torch.randn(3, 5, 7) * 4
     wanted = applied(name, a.double() + b.double())
-    for found in (add_act(a, b, name, SCALE), add_act_keep(a, b, name, SCALE)[0]):
-        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6)
+    for actual in (add_act(a, b, name, SCALE), add_act_keep(a, b, name, SCALE)[0]):
+        torch.testing.assert_close(actual.double(), wanted, rtol=1e-5, atol=1e-6)
     assert torch.equal(add_act_keep(a, b, name, SCALE)[1], a + b)
     first = act_add(a, b, name, SCALE)
     torch.testing.assert_close(first.double(), a.double() + applied(name, b.double()), rtol=1e-5, atol=1e-6)

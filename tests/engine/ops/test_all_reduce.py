@@ -15,7 +15,7 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 
 
 def sums() -> None:
-    """On every rank: the sum lies in the tensor's own memory, whatever its dtype and its order in memory."""
+    """On every rank: the sum replaces the tensor's values in place, for every dtype and memory format."""
     collective.connect()
     world = collective.world()
     for dtype in DTYPES:

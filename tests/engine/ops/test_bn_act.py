@@ -173,11 +173,11 @@ def test_a_gradient_in_another_order_is_written_over_all_the_same(order: torch.m
 def test_an_infinity_spoils_its_channel_as_in_torch() -> None:
     x, w, b, _ = case((2, 8, 4, 4), torch.channels_last)
     x[0, 3, 1, 1] = torch.inf
-    found, wanted = (
+    actual, wanted = (
         bn_act(x, w, b, None, EPS, "none"),
         aten.native_batch_norm(x, w, b, None, None, True, 0.0, EPS),
     )
-    assert [one.isnan().tolist() for one in found] == [one.isnan().tolist() for one in wanted]
+    assert [one.isnan().tolist() for one in actual] == [one.isnan().tolist() for one in wanted]
 
 
 @pytest.mark.parametrize("order", LAYOUTS)

@@ -28,10 +28,12 @@ def shared() -> None:
 
 def feeds(*var: int | None) -> list[Variable]:
     program = default_main_program()
-    made = [program.data(name, shape) for name, shape in zip(NAMES, ([None, 3], [None, 3], var), strict=True)]
-    for variable in made:
+    variables = [
+        program.data(name, shape) for name, shape in zip(NAMES, ([None, 3], [None, 3], var), strict=True)
+    ]
+    for variable in variables:
         variable.stop_gradient = False
-    return made
+    return variables
 
 
 def run(fetched: Sequence[Any], *given: Tensor) -> list[Tensor]:

@@ -47,12 +47,12 @@ def concatenated(steps: int, batch: int) -> list[Tensor]:
 
 def feeds(*shapes: Sequence[int | None]) -> list[Variable]:
     program = default_main_program()
-    made = [
+    variables = [
         program.data(name, shape, "int64" if number else "float32")
         for number, (name, shape) in enumerate(zip(NAMES, shapes, strict=False))
     ]
-    made[0].stop_gradient = False
-    return made
+    variables[0].stop_gradient = False
+    return variables
 
 
 def assert_equals_eager(
@@ -108,9 +108,11 @@ def test_a_target_longer_than_its_input_equals_eager(zero_infinity: bool) -> Non
     variables = feeds([None, None, CLASSES], [None, 3], [None], [None])
     out = loss(*variables)
     given = [*padded(8, 2)[:2], torch.tensor([2, 8]), torch.tensor([3, 3])]
-    (found,) = Executor().run(feed=dict(zip(NAMES, given, strict=True)), fetch_list=[out], return_numpy=False)
-    torch.testing.assert_close(found, loss(*given))
-    assert bool(torch.isinf(found[0])) != zero_infinity
+    (actual,) = Executor().run(
+        feed=dict(zip(NAMES, given, strict=True)), fetch_list=[out], return_numpy=False
+    )
+    torch.testing.assert_close(actual, loss(*given))
+    assert bool(torch.isinf(actual[0])) != zero_infinity
 
 
 def test_infinite_losses_have_the_gradients_of_eager() -> None:

@@ -46,9 +46,9 @@ def shared() -> None:
 
 
 def data(name: str, *shape: int | None) -> Variable:
-    made = default_main_program().data(name, shape)
-    made.stop_gradient = False
-    return made
+    variable = default_main_program().data(name, shape)
+    variable.stop_gradient = False
+    return variable
 
 
 def squares(out: Any) -> Any:
@@ -161,7 +161,7 @@ def test_no_steps_raise_as_in_eager() -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_dropout_draws_anew_in_every_run_and_not_in_evaluation(kind: Callable[..., nn.RNNBase]) -> None:
+def test_dropout_draws_new_masks_in_every_run_and_none_in_evaluation(kind: Callable[..., nn.RNNBase]) -> None:
     module = kind(4, 3, 2, dropout=0.5)
     out, _ = module(data("x", None, None, 4))
     test = default_main_program().clone(for_test=True)

@@ -12,7 +12,7 @@ from tests.ranks import Nursery
 
 
 def sums() -> None:
-    """The sum lies in the root's own memory, whatever its dtype and its order in memory."""
+    """The sum replaces the root's values in place, for every dtype and memory format."""
     collective.connect()
     world = collective.world()
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
@@ -40,7 +40,7 @@ def test_alone_the_sum_is_the_tensor_itself() -> None:
     assert WAIT_SPEC.kernel(SPEC.kernel(x, 0, "dp", "x")) is x
 
 
-def test_in_a_program_the_value_lies_in_the_memory_of_the_input() -> None:
+def test_in_a_program_the_result_aliases_the_input() -> None:
     program = Program()
     x = program.data("x", [None, 3]).value
     with program.recording():

@@ -54,8 +54,8 @@ def window(case: Any) -> tuple[list[int], list[int]]:
 
 def aten_forward(x: torch.Tensor, w: torch.Tensor, case: Any, relu: bool) -> torch.Tensor:
     x = torch.relu(x) if relu else x
-    made: torch.Tensor = aten.convolution(x, w, None, *window(case), [1, 1], False, [0, 0], x.shape[1])
-    return made
+    y: torch.Tensor = aten.convolution(x, w, None, *window(case), [1, 1], False, [0, 0], x.shape[1])
+    return y
 
 
 def aten_backward(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, case: Any, relu: bool) -> Any:

@@ -32,11 +32,11 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def strategy(dtype: str = "float16", **switches: Any) -> fleet.DistributedStrategy:
-    made = fleet.DistributedStrategy()
-    made.fp16_allreduce, made.fp16_allreduce_configs = True, {"dtype": dtype}
+    options = fleet.DistributedStrategy()
+    options.fp16_allreduce, options.fp16_allreduce_configs = True, {"dtype": dtype}
     for name, value in switches.items():
-        setattr(made, name, value)
-    return made
+        setattr(options, name, value)
+    return options
 
 
 def reports(loss: Any, made: fleet.DistributedStrategy) -> dict[str, Report]:
@@ -79,9 +79,9 @@ def test_the_variable_of_a_gradient_is_the_32_bit_sum() -> None:
     program = default_main_program()
     assert str(program.var("fc_0.w_0@GRAD").dtype) == "torch.float32"
     assert "communicate fc_0.w_0@GRAD = _to_copy(wait_2, dtype=float32)" in str(program)
-    made = paddle.tanh(program.var("fc_0.w_0@GRAD"))
-    assert made.node.args[0].target is cast
-    assert made.node.args[0].args[0].target is wait
+    reader = paddle.tanh(program.var("fc_0.w_0@GRAD"))
+    assert reader.node.args[0].target is cast
+    assert reader.node.args[0].args[0].target is wait
 
 
 def test_with_overlap_wait_and_cast_stand_before_the_reader() -> None:
@@ -144,10 +144,10 @@ def test_a_second_run_changes_nothing() -> None:
 
 
 def test_a_program_by_itself_can_be_cast_later() -> None:
-    """The pass runs without insert_all_reduce before it: the variables stand for the waits already."""
-    made = fleet.DistributedStrategy()
-    made.fuse_all_reduce_ops = False
-    reports(two_layers(), made)
+    """The pass runs without insert_all_reduce before it: the variables are bound to the waits already."""
+    options = fleet.DistributedStrategy()
+    options.fuse_all_reduce_ops = False
+    reports(two_layers(), options)
     (report,) = rewrite(default_main_program(), [CastAllReduce(torch.bfloat16)])
     assert report.changed == 4
     assert default_main_program().var("fc_0.w_0@GRAD").node.target is cast
@@ -180,8 +180,8 @@ def gradient(mine: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     _, ((_, grad),) = fleet.distributed_optimizer(paddle.optimizer.SGD(0.1)).minimize((w * x).sum())
     exe = paddle.static.Executor()
     exe.run(paddle.static.default_startup_program())
-    (found,) = exe.run(feed={"x": mine}, fetch_list=[grad])
-    return np.asarray(found)
+    (gradient,) = exe.run(feed={"x": mine}, fetch_list=[grad])
+    return np.asarray(gradient)
 
 
 def mlp() -> Any:
@@ -236,13 +236,13 @@ def rounded_sum(dtype: str) -> np.ndarray[Any, Any]:
     return np.asarray((first + second).float())
 
 
-def distance(found: Arrays, wanted: Arrays) -> float:
+def distance(actual: Arrays, wanted: Arrays) -> float:
     """How far apart, as a part of the wanted one's norm."""
-    f, w = (np.concatenate([one[name].ravel() for name in wanted]) for one in (found, wanted))
+    f, w = (np.concatenate([one[name].ravel() for name in wanted]) for one in (actual, wanted))
     return float(np.linalg.norm(f - w) / np.linalg.norm(w))
 
 
-def exchange() -> None:
+def all_reduce_casts() -> None:
     fleet.init(is_collective=True)
     assert (world().group("dp").shm is None) == (os.environ["ARGOSY_SHM"] == "0")
     for dtype in UNIT:
@@ -254,7 +254,7 @@ def exchange() -> None:
 @pytest.mark.parametrize("shm", ["1", "0"])
 def test_two_ranks_get_the_rounded_sum_of_rounded_gradients(ranks: Nursery, shm: str) -> None:
     """Fused or not, overlapped or not, through shared memory or gloo."""
-    ranks.check(2, exchange, ARGOSY_SHM=shm)
+    ranks.check(2, all_reduce_casts, ARGOSY_SHM=shm)
 
 
 def train_both_ways() -> None:

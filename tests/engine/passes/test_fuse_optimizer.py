@@ -297,8 +297,8 @@ def trained(make: Callable[[], Any], fuses: bool) -> dict[str, Any]:
     with program_guard(Program("main"), Program("startup")), names.guard(), scope_guard(Scope()):
         x = paddle.static.data("x", [4, 3, 8, 8], "float32")
         h = paddle.static.nn.conv2d(x, 5, 3, act="relu").flatten(1)
-        own = ParamAttr(learning_rate=0.5, regularizer=paddle.regularizer.L2Decay(0.05))
-        h = torch.tanh(paddle.static.nn.fc(h, 9, weight_attr=own))
+        attr = ParamAttr(learning_rate=0.5, regularizer=paddle.regularizer.L2Decay(0.05))
+        h = torch.tanh(paddle.static.nn.fc(h, 9, weight_attr=attr))
         loss = (paddle.static.nn.fc(h, 3) ** 2).mean()
         optimizer = make()
         optimizer.minimize(loss)
@@ -356,14 +356,14 @@ def train_fused_and_not() -> None:
             fleet.init(is_collective=True, strategy=strategy)
 
             def minimize(optimizer: Any, loss: Any, fuses: bool = fuses, **how: Any) -> Any:
-                made = equality_small.with_fleet(optimizer, loss, **how)
+                minimized = equality_small.with_fleet(optimizer, loss, **how)
                 if fuses:
                     rewrite(loss.program, [FuseOptimizer(), OrderUpdates()])
                 is_fused = any(
                     "fused_" in n.name for n in loss.program.graph.nodes if n.meta["role"] == "optimize"
                 )
                 assert is_fused == fuses
-                return made
+                return minimized
 
             results.append(equality_small.train(case, minimize, *place))
         for name, value in results[0].items():

@@ -96,9 +96,9 @@ def test_a_second_run_changes_nothing() -> None:
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     graph.graph_copy(default_main_program().graph, copies)
-    kept = frozenset([copies[y.node]])
-    run_passes(graph, [InPlace(kept)])
-    (report,) = run_passes(graph, [InPlace(kept)])
+    fetched = frozenset([copies[y.node]])
+    run_passes(graph, [InPlace(fetched)])
+    (report,) = run_passes(graph, [InPlace(fetched)])
     assert report.changed == 0
 
 

@@ -27,11 +27,11 @@ LAST_FIRST = ["fc_2.w_0", "fc_2.b_0", "fc_1.w_0", "fc_1.b_0", "fc_0.w_0", "fc_0.
 
 def strategy(**switches: Any) -> fleet.DistributedStrategy:
     """Exchanges overlap, one for each layer."""
-    made = fleet.DistributedStrategy()
-    made.sync_nccl_allreduce, made.fuse_grad_size_in_MB = False, 0
+    options = fleet.DistributedStrategy()
+    options.sync_nccl_allreduce, options.fuse_grad_size_in_MB = False, 0
     for name, value in switches.items():
-        setattr(made, name, value)
-    return made
+        setattr(options, name, value)
+    return options
 
 
 def three_layers() -> Any:
@@ -41,11 +41,11 @@ def three_layers() -> Any:
     return x.mean()
 
 
-def planned(made: fleet.DistributedStrategy, optimizer: Any = None, loss: Any = None) -> list[Pass]:
+def planned(options: fleet.DistributedStrategy, optimizer: Any = None, loss: Any = None) -> list[Pass]:
     """Minimize; the passes for two ranks."""
     loss = three_layers() if loss is None else loss
     _, pairs = (optimizer or paddle.optimizer.Momentum(0.1, 0.9)).minimize(loss)
-    return training_passes(made, loss.program, pairs, ranks=2)
+    return training_passes(options, loss.program, pairs, ranks=2)
 
 
 def ordered(passes: list[Pass]) -> Report:
@@ -110,7 +110,7 @@ def test_a_second_run_changes_nothing(fuses: bool) -> None:
     assert str(default_main_program()) == once
 
 
-def test_what_stands_between_a_wait_and_its_update_moves_with_it() -> None:
+def test_nodes_between_a_wait_and_its_update_move_with_it() -> None:
     """Clipping, L1Decay: several nodes a gradient, some of which read no gradient at all."""
     decay = paddle.regularizer.L1Decay(0.01)
     clip = paddle.nn.ClipGradByNorm(1.0)

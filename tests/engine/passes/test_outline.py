@@ -50,9 +50,9 @@ def two_rank_program(overlap: bool) -> None:
     """What `minimize` makes on two ranks, with gradients in two groups."""
     loss = net()
     _, pairs = paddle.optimizer.Momentum(0.1, 0.9).minimize(loss)
-    made = fleet.DistributedStrategy()
-    made._fuse_grad_size_in_TFLOPS, made.sync_nccl_allreduce = 2, not overlap
-    rewrite(default_main_program(), training_passes(made, loss.program, pairs, ranks=2))
+    strategy = fleet.DistributedStrategy()
+    strategy._fuse_grad_size_in_TFLOPS, strategy.sync_nccl_allreduce = 2, not overlap
+    rewrite(default_main_program(), training_passes(strategy, loss.program, pairs, ranks=2))
 
 
 def test_forward_and_backward_of_one_process_are_one_group_before_the_updates() -> None:
@@ -90,9 +90,9 @@ def test_exchanges_and_waits_keep_their_places_and_nothing_crosses_them() -> Non
 def test_gradients_are_put_behind_the_group_that_makes_them_not_between() -> None:
     two_rank_program(overlap=True)
     names = shown(outline(calls()))
-    assert names.count("group") == 2, "one for each exchange"
+    assert names.count("group") == 2, "one for each all-reduce"
     assert names.index("all_reduce_fused") < len(names) - 1 - names[::-1].index("group"), (
-        "backward goes on behind it"
+        "backward continues after it"
     )
 
 

@@ -50,7 +50,7 @@ def built(**options: Any) -> tuple[Program, Report]:
 
 
 def on_rank(rank: int, **options: Any) -> Program:
-    """The program of one of two ranks, built anew."""
+    """A new program of one of two ranks."""
     with paddle.static.program_guard(Program("main"), Program()), paddle.utils.unique_name.guard():
         return built(rank=rank, **options)[0]
 
@@ -103,8 +103,8 @@ def test_the_owner_updates_and_the_others_leave_it_to_it() -> None:
         program = on_rank(rank)
         mine = {str(node.args[0]) for node in nodes(program, MOMENTUM)}
         left = {str(node.args[0][0]): node for node in nodes(program, updated_by_owner)}
-        own = {name.replace(".", "_") for name, owner in parameters(program).items() if owner == rank}
-        assert mine == own
+        owned = {name.replace(".", "_") for name, owner in parameters(program).items() if owner == rank}
+        assert mine == owned
         assert len(mine) + len(left) == 6
         for node in left.values():
             assert node.args[2] == 1 - rank
@@ -143,7 +143,7 @@ def test_the_ranks_differ_in_the_updates_alone_and_exchange_the_same(overlap: bo
     assert [line.split() for line in lines[0]] == [line.split() for line in lines[1]]
     schedules = [compile_program(p, []).schedule for p in programs]
     assert schedules[0] == schedules[1]
-    assert len(schedules[0]) == 12, "nobody prunes an exchange whose sum another rank reads"
+    assert len(schedules[0]) == 12, "a reduce whose sum another rank reads is not pruned"
 
 
 def test_with_overlap_a_sum_is_waited_for_where_it_is_used_or_left() -> None:
@@ -243,6 +243,6 @@ def test_the_program_for_testing_is_whole() -> None:
     passes = minimize(loss)
     before = str(loss.program.clone(for_test=True)).splitlines()[1:]
     rewrite(loss.program, passes)
-    made = loss.program.clone(for_test=True)
-    assert str(made).splitlines()[1:] == before
-    assert not is_divided(made)
+    test_program = loss.program.clone(for_test=True)
+    assert str(test_program).splitlines()[1:] == before
+    assert not is_divided(test_program)

@@ -122,8 +122,8 @@ def test_a_weight_in_channels_last_can_be_viewed_by_another_program() -> None:
     exe = started()
     exe.run(feed={"x": torch.randn(2, 3, 6, 6)}, fetch_list=[h])
     flat = default_main_program().var("w").view(4, -1)
-    (found,) = exe.run(fetch_list=[flat])
-    np.testing.assert_array_equal(found, global_scope().get("w").reshape(4, -1).numpy())
+    (actual,) = exe.run(fetch_list=[flat])
+    np.testing.assert_array_equal(actual, global_scope().get("w").reshape(4, -1).numpy())
 
 
 def test_fetched_weights_do_not_change_with_the_next_run() -> None:
@@ -133,11 +133,11 @@ def test_fetched_weights_do_not_change_with_the_next_run() -> None:
     paddle.optimizer.SGD(0.1).minimize(loss)
     exe = Executor()
     (first,) = exe.run(default_startup_program(), fetch_list=["w"])
-    kept = first.copy()
+    copy = first.copy()
     for _ in range(3):
-        (found,) = exe.run(feed={"x": torch.randn(2, 3, 6, 6)}, fetch_list=["w"])
-        np.testing.assert_array_equal(first, kept)
-        first, kept = found, found.copy()
+        (fetched,) = exe.run(feed={"x": torch.randn(2, 3, 6, 6)}, fetch_list=["w"])
+        np.testing.assert_array_equal(first, copy)
+        first, copy = fetched, fetched.copy()
 
 
 def test_a_value_fetched_twice_gives_two_arrays() -> None:
@@ -174,9 +174,9 @@ def test_a_test_program_leaves_the_buffers_of_modules_alone() -> None:
     exe = started()
     x = torch.ones(2, 3)
     run(exe, y, x)
-    kept = global_scope().get("module_0.e").clone()
-    np.testing.assert_allclose(run(exe, y, x, test), (x - kept).numpy())
-    assert torch.equal(global_scope().get("module_0.e"), kept)
+    value = global_scope().get("module_0.e").clone()
+    np.testing.assert_allclose(run(exe, y, x, test), (x - value).numpy())
+    assert torch.equal(global_scope().get("module_0.e"), value)
 
 
 def test_a_batch_norm_called_twice_can_be_cloned_for_testing() -> None:

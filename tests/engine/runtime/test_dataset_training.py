@@ -134,19 +134,19 @@ def test_no_thread_means_as_many_as_the_dataset_has_readers(
     assert len(said) == 3
 
 
-def test_the_next_batch_is_told_before_each_run() -> None:
+def test_the_next_batch_is_prefetched_before_each_run() -> None:
     exe, _, _ = build_sum()
-    told: list[tuple[str, float]] = []
-    static.default_main_program().prefetch = lambda feed: told.append(("next", float(feed["x"][0, 0])))
+    events: list[tuple[str, float]] = []
+    static.default_main_program().prefetch = lambda feed: events.append(("next", float(feed["x"][0, 0])))
     run = exe.run
 
     def noted(*args: Any, **kwargs: Any) -> Any:
-        told.append(("run", float(kwargs["feed"]["x"][0, 0])))
+        events.append(("run", float(kwargs["feed"]["x"][0, 0])))
         return run(*args, **kwargs)
 
     exe.run = noted
     exe.train_from_dataset(dataset=Given(numbers(3)))
-    assert told == [("next", 2), ("run", 1), ("next", 3), ("run", 2), ("run", 3)]
+    assert events == [("next", 2), ("run", 1), ("next", 3), ("run", 2), ("run", 3)]
 
 
 def test_a_dataset_of_files_trains(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the session's compiled code lies; the workers of pytest-xdist share it."""
     base = tmp_path_factory.getbasetemp()
-    made = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "inductor"
-    made.mkdir(exist_ok=True)
-    return made
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "inductor"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -268,10 +268,10 @@ def train_on_two_ranks(compiler: str) -> tuple[Arrays, tuple[str, ...], int]:
         main.build = Build(compiler=compiler)
         exe = Executor()
         exe.run(default_startup_program())
-        own = feed(4, 8)
-        own["x"] += int(os.environ["PADDLE_TRAINER_ID"])
+        batch = feed(4, 8)
+        batch["x"] += int(os.environ["PADDLE_TRAINER_ID"])
         for _ in range(3):
-            exe.run(main, feed=own, fetch_list=[loss])
+            exe.run(main, feed=batch, fetch_list=[loss])
         compiled = next(iter(exe._compiled[main].values()))
         regions = sum(isinstance(node.target, inductor.Region) for node in compiled.step.nodes)
         values = {name: global_scope().get(name).numpy().copy() for name in main.persistables()}

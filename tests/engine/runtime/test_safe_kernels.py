@@ -39,12 +39,12 @@ for module, shape in ((nn.BatchNorm1d(3), [3]), (nn.BatchNorm1d(3), [3, 2]), (nn
         exe.run(default_startup_program())
         for batch in (2, 0):
             given = torch.randn(batch, *shape)
-            found = exe.run(feed={"x": given}, fetch_list=[out, *grads], return_numpy=False)
+            actual = exe.run(feed={"x": given}, fetch_list=[out, *grads], return_numpy=False)
             given.requires_grad_()
             wanted = module(given)
             leaves = [given, module.weight, module.bias]
             wanted_grads = torch.autograd.grad(wanted.pow(2).sum(), leaves)
-            torch.testing.assert_close(found, [wanted.detach(), *wanted_grads])
+            torch.testing.assert_close(actual, [wanted.detach(), *wanted_grads])
 print("three modules, no rows")
 """
 
@@ -111,8 +111,8 @@ def test_the_spread_of_one_row_is_nan() -> None:
     x = default_main_program().data("x", [None, 1])
     x.stop_gradient = False
     (grad,) = gradients(x.std(0).sum(), x)
-    (found,) = Executor().run(feed={"x": torch.ones(1, 1)}, fetch_list=[grad], return_numpy=False)
-    assert found.isnan().all()
+    (actual,) = Executor().run(feed={"x": torch.ones(1, 1)}, fetch_list=[grad], return_numpy=False)
+    assert actual.isnan().all()
 
 
 @pytest.mark.parametrize("a", [1.0, -1.0, 0.0, -0.0, 3, 0, math.inf, -math.inf, math.nan])
@@ -131,8 +131,8 @@ def test_a_mean_over_no_rows_is_what_eager_gives() -> None:
     out = default_main_program().call(per_row, (x,), {})
     for rows in (2, 0):
         given = torch.ones(rows, 3)
-        (found,) = Executor().run(feed={"x": given}, fetch_list=[out], return_numpy=False)
-        torch.testing.assert_close(found, per_row(given), equal_nan=True)
+        (actual,) = Executor().run(feed={"x": given}, fetch_list=[out], return_numpy=False)
+        torch.testing.assert_close(actual, per_row(given), equal_nan=True)
 
 
 def test_a_group_norm_behind_frozen_images_trains_in_channels_last(ranks: Nursery) -> None:

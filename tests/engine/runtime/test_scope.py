@@ -22,9 +22,9 @@ def test_set_and_read_a_variable() -> None:
 def test_setting_keeps_the_tensor_so_that_programs_see_it() -> None:
     scope = Scope()
     scope.put("w", torch.zeros(2))
-    held = scope.get("w")
+    tensor = scope.get("w")
     scope.var("w").get_tensor().set(np.ones(2, "float32"))
-    assert held.tolist() == [1.0, 1.0]
+    assert tensor.tolist() == [1.0, 1.0]
 
 
 def test_another_shape_or_dtype_is_refused() -> None:

@@ -48,12 +48,12 @@ def loaded(path: Path) -> dict[str, Any]:
     return trace
 
 
-def tracks(found: dict[str, Any]) -> list[str]:
-    return [e["args"]["name"] for e in found["traceEvents"] if e["name"] == "thread_name"]
+def tracks(trace: dict[str, Any]) -> list[str]:
+    return [e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"]
 
 
-def of_kind(found: dict[str, Any], *kinds: str) -> list[dict[str, Any]]:
-    return [e for e in found["traceEvents"] if e.get("cat") in kinds]
+def of_kind(trace: dict[str, Any], *kinds: str) -> list[dict[str, Any]]:
+    return [e for e in trace["traceEvents"] if e.get("cat") in kinds]
 
 
 def test_the_steps_asked_for_are_recorded_with_every_node_and_its_source(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_last_step_that_fails_does_not_keep_the_recording_on(tmp_path: Path) -
         assert [e["name"] for e in of_kind(loaded(tmp_path / "rank0.json"), "step")] == ["step 1"]
 
 
-def test_a_timeline_without_a_step_is_told_and_leaves_no_old_file(
+def test_a_timeline_without_a_step_is_reported_and_leaves_no_old_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     exe, loss = net()
@@ -154,7 +154,7 @@ def test_a_timeline_without_a_step_is_told_and_leaves_no_old_file(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="steps='12-3' are not steps; use the first and the last"):
         paddle.timeline.record(tmp_path, steps="12-3")
     (tmp_path / "file").touch()
@@ -173,9 +173,9 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "one" / "rank0.json").exists()
 
 
-def test_exchanges_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
-    made = timeline.Timeline(tmp_path, (1, 1))
-    made.exchanges = [
+def test_collectives_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
+    recorder = timeline.Timeline(tmp_path, (1, 1))
+    recorder.exchanges = [
         TracedCollective("all_reduce", "a", "dp", 1, 400, 1_000, 0, 5_000, [(4_000, 5_000)]),
         TracedCollective("all_reduce", "b", "dp", 2, 800, 2_000, 0, 9_000),  # begins when the first has ended
         TracedCollective("all_reduce", "c", "dp.1", 1, 80, 2_000, 2_500, 0, [(3_000, 4_000), (6_000, 7_000)]),
@@ -184,7 +184,7 @@ def test_exchanges_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
         ),  # beside the first: a lane of its own
         TracedCollective("barrier", "", "dp", 3, 0, 9_000),  # still in flight
     ]
-    trace = made.trace()
+    trace = recorder.trace()
     assert tracks(trace)[3:] == ["dp", "dp (2)", "dp.1"]
     about = {e["name"]: (e["tid"], e["ts"], e["dur"], e["args"]) for e in of_kind(trace, "exchange")}
     key = {"group": "dp", "number": 2, "communicator": "dp", "bytes": 800, "queue_us": 3.0, "wait_us": 0}
@@ -208,7 +208,7 @@ def two_ranks_train() -> None:
     assert collective_trace.recording is None
     train(1, exe, loss)
     assert collective_trace.recording is not None
-    if not collective_trace.recording:  # the groups do not tell yet
+    if not collective_trace.recording:  # the groups do not record yet
         collective_trace.recording.append(
             TracedCollective("all_reduce", "g", "dp", 3, 4, 1_000, 1_000, 2_000)
         )

@@ -22,8 +22,8 @@ from tests.engine.ps.rpc.serving import QUICK, serving
 
 
 def free_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return f"127.0.0.1:{found.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as actual:
+        return f"127.0.0.1:{actual.getsockname()[1]}"
 
 
 def test_many_requests_are_outstanding_at_two_servers() -> None:
@@ -70,8 +70,8 @@ def test_several_threads_use_one_client() -> None:
 
 
 def test_start_does_not_wait_for_a_thread_that_waits() -> None:
-    kept: list[Request] = []
-    handlers = {"keep": Handler("io", kept.append), **servers.ECHO}
+    deferred: list[Request] = []
+    handlers = {"keep": Handler("io", deferred.append), **servers.ECHO}
     with serving(handlers) as server, Client([server.endpoint], "trainer 0", 0, QUICK) as client:
         slow = client.start(0, "keep")
         waiting = threading.Thread(target=slow.wait)
@@ -79,22 +79,22 @@ def test_start_does_not_wait_for_a_thread_that_waits() -> None:
         time.sleep(0.1)
         start = time.monotonic()
         assert client.call(0, "echo").meta == {}
-        assert time.monotonic() - start < 0.4  # nobody had to wait for the other's next look
-        kept[0].reply()
+        assert time.monotonic() - start < 0.4  # neither thread waited for the other's next poll
+        deferred[0].reply()
         waiting.join(5)
         assert not waiting.is_alive()
 
 
-def test_is_done_tells_without_waiting() -> None:
-    kept: list[Request] = []
+def test_is_done_does_not_wait() -> None:
+    deferred: list[Request] = []
     with (
-        serving({"keep": Handler("io", kept.append)}) as server,
+        serving({"keep": Handler("io", deferred.append)}) as server,
         Client([server.endpoint], "trainer 0", 0, QUICK) as client,
     ):
         reply = client.start(0, "keep")
-        while not kept:
+        while not deferred:
             assert not reply.is_done()
-        kept[0].reply({"a": 1})
+        deferred[0].reply({"a": 1})
         while not reply.is_done():
             time.sleep(0.001)
         assert reply.wait().meta == reply.wait().meta == {"a": 1}
@@ -132,26 +132,26 @@ def test_a_waiting_client_logs_and_fails_at_the_deadline(caplog: pytest.LogCaptu
 def test_a_progress_message_is_logged_and_resets_the_deadline(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    kept: list[Request] = []
+    deferred: list[Request] = []
     settings = replace(QUICK, deadline_s=1.0, notice_s=0.5)
     with (
-        serving({"barrier": Handler("io", kept.append)}, settings) as server,
+        serving({"barrier": Handler("io", deferred.append)}, settings) as server,
         Client([server.endpoint], "trainer 0", 0, settings) as client,
         caplog.at_level(NOTICE, "argosy"),
     ):
         reply = client.start(0, "barrier")
 
-        def tell() -> None:
+        def report() -> None:
             for _ in range(6):
                 time.sleep(0.3)
-                kept[0].progress("waits for trainers 1, 3 since 12 s")
-            kept[0].reply({"after": 1.8})
+                deferred[0].progress("waits for trainers 1, 3 for 12 s")
+            deferred[0].reply({"after": 1.8})
 
-        thread = threading.Thread(target=tell)
+        thread = threading.Thread(target=report)
         thread.start()
         assert reply.wait("step 4").meta == {"after": 1.8}
         thread.join()
-    assert f"server {server.endpoint} waits for trainers 1, 3 since 12 s (step 4)" in caplog.text
+    assert f"server {server.endpoint} waits for trainers 1, 3 for 12 s (step 4)" in caplog.text
     assert "has not replied" not in caplog.text
 
 

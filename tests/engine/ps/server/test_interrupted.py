@@ -1,4 +1,4 @@
-"""Steps, meetings and leaves that something comes in between of: errors, restarts, pauses, slow updates."""
+"""Steps, barriers and leaves that are interrupted: by errors, restarts, pauses, slow updates."""
 
 # SPDX-License-Identifier: Apache-2.0
 import random
@@ -58,7 +58,7 @@ def test_after_a_collective_no_trainer_does_a_step_alone() -> None:
         close(trainers)
 
 
-def test_a_step_that_an_error_breaks_off_is_begun_anew_and_counts_once() -> None:
+def test_a_step_that_an_error_interrupts_is_restarted_and_applied_once() -> None:
     with served() as (service, plan):
         first, second = trainers_of(plan)
         second.blocks.send(torch.full((3,), 9.0), 1.0, ["w"], [3], [0])
@@ -82,7 +82,7 @@ def test_who_leaves_amid_a_step_does_not_wait_for_its_end() -> None:
         close([first])
 
 
-def test_half_async_trainers_of_different_steps_all_go_on_with_a_server_that_knows_less() -> None:
+def test_half_async_trainers_of_different_steps_all_continue_with_a_server_of_an_older_step() -> None:
     with served(mode="half_async") as (_, plan):
         first, second = trainers_of(plan)
         first.connection.next_step, second.connection.next_step = 45, 46
@@ -117,7 +117,7 @@ def test_a_trainer_without_the_result_of_a_collective_gets_it_from_the_restarted
         sums = all_do([first, second], lambda t: t.group.all_reduce(torch.tensor([t.number + 1]), "sum", "s"))
         assert [int(s) for s in sums] == [3, 3]
     with served(directory=tmp_path, endpoint=endpoint):
-        second.group._numbers["back"] -= 1  # as if it had not heard of the last meeting
+        second.group._numbers["back"] -= 1  # as if it had not received the result of the last collective
         second.group._join("back", second.group._next_number("back"))
         close([first, second])
 

@@ -1,4 +1,4 @@
-"""kill -9 at random moments: what a server has acknowledged is there when it is started anew, and nobody hangs."""
+"""kill -9 at random moments: what a server has acknowledged survives its restart, and no process hangs."""
 
 # SPDX-License-Identifier: Apache-2.0
 import os
@@ -27,7 +27,7 @@ ROUNDS = {"sync": 20, "async": 8, "half_async": 8, "geo": 8}
 
 
 def serve() -> None:
-    """A server process, as the launcher would start it anew."""
+    """A server process, as the launcher would restart it."""
     torch.set_num_threads(1)
     endpoint, directory = os.environ["AT"], Path(os.environ["STATE"])
     settings = RpcSettings(
@@ -76,7 +76,7 @@ class Training:
                 done = self.acknowledged[number]
                 is_right = w == done if self.plan.mode == "sync" else w >= done
                 assert is_right.all(), f"{w[0]} after {done} steps"
-                if self.plan.is_synchronous:  # else one may have ended when another comes to a meeting
+                if self.plan.is_synchronous:  # else one may have ended when another reaches a barrier
                     self._meet(trainer, done)
         except Exception as e:
             self.errors.append(e)
@@ -92,7 +92,7 @@ class Training:
         return w
 
     def _meet(self, trainer: Trainer, steps: int) -> None:
-        """Kills hit meetings and exchanges, too."""
+        """Kills also interrupt barriers and all-to-alls."""
         if steps % 3 == 0:
             assert trainer.group.all_gather_bytes(b"%d" % steps, "steps") == [b"%d" % steps] * 2
         if steps % 5 == 0:
@@ -154,7 +154,7 @@ def train_until_killed() -> None:
 
 @pytest.mark.timeout(200)
 def test_trainers_that_are_killed_are_dropped_and_come_back(ranks: Nursery, tmp_path: Path) -> None:
-    """One trainer is killed at random moments and started anew; the other goes on; all steps count once."""
+    """One trainer is killed at random moments and restarted; the other continues; every step is applied once."""
     endpoint, drawn = free_endpoint(), random.Random(3)
     given = {"AT": endpoint, "UNTIL": "1000000"}
     with server(ranks, endpoint, tmp_path, 2, DROPS="1", SILENT="1") as job:

@@ -102,7 +102,7 @@ def test_servers_that_were_killed_at_different_steps_go_back_to_the_common_one(t
         assert steps(plan, 2) == [4.0, 4.0]
     assert not failures
     with both_served(tmp_path, "b") as (plan, _):
-        assert steps(plan, 0) == [4.0, 4.0], "the same job goes on"
+        assert steps(plan, 0) == [4.0, 4.0], "the same job resumes"
 
 
 def test_servers_whose_states_cannot_belong_together_refuse_with_the_numbers(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_servers_whose_states_cannot_belong_together_refuse_with_the_numbers(tmp
         steps(plan, 3)
     for _ in range(2):
         cut_last_record(tmp_path / "server_0")
-    told = r"different jobs: server 0 step 1, server 1 step 3"
-    with both_served(tmp_path, "b") as (plan, failures), pytest.raises(RefusedError, match=told):
+    message = r"different jobs: server 0 step 1, server 1 step 3"
+    with both_served(tmp_path, "b") as (plan, failures), pytest.raises(RefusedError, match=message):
         steps(plan, 1)
     assert failures
 
@@ -121,8 +121,8 @@ def test_a_server_that_has_lost_its_state_is_an_error_that_says_so(tmp_path: Pat
         steps(plan, 3)
     for path in (tmp_path / "server_0").glob("*.*"):
         path.unlink()
-    told = r"no state.*server 0 no state, server 1 step 3"
-    with both_served(tmp_path, "b") as (plan, _), pytest.raises(RefusedError, match=told):
+    message = r"no state.*server 0 no state, server 1 step 3"
+    with both_served(tmp_path, "b") as (plan, _), pytest.raises(RefusedError, match=message):
         steps(plan, 1)
 
 

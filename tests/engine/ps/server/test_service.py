@@ -132,12 +132,12 @@ def test_a_server_says_who_has_not_come_yet(
 
 
 def test_who_is_dead_as_the_launcher_says_is_not_waited_for(tmp_path: Path) -> None:
-    told = tmp_path / "dead_workers"
-    with served(dead_workers=told) as (service, plan):
+    dead_workers = tmp_path / "dead_workers"
+    with served(dead_workers=dead_workers) as (service, plan):
         alive, dead = trainers_of(plan)
         waiting = threading.Thread(target=step, args=(alive, torch.ones(3)))
         waiting.start()
-        told.write_text("1\n")
+        dead_workers.write_text("1\n")
         waiting.join(20)
         assert service.membership.live == {0}
         close([alive, dead])
@@ -198,7 +198,7 @@ def test_trainers_meet_and_exchange_bytes() -> None:
         met = all_do(trainers, lambda t: t.group.all_gather_bytes(b"%d" % t.number, "names"))
         assert met == [[b"0", b"1", b"2"]] * 3
         sums = all_do(trainers, lambda t: t.group.all_reduce(torch.tensor([t.number, 10]), "sum", "sum"))
-        assert all(found.tolist() == [3, 30] for found in sums)
+        assert all(actual.tolist() == [3, 30] for actual in sums)
         swapped = all_do(
             trainers, lambda t: t.group.all_to_all([b"%d to %d" % (t.number, to) for to in range(3)])
         )
@@ -287,7 +287,7 @@ def test_a_server_without_its_state_says_so(tmp_path: Path) -> None:
         trainer.close()
 
 
-def test_half_async_goes_on_from_a_snapshot_that_is_older_than_the_trainers() -> None:
+def test_half_async_resumes_from_a_snapshot_that_is_older_than_the_trainers() -> None:
     with served(mode="half_async") as (service, plan):
         trainers = trainers_of(plan)
         for trainer in trainers:
@@ -307,7 +307,7 @@ def test_a_restarted_trainer_replaces_the_contribution_of_its_previous_incarnati
         time.sleep(0.3)
         second.close()
         again = Trainer(plan, 1, SETTINGS)
-        assert again.connection.next_step == 1, "nobody would send again what its former process has sent"
+        assert again.connection.next_step == 1, "what its former process has sent is not sent again"
         rows = torch.ones(2, 1, 2)
         waiting = threading.Thread(target=step, args=(again, torch.ones(3), 1.0, rows))
         waiting.start()
@@ -377,7 +377,7 @@ def test_a_trainer_in_a_collective_does_not_block_the_steps_of_others() -> None:
         second.group.barrier("end")
         waiting.join(20)
         values = all_do([first, second], lambda t: step(t, torch.ones(3)))
-        assert all((w == -3.0).all() for w in values), "then they go on together"
+        assert all((w == -3.0).all() for w in values), "then they step together"
         close([first, second])
 
 

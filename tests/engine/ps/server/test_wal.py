@@ -54,7 +54,7 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert records[2][2][1].tolist() == [[2]]
 
 
-def test_a_record_that_was_cut_off_anywhere_is_dropped_and_the_log_goes_on_behind_it(tmp_path: Path) -> None:
+def test_a_truncated_record_is_dropped_and_the_log_continues_after_it(tmp_path: Path) -> None:
     written(tmp_path, 2).close()
     path = log_of(tmp_path)
     whole = path.read_bytes()

@@ -37,7 +37,7 @@ def test_rows_columns_tables_and_seeds_are_unrelated() -> None:
         first_values(init, "emb", IDS, 4),
         first_values(init, "other", IDS, 4),
         first_values(RowInit("normal", 0.0, 1.0, seed=2), "emb", IDS, 4),
-        first_values(init, "emb", IDS + 1, 4),  # the row next door
+        first_values(init, "emb", IDS + 1, 4),  # the next row
     ]
     between = np.corrcoef(torch.cat(drawn, 1).T.numpy())
     assert np.abs(between - np.eye(16)).max() < 0.03

@@ -44,7 +44,7 @@ def restored(folder: Path, names: list[str]) -> SparseTable:
     return table
 
 
-def test_a_restored_table_goes_on_bit_for_bit(tmp_path: Path) -> None:
+def test_a_restored_table_continues_bit_for_bit(tmp_path: Path) -> None:
     table = SparseTable(SPEC)
     for part in ([1, 2, 3], [2, 9], [-5, 1]):
         push(table, *part)
@@ -209,7 +209,7 @@ while True:
 
 def test_a_kill_during_snapshots_leaves_what_the_manifest_names(tmp_path: Path) -> None:
     twin, done = SparseTable(SPEC), 0
-    for _ in range(2):  # the second goes on where the first was killed
+    for _ in range(2):  # the second resumes where the first was killed
         command = [sys.executable, "-c", CHILD, str(tmp_path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None

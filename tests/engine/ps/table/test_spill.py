@@ -16,8 +16,8 @@ from argosy.engine.ps.table.table import SparseTable
 
 
 def rows(*ids: int, version: int = 1) -> Rows:
-    made = torch.tensor(ids, dtype=torch.int64)
-    return made, torch.randn(len(ids), 3), torch.full((len(ids),), version)
+    tensor = torch.tensor(ids, dtype=torch.int64)
+    return tensor, torch.randn(len(ids), 3), torch.full((len(ids),), version)
 
 
 def spec_of(memory_rows: int, kind: str = "adam") -> TableSpec:
@@ -48,7 +48,7 @@ def test_changed_rows_are_found_in_the_log_or_by_a_scan(tmp_path: Path, log_rows
         spill.put(rows(*range(100 * version, 100 * version + 100), version=version))
     spill.drop(torch.arange(4000, 4050))
     changed = list(spill.changed(38))
-    spill.drop(torch.arange(3900, 3950))  # what was asked before is still told
+    spill.drop(torch.arange(3900, 3950))  # the earlier iterator still yields them
     ids = torch.cat([ids for ids, _, _ in changed])
     assert sorted(ids.tolist()) == [*range(3900, 4000), *range(4050, 4100)]
     later = torch.cat([ids for ids, _, _ in spill.changed(0)])

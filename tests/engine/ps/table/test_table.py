@@ -126,7 +126,7 @@ def test_memory_rows_without_a_directory_are_rejected() -> None:
 # --- what changed -------------------------------------------------------------------------------------
 
 
-def test_changed_since_tells_rows_that_were_created_or_changed() -> None:
+def test_changed_since_yields_rows_that_were_created_or_changed() -> None:
     table = table_of()
     table.pull(tensor(1, 2, 3))
     ids, rows, mark = table.changed_since(0)
