@@ -7,6 +7,7 @@ that asks for `two_threads` computes with two.
 # SPDX-License-Identifier: Apache-2.0
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 # Tests run beside each other, one a core: threads of each would wait for those of the others, and busily.
@@ -14,8 +15,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # A shell lets what it starts in the background ignore SIGINT, and all that this starts would ignore it, too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# The processes that tests start compile Argosy's files once, not each for itself.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Argosy's files, and those of tests, whose assertions pytest rewrites for ten seconds, are compiled once: not in each
+# run, by each worker and each process that tests start.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    sys.dont_write_bytecode = False
 
 import hypothesis
 import pytest

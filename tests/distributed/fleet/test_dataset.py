@@ -1,8 +1,6 @@
 """Datasets: settings, loading, shuffles, and what is refused."""
 
 # SPDX-License-Identifier: Apache-2.0
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -17,7 +15,7 @@ import argosy
 from argosy import distributed, fluid, static
 from argosy.distributed import fleet
 from argosy.engine.errors import ConfigError, DataError, UnknownNameError
-from tests.ranks import Nursery, clean_environ
+from tests.ranks import Nursery
 
 Make = Callable[..., Any]
 
@@ -256,19 +254,12 @@ exe.train_from_dataset(dataset=dataset, thread=1, fetch_list=[total, y], fetch_i
 """
 
 
-def test_a_script_that_says_paddle_has_readers_that_say_paddle(tmp_path: Path) -> None:
+def test_a_script_that_says_paddle_has_readers_that_say_paddle(tmp_path: Path, ranks: Nursery) -> None:
     (tmp_path / "reader.py").write_text(READER)
     (tmp_path / "train.py").write_text(SCRIPT)
     for name in ("part-0", "part-1"):
         (tmp_path / name).write_text("1\n2\n")
-    completed = subprocess.run(
-        [sys.executable, "-m", "argosy.paddle", "train.py"],
-        cwd=tmp_path,
-        env=clean_environ(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    completed = ranks.python("-m", "argosy.paddle", "train.py", cwd=tmp_path)
     assert (completed.returncode, completed.stderr) == (0, "")
     values = [line.partition("sum: ")[2] for line in completed.stdout.splitlines()]
     assert len(values) == 2

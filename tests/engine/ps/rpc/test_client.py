@@ -4,8 +4,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -19,6 +17,7 @@ from argosy.engine.ps.rpc.client import Client, PendingReply
 from argosy.engine.ps.rpc.server import Handler, Request
 from tests.engine.ps.rpc import serving as servers
 from tests.engine.ps.rpc.serving import QUICK, serving
+from tests.ranks import Nursery
 
 
 def free_endpoint() -> str:
@@ -285,14 +284,12 @@ def test_a_client_needs_servers_with_addresses() -> None:
         Client(["127.0.0.1:1"], "trainer 0", -5, QUICK)
 
 
-def test_a_process_ends_without_closing_its_client() -> None:
+def test_a_process_ends_without_closing_its_client(ranks: Nursery) -> None:
     script = (
         "from argosy.engine.ps.rpc.client import Client\n"
         "from argosy.engine.ps.rpc.settings import RpcSettings\n"
         f"client = Client(['{free_endpoint()}'], 'trainer 0', 0, RpcSettings())\n"
         "client.start(0, 'echo')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], timeout=60, capture_output=True, text=True, check=False
-    )
+    done = ranks.python("-c", script, FULL_EXIT="1")
     assert (done.returncode, done.stderr) == (0, "")
