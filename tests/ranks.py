@@ -55,6 +55,18 @@ def clean_environ() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)} | {"PYTHONPATH": str(ROOT)}
 
 
+def free_endpoints(count: int) -> tuple[str, ...]:
+    """Endpoints on this host that are free, and all different."""
+    with contextlib.ExitStack() as taken:
+        sockets = [taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return tuple(f"127.0.0.1:{s.getsockname()[1]}" for s in sockets)
+
+
+def free_endpoint() -> str:
+    """An endpoint on this host that is free."""
+    return free_endpoints(1)[0]
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a rank ended."""

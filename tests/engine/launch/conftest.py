@@ -1,7 +1,6 @@
 """fleetrun as a real command in a temporary directory; no process that it started may outlive the test."""
 
 # SPDX-License-Identifier: Apache-2.0
-import os
 import subprocess
 import sys
 import time
@@ -12,19 +11,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 
-ROOT = Path(__file__).parents[3]
-FOREIGN = (
-    "PADDLE_",
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_",
-    "MASTER_",
-    "ARGOSY_",
-    "FLAGS_",
-    "OMP_",
-    "CUDA_",
-    "TORCHELASTIC",
-)
+from tests.ranks import clean_environ
 
 
 class Fleetrun:
@@ -33,9 +20,7 @@ class Fleetrun:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.mark = uuid.uuid4().hex
-        path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)])
-        self.environ = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-        self.environ |= {"PYTHONPATH": path, "TEST_MARK": self.mark}
+        self.environ = clean_environ() | {"TEST_MARK": self.mark}
 
     def script(self, text: str, name: str = "train.py") -> str:
         (self.directory / name).write_text(

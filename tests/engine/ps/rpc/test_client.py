@@ -3,7 +3,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import signal
-import socket
 import threading
 import time
 from dataclasses import replace
@@ -17,12 +16,7 @@ from argosy.engine.ps.rpc.client import Client, PendingReply
 from argosy.engine.ps.rpc.server import Handler, Request
 from tests.engine.ps.rpc import serving as servers
 from tests.engine.ps.rpc.serving import QUICK, serving
-from tests.ranks import Nursery
-
-
-def free_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as actual:
-        return f"127.0.0.1:{actual.getsockname()[1]}"
+from tests.ranks import Nursery, free_endpoint
 
 
 def test_many_requests_are_outstanding_at_two_servers() -> None:

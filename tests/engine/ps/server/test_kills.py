@@ -4,7 +4,6 @@
 import os
 import random
 import signal
-import socket
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from argosy.engine.ps.rpc.settings import RpcSettings
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import PlainSgd, plan_of, step
-from tests.ranks import Job, Nursery
+from tests.ranks import Job, Nursery, free_endpoint
 
 SIZE = 20_000
 """Large enough that a kill hits the writing of a record."""
@@ -38,11 +37,6 @@ def serve() -> None:
     drops = os.environ.get("DROPS") == "1"
     print("serving", flush=True)
     Service(plan, 0, updater, settings, directory, drops_dead=drops, stays=True).serve()
-
-
-def free_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """A job that begins with the state of an earlier one: servers agree on a step, nothing of the old job is left."""
 
 # SPDX-License-Identifier: Apache-2.0
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,16 +16,9 @@ from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.slicing import VariableBlock
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import PlainSgd, served
+from tests.ranks import free_endpoints
 
 SETTINGS = RpcSettings(deadline_s=20.0, heartbeat_s=0.2, heartbeat_timeout_s=1.0)
-
-
-def free_endpoints(count: int) -> tuple[str, ...]:
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    endpoints = tuple(f"127.0.0.1:{one.getsockname()[1]}" for one in taken)
-    for one in taken:
-        one.close()
-    return endpoints
 
 
 def two_servers(endpoints: tuple[str, ...]) -> JobPlan:
