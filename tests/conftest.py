@@ -16,6 +16,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # A shell lets what it starts in the background ignore SIGINT, and all that this starts would ignore it, too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Argosy's files, and those of tests, whose assertions pytest rewrites for ten seconds, are compiled once: not in each
 # run, by each worker and each process that tests start.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):

@@ -59,8 +59,8 @@ LAST_FOUND = {
     "away for barriers that are complete": 30,
     "barriers of another job count": 12,
 }
-"""Seeds that found a bug when this was written; seed 0 or 1 finds the others. After a change to the servers another seed
-may find it: the search then takes longer, and `python -m tests.simulation.mutants` prints that seed."""
+"""Seeds that found a bug when this was written; seed 0 or 1 finds the others. If the servers change, another seed may
+find it: the search then takes longer, and `python -m tests.simulation.mutants` prints that seed."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """fleetrun as a real command in a temporary directory; no process that it started may outlive the test."""
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import subprocess
 import sys
 import time
@@ -84,5 +85,6 @@ def fleetrun(tmp_path: Path) -> Iterator[Fleetrun]:
     yield launcher
     left = launcher.alive()
     for process in left:
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may exit meanwhile
+            process.kill()
     assert not left, f"left behind: {left}"

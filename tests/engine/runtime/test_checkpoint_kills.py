@@ -52,7 +52,7 @@ def test_a_job_killed_at_any_moment_resumes_and_ends_with_equal_values(
     tmp_path: Path, ranks: Nursery
 ) -> None:
     # So wide a layer that saving takes longer than training: most kills hit a save.
-    options = ("--hidden", "100000", "--every", "1")
+    options = ("--hidden", "40000", "--every", "1")
     kills = random.Random()
     given = arguments(tmp_path / "killed", *options)
     for _ in range(3):

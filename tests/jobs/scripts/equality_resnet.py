@@ -1,4 +1,4 @@
-"""A ResNet of four blocks at 16 px on N ranks or on one, and the same model with torch's DDP; for test_equality.py."""
+"""A ResNet of four blocks at 32 px on N ranks or on one, and the same model with torch's DDP; for test_equality.py."""
 
 # SPDX-License-Identifier: Apache-2.0
 import sys
@@ -19,7 +19,7 @@ sys.path += [str(ROOT / "examples/resnet"), str(ROOT / "benchmarks")]
 import resnet  # noqa: E402  (the two folders hold scripts)
 import torch_resnet  # noqa: E402
 
-BATCH, PIXELS, STEPS, CLASSES, RATE = 12, 16, 2, 10, 2.0**-7
+BATCH, STEPS, CLASSES, RATE = 12, 2, 10, 2.0**-7
 LAYERS = 10
 resnet.BLOCKS[LAYERS] = torch_resnet.BLOCKS[LAYERS] = [1, 1, 1, 1]  # one block of every shape of ResNet18
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -27,7 +27,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 def data(step: int, dtype: str) -> Arrays:
     drawn = np.random.default_rng(step)
-    images = drawn.standard_normal((BATCH, 3, PIXELS, PIXELS)).astype(dtype)
+    images = drawn.standard_normal((BATCH, 3, 32, 32)).astype(dtype)
     return {"x": images, "y": drawn.integers(0, CLASSES, (BATCH, 1))}
 
 
@@ -45,7 +45,7 @@ def train(dtype: str, wrap: Callable[[Any], Any], rank: int = 0, ranks: int = 1)
     """The static program's losses, first gradients and last variables; `wrap` makes an optimizer fleet's."""
     scope, main, startup = paddle.static.Scope(), paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup), names.guard(), paddle.static.scope_guard(scope):
-        x = paddle.static.data("x", [BATCH // ranks, 3, PIXELS, PIXELS], dtype)
+        x = paddle.static.data("x", [BATCH // ranks, 3, 32, 32], dtype)
         y = paddle.static.data("y", [BATCH // ranks, 1], "int64")
         loss = paddle.nn.functional.cross_entropy(resnet.ResNet(LAYERS).net(x, CLASSES), y)
         _, pairs = wrap(paddle.optimizer.Momentum(RATE, 0.9, weight_decay=1e-4)).minimize(loss)

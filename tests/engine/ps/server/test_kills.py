@@ -22,7 +22,7 @@ from tests.ranks import Job, Nursery, free_endpoint
 
 SIZE = 20_000
 """Large enough that a kill hits the writing of a record."""
-ROUNDS = {"sync": 20, "async": 8, "half_async": 8, "geo": 8}
+ROUNDS = {"sync": 12, "async": 8, "half_async": 8, "geo": 8}
 
 
 def serve() -> None:
@@ -51,7 +51,7 @@ class Training:
 
     def __init__(self, endpoint: str, trainers: int, mode: str) -> None:
         self.plan = plan_of(endpoint, trainers, mode, SIZE)
-        self.settings = RpcSettings(deadline_s=60.0, heartbeat_s=0.2, retry_s=0.5, token="secret")
+        self.settings = RpcSettings(deadline_s=60.0, heartbeat_s=0.2, retry_s=0.1, token="secret")
         self.acknowledged = [0] * trainers
         self.seen: list[float] = []
         self.errors: list[Exception] = []
@@ -71,7 +71,7 @@ class Training:
                 is_right = w == done if self.plan.mode == "sync" else w >= done
                 assert is_right.all(), f"{w[0]} after {done} steps"
                 if self.plan.is_synchronous:  # else one may have ended when another reaches a barrier
-                    self._meet(trainer, done)
+                    self._run_collectives(trainer, done)
         except Exception as e:
             self.errors.append(e)
 
@@ -85,7 +85,7 @@ class Training:
         trainer.blocks.pull({"w": w})
         return w
 
-    def _meet(self, trainer: Trainer, steps: int) -> None:
+    def _run_collectives(self, trainer: Trainer, steps: int) -> None:
         """Kills also interrupt barriers and all-to-alls."""
         if steps % 3 == 0:
             assert trainer.group.all_gather_bytes(b"%d" % steps, "steps") == [b"%d" % steps] * 2
