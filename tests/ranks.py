@@ -83,7 +83,7 @@ class Job:
 
     def __init__(self, directory: Path, size: int) -> None:
         self.directory, self.size = directory, size
-        self.pids: list[int] = json.loads(self._text("pids", 120.0))  # the nursery may still import
+        self.pids: list[int] = json.loads(self._text("pids", 240.0))  # the nursery may still import
 
     def wait_for(self, rank: int, word: str, timeout_s: float = 30.0) -> None:
         """Return as soon as a rank has printed this."""

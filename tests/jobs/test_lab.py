@@ -33,12 +33,19 @@ if rank == '0':
     greetings = {server.accept()[0].makefile().readline().strip() for _ in endpoints[1:]}
     assert greetings == {'1', '2', '3'}, greetings
 else:
-    source = (endpoints[int(rank)][0], 0)
-    with socket.create_connection((address, port), 30, source) as there:
+    source, until = (endpoints[int(rank)][0], 0), time.monotonic() + 30
+    while True:
+        try:
+            there = socket.create_connection((address, port), 30, source)
+            break
+        except ConnectionRefusedError:  # the launcher of host 0 does not listen yet
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    with there:
         there.sendall(rank.encode() + b'\\n')
 open(f'connected.{rank}', 'w')
 """
-"""Rank 0 hears of each other rank, by the way from its host."""
+"""Each other rank connects to rank 0 from the address of its host."""
 WAITS = "open(f'here.{rank}', 'w').write('.\\n')\ntime.sleep(100)"
 
 

@@ -200,10 +200,11 @@ def test_a_pull_is_one_in_every_step_also_where_the_program_fetches_more_seldom(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_norms_survive_a_snapshot_bit_for_bit(tmp_path: Path, dtype: torch.dtype) -> None:
     norm = torch.tensor([1 / 3], dtype=dtype)
-    with served(directory=tmp_path) as (service, _):
+    with served(directory=tmp_path) as (service, plan):
+        close(trainers_of(plan))  # it replies: it has taken its first snapshot
         service.norms.known[7] = norm
         service.state.snapshot(0)
     with served(directory=tmp_path) as (service, plan):
-        close(trainers_of(plan))  # it answers: it has read all
+        close(trainers_of(plan))  # it replies: it has read all
         assert torch.equal(service.norms.known[7], norm)
         assert service.norms.known[7].dtype == dtype
