@@ -7,6 +7,8 @@ STAMP := $(VENV)/.argosy-setup
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test check format coverage-torch soak kills fuzz bench clean clean-cache
 SECONDS ?= 3600
+# One more than cores: many tests wait, for a heartbeat that does not come or for a process that ends.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +29,7 @@ quickstart: $(STAMP) ## train the ResNet of the quick start on two ranks, on an 
 		--layers 18 --image_size 32 --batch_size 16 --epochs 2 --class_dim 102
 
 test: $(STAMP) ## run all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests
 
 check: $(STAMP) ## lint, format, types, layers
 	$(BIN)/ruff check .

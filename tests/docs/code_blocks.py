@@ -6,7 +6,7 @@
     ```text                       what the snippet or the commands before it print
 
 A snippet above the first section runs at the start of every session. A snippet that raises prints the last line of the
-traceback, and the session continues. In a text block `…` stands for any text, a line break is a space, fractions may
+traceback, and the session continues. In a text block `…` matches any text, a line break is a space, fractions may
 differ by TOLERANCE, and line numbers (`train.py:9`) are not compared.
 
 `python` runs in this process, with its own programs, names and scope, because importing torch takes seconds.

@@ -13,7 +13,8 @@ import torch
 import argosy as paddle
 from argosy.distributed.ps.row_specs import row_optimizer
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.program import Build, default_main_program, default_startup_program
+from argosy.engine.ir.build import Build
+from argosy.engine.ir.program import default_main_program, default_startup_program
 from argosy.engine.ops.updates import update_op
 from argosy.engine.optimizers import OPTIMIZERS, optimizer_spec, register
 from argosy.engine.optimizers.spec import OptimizerSpec, Slot

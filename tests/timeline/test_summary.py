@@ -76,7 +76,7 @@ def test_waiting_outside_of_a_collective_is_communication_too(tmp_path: Path) ->
     assert (times.communication_ms, times.exposed_ms, times.hidden_ms) == pytest.approx((0.015, 0.010, 0.005))
 
 
-def test_what_lies_between_two_steps_is_of_neither(tmp_path: Path) -> None:
+def test_time_between_two_steps_counts_for_neither(tmp_path: Path) -> None:
     between = [collective(99, 350 * MS, 390 * MS), event("wait for it", "wait", 350 * MS, 390 * MS)]
     (times,) = of(tmp_path, [*step(1), *between, *step(2)]).ranks
     assert (times.communication_ms, times.exposed_ms, times.collectives) == (40, 20, 2)

@@ -27,7 +27,7 @@ def _row(field: Field) -> str:
 
 
 @pytest.mark.parametrize("kind", [DistributedStrategy, BuildStrategy, ExecutionStrategy])
-def test_the_page_tells_what_the_tables_tell(kind: type[Settings]) -> None:
+def test_the_page_matches_the_tables(kind: type[Settings]) -> None:
     lines = PAGE.read_text().splitlines()
     missing = [row for row in rows(kind) if row not in lines]
     assert not missing, "put these rows into docs/strategy.md:\n" + "\n".join(missing)

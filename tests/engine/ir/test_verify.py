@@ -6,10 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from argosy.engine.ops.adam import adam
-from argosy.engine.ops.fused_updates import fused_momentum
-from argosy.engine.ops.momentum import momentum
-from argosy.engine.ops.sgd import sgd
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -24,7 +20,10 @@ from argosy.engine.ops.gradient_buckets import bucket_view, copy_into_bucket, mm
 from argosy.engine.ops.op_spec import OpSpec
 from argosy.engine.ops.recurrent import recurrent
 from argosy.engine.ops.update_running_stats import update_running_stats
+from argosy.engine.ops.updates import FUSED, update_op
 
+sgd, momentum, adam = (update_op(name) for name in ("sgd", "momentum", "adam"))
+fused_momentum = FUSED[momentum]
 Build = Callable[[Callable[..., fx.Node]], tuple[Any, tuple[Any, ...]]]
 
 
