@@ -1,4 +1,4 @@
-"""The only reader of environment variables; `docs/env.md` lists them."""
+"""The only reader of environment variables; `env_table.py` lists them."""
 
 # SPDX-License-Identifier: Apache-2.0
 import os
