@@ -67,7 +67,7 @@ GROUPS = (
             _variable(
                 "ARGOSY_TIMELINE",
                 "",
-                "record a [timeline](../how-to/timeline.md) of training steps in this directory (`fleetrun --timeline`)",
+                "record a [timeline](../how-to/timeline.md) of steps in this directory (`fleetrun --timeline`)",
             ),
             _variable(
                 "ARGOSY_TIMELINE_STEPS",

@@ -11,10 +11,14 @@ argosy/engine/env_table.py, the strategies) and the dated results in benchmarks/
 
 # SPDX-License-Identifier: Apache-2.0
 import argparse
+import importlib
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.engine.env_table import GROUPS, EnvVariable
@@ -111,6 +115,16 @@ def _switch(field: Field) -> tuple[str, str, str, str]:
     return f"`{field.name}`", f"`{default}`", field.status, field.help
 
 
+# --- the API ------------------------------------------------------------------------------------------
+
+
+def names(module: str) -> str:
+    """The public names of a module; also those that are built from tables, which mkdocstrings does not see."""
+    members = importlib.import_module(module)
+    public = [name for name in members.__all__ if not isinstance(getattr(members, name), ModuleType)]
+    return textwrap.fill("All names: " + ", ".join(f"`{name}`" for name in sorted(public)) + ".", 120) + "\n"
+
+
 # --- decisions and benchmarks -------------------------------------------------------------------------
 
 
@@ -129,7 +143,9 @@ def comparisons(*given: Comparison) -> str:
     return table(("", "best / median", "measured"), rows)
 
 
+MODULES = ("static", "static.nn", "nn", "nn.functional", "optimizer", "optimizer.lr", "tensor", "fluid.layers")
 PARTS: dict[str, Callable[[], str]] = {
+    **{f"names-{module.replace('.', '-')}": partial(names, f"argosy.{module}") for module in MODULES},
     "fleetrun": lambda: options(cli.parser()),
     "timeline": lambda: options(timeline.parser()),
     "environment": environment,
