@@ -10,7 +10,7 @@ DOCS_STAMP := $(VENV)/.argosy-docs
 SECONDS ?= 3600
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # torch first and by this very version: the CPU build that is asked for, not whatever the newest is.
 $(STAMP): pyproject.toml
