@@ -143,7 +143,16 @@ def comparisons(*given: Comparison) -> str:
     return table(("", "best / median", "measured"), rows)
 
 
-MODULES = ("static", "static.nn", "nn", "nn.functional", "optimizer", "optimizer.lr", "tensor", "fluid.layers")
+MODULES = (
+    "static",
+    "static.nn",
+    "nn",
+    "nn.functional",
+    "optimizer",
+    "optimizer.lr",
+    "tensor",
+    "fluid.layers",
+)
 PARTS: dict[str, Callable[[], str]] = {
     **{f"names-{module.replace('.', '-')}": partial(names, f"argosy.{module}") for module in MODULES},
     "fleetrun": lambda: options(cli.parser()),
