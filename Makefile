@@ -3,15 +3,16 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.argosy-setup
+DOCS_STAMP := $(VENV)/.argosy-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test check format coverage-torch soak kills fuzz bench clean clean-cache
+.PHONY: help setup quickstart test check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
 SECONDS ?= 3600
 # One more than cores: many tests wait, for a heartbeat that does not come or for a process that ends.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # torch first and by this very version: the CPU build that is asked for, not whatever the newest is.
 $(STAMP): pyproject.toml
@@ -41,7 +42,19 @@ format: $(STAMP) ## rewrite the files as ruff wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-coverage-torch: $(STAMP) ## compare with eager mode over torch's databases, and write docs/torch_coverage.md (half an hour)
+# A stamp of its own: `make test` does not need the packages of the site.
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+docs: $(DOCS_STAMP) ## build the documentation site into build/site; a broken link or reference is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-generate: $(STAMP) ## write the generated tables and the pictures of the documentation
+	$(BIN)/python -m docs.scripts.reference
+	$(BIN)/python -m docs.scripts.pictures
+
+coverage-torch: $(STAMP) ## compare with eager mode over torch's databases, and write docs/reference/torch-coverage.md (half an hour)
 	$(BIN)/python -m tests.torch_db --jobs 2
 
 soak: $(STAMP) ## simulate parameter-server jobs with faults for SECONDS (default 3600), one job per seed

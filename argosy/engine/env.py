@@ -1,4 +1,4 @@
-"""The only reader of environment variables; `docs/env.md` lists them."""
+"""The only reader of environment variables; `env_table.py` lists them."""
 
 # SPDX-License-Identifier: Apache-2.0
 import os
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from argosy.engine.env_table import GROUPS
 from argosy.engine.errors import ConfigError
 from argosy.engine.suggest import closest, nearest
 
@@ -18,31 +19,9 @@ TIMELINE_STEPS = "3-12"
 
 _PREFIX = "ARGOSY_"
 KNOWN = frozenset(
-    _PREFIX + name
-    for name in (
-        *(
-            "CACHE",
-            "CHECK_PASSES",
-            "COLLECTIVE_TIMEOUT_S",
-            "CONNECT_TIMEOUT_S",
-            "DEAD_WORKER",
-            "DEAD_WORKERS",
-        ),
-        *("HEARTBEAT_S", "HEARTBEAT_TIMEOUT_S", "JOB_ID", "JOB_TOKEN", "KEEP_MEMORY", "KERNELS", "LOG"),
-        *(
-            "PS_ENCRYPT",
-            "PS_MAX_MESSAGE_MB",
-            "PS_SILENT_S",
-            "RESTART",
-            "SANITIZE",
-            "SEARCH_S",
-            "SERVER_DURABILITY",
-        ),
-        *("SERVER_STATE", "SERVER_STAYS", "SHM", "SNAPSHOT_S", "STORE_FD", "TABLE_MEMORY_ROWS", "TIMELINE"),
-        "TIMELINE_STEPS",
-    )
+    name for group in GROUPS for v in group.variables for name in v.names if name.startswith(_PREFIX)
 )
-"""Every variable with the prefix ARGOSY_; `docs/env.md` describes them."""
+"""Every variable with the prefix ARGOSY_."""
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -55,7 +34,7 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
         return []
     unknown = sorted(name for name in source if name.startswith(_PREFIX) and name not in KNOWN)
     return [
-        f"the environment variable {name} has no effect: Argosy does not read it{_similar(name)}; see docs/env.md"
+        f"the environment variable {name} has no effect: Argosy does not read it{_similar(name)}; see docs/reference/environment.md"
         for name in unknown
     ]
 

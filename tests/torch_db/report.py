@@ -27,11 +27,12 @@ _ROWS = (
 )
 _FORMS = ("concrete", "unknown", "empty")
 _MOST_NAMES = 12
-_HEAD = """# What Argosy records is what torch computes
+_HEAD = """# Coverage of torch
 
-`make coverage-torch` wrote this file on {date}. It calls torch's modules and functions with the samples of torch's own
-databases, in a program and in eager mode, and compares outputs, gradients and buffers. Nets are random
-compositions of layers; each is trained for some steps on batches of several sizes.
+Which of torch's modules and ops compute in a program what they compute in eager mode. `make coverage-torch` wrote this
+page on {date}. It calls torch's modules and functions with the samples of torch's own databases, in a program and
+in eager mode, and compares outputs, gradients and buffers. Nets are random compositions of layers; each is trained for
+some steps on batches of several sizes.
 
 | word | meaning |
 |---|---|
