@@ -34,7 +34,8 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
         return []
     unknown = sorted(name for name in source if name.startswith(_PREFIX) and name not in KNOWN)
     return [
-        f"the environment variable {name} has no effect: Argosy does not read it{_similar(name)}; see docs/reference/environment.md"
+        f"the environment variable {name} has no effect: Argosy does not read it{_similar(name)}; see "
+        "docs/reference/environment.md"
         for name in unknown
     ]
 

@@ -56,8 +56,8 @@ GROUPS = (
             _variable(
                 "ARGOSY_CHECK_PASSES",
                 "0",
-                "`1`: after each pass, infer the values of changed nodes and compare dtypes, shapes, strides and aliases "
-                "with their meta; for developing passes, and on in the tests",
+                "`1`: after each pass, infer the values of changed nodes and compare dtypes, shapes, strides and "
+                "aliases with their meta; for developing passes, and on in the tests",
             ),
             _variable(
                 "ARGOSY_KEEP_MEMORY",

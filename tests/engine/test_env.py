@@ -10,7 +10,8 @@ def test_an_unknown_variable_gets_a_warning_with_the_nearest_name() -> None:
     assert first.startswith("the environment variable ARGOSY_HEARTBEAT_TIMEOUT has no effect")
     assert "(did you mean 'ARGOSY_HEARTBEAT_TIMEOUT_S'" in first
     assert second == (
-        "the environment variable ARGOSY_XYZZY has no effect: Argosy does not read it; see docs/reference/environment.md"
+        "the environment variable ARGOSY_XYZZY has no effect: Argosy does not read it; "
+        "see docs/reference/environment.md"
     )
 
 
