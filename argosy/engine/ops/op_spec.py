@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch._ops import OpOverload
 
-from argosy.engine.ops.verifiers import Verifier, for_schema
+from argosy.engine.ops.verifiers import Verifier
 
 _library = torch.library.Library("argosy", "DEF")
 
@@ -31,13 +31,11 @@ class OpSpec:
     persistent: bool = False
     """True: the storage of its result outlives the step or is shared; no other op may write into it."""
     verify: Verifier | None = None
-    """Returns what is wrong with a node's arguments; by default that of its schema, for updates of the optimizer."""
+    """Returns what is wrong with a node's arguments, or "" (ops/verifiers.py); None: the schema is enough."""
 
     known: ClassVar[dict[OpOverload, "OpSpec"]] = {}
 
     def __post_init__(self) -> None:
-        if self.verify is None:
-            object.__setattr__(self, "verify", for_schema(self.target))
         OpSpec.known[self.target] = self
 
 

@@ -21,6 +21,7 @@ from torch._ops import OpOverload
 
 from argosy.engine.kernels import unavailable
 from argosy.engine.kernels.updates import Row, have_same_layout
+from argosy.engine.ops import verifiers
 from argosy.engine.ops.match_layout import match_layout
 from argosy.engine.ops.op_spec import OpSpec, declare
 from argosy.engine.optimizers import OPTIMIZERS, optimizer_spec
@@ -38,14 +39,17 @@ def update_op(name: str) -> OpOverload:
     """The update op of an optimizer; the first call declares it, and its fused op."""
     if name not in _UPDATES:
         spec = optimizer_spec(name)
-        op = _UPDATES[name] = _declare(_schema(spec), _kernel(spec))
+        slots = [slot.op_name or slot.name for slot in spec.slots]
+        op = _UPDATES[name] = _declare(_schema(spec), _kernel(spec), verifiers.update(slots))
         if spec.is_fused:
-            FUSED[op] = _declare(_schema(spec, fused=True), _fused_kernel(spec))
+            FUSED[op] = _declare(
+                _schema(spec, fused=True), _fused_kernel(spec), verifiers.fused_update(slots)
+            )
     return _UPDATES[name]
 
 
-def _declare(schema: str, kernel: Kernel) -> OpOverload:
-    return OpSpec(declare(schema, kernel, lambda *args: None), kernel).target
+def _declare(schema: str, kernel: Kernel, verify: verifiers.Verifier) -> OpOverload:
+    return OpSpec(declare(schema, kernel, lambda *args: None), kernel, verify=verify).target
 
 
 def _schema(spec: OptimizerSpec, fused: bool = False) -> str:

@@ -10,55 +10,50 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 Arguments = Mapping[str, Any]
 Verifier = Callable[[Arguments], str]
 
 
-def for_schema(target: OpOverload) -> Verifier | None:
-    """The verifier of an update of the optimizer, which is recognized by its arguments; None for other ops."""
-    names = {argument.name for argument in target._schema.arguments}
-    mutable = tuple(
-        argument.name
-        for argument in target._schema.arguments
-        if argument.alias_info is not None and argument.alias_info.is_write
-    )
-    if {"param", "grad", "rate"} <= names and "param" in mutable:
-        return lambda arguments: _update(arguments, mutable)
-    if {"params", "grads", "rate", "factors"} <= names and "params" in mutable:
-        return lambda arguments: _fused_update(arguments, mutable)
-    return None
+def update(slots: Sequence[str]) -> Verifier:
+    """A verifier of an update of the optimizer: tensors of one shape, none of which aliases what is written."""
+    written = ("param", *slots, "master")
+
+    def verify(arguments: Arguments) -> str:
+        tensors = {name: arguments[name] for name in (*written, "grad") if arguments.get(name) is not None}
+        return _row_problem(tensors) or _rate(arguments["rate"])
+
+    return verify
 
 
-def _update(arguments: Arguments, mutable: Sequence[str]) -> str:
-    param, grad = arguments["param"], arguments["grad"]
-    slots = {name: arguments[name] for name in mutable if arguments.get(name) is not None}
-    shapes = [
-        f"{name} is {_kind(value)}, and param is {_kind(param)}: they must have the same shape"
-        for name, value in {**slots, "grad": grad}.items()
-        if not _same_shape(value, param) and not (name in slots and _is_single(value))
-    ]
-    return next(iter(shapes), "") or _rate(arguments["rate"]) or _distinct({**slots, "grad": grad}, slots)
+def fused_update(slots: Sequence[str]) -> Verifier:
+    """The same for lists, with an element for each parameter; `master` may be empty."""
+    written = ("param", *slots, "master")
+
+    def verify(arguments: Arguments) -> str:
+        count = len(arguments["param"])
+        lists = {name: value for name, value in arguments.items() if isinstance(value, list | tuple)}
+        for name, values in lists.items():
+            if len(values) != count and not (name == "master" and not values):
+                return f"{name} has {len(values)} elements, and param has {count}: they must have as many"
+        for index in range(count):
+            if problem := _row_problem(
+                {name: lists[name][index] for name in (*written, "grad") if lists.get(name)}
+            ):
+                return f"{problem} (element {index})"
+        return _rate(arguments["rate"])
+
+    return verify
 
 
-def _fused_update(arguments: Arguments, mutable: Sequence[str]) -> str:
-    params = arguments["params"]
-    lists = {name: value for name, value in arguments.items() if isinstance(value, list | tuple)}
-    for name, values in lists.items():
-        if len(values) != len(params) and not (name == "masters" and not values):
-            return f"{name} has {len(values)} elements, and params has {len(params)}: they must have as many"
-    for index, param in enumerate(params):
-        row = {name: lists[name][index] for name in ("grads", *mutable) if lists.get(name)}
-        for name, value in row.items():
-            if not _same_shape(value, param) and not (name != "grads" and _is_single(value)):
-                return (
-                    f"{name}[{index}] is {_kind(value)}, and params[{index}] is {_kind(param)}: they must have the "
-                    "same shape"
-                )
-        if problem := _distinct(row, [name for name in row if name != "grads"]):
-            return f"{problem} (element {index})"
-    return _rate(arguments["rate"])
+def _row_problem(tensors: Mapping[str, Tensor]) -> str:
+    """What is wrong with the tensors of one parameter, all of which but `grad` are written."""
+    param = tensors["param"]
+    for name, value in tensors.items():
+        is_count = name != "grad" and _is_single(value)
+        if not _same_shape(value, param) and not is_count:
+            return f"{name} is {_kind(value)}, and param is {_kind(param)}: they must have the same shape"
+    return _distinct(tensors, [name for name in tensors if name != "grad"])
 
 
 def _rate(rate: Tensor) -> str:

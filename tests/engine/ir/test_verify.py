@@ -87,14 +87,14 @@ WRONG: list[tuple[str, Build]] = [
         lambda new: (adam, (new(3), new(3), *twice(new(3)), new(1), new(1), 1.0, 0.9, 0.9, 1e-8)),
     ),
     (
-        "velocities has 1 elements, and params has 2",
+        "velocity has 1 elements, and param has 2",
         lambda new: (
             fused_momentum,
             ([new(3), new(2)], [new(3), new(2)], [new(3)], new(1), [1.0, 1.0], 0.9, False, [0.0, 0.0], []),
         ),
     ),
     (
-        "grads[1] is float32[3], and params[1] is float32[2]",
+        "grad is float32[3], and param is float32[2]: they must have the same shape (element 1)",
         lambda new: (
             fused_momentum,
             (
