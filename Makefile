@@ -3,13 +3,16 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.argosy-setup
+DOCS_STAMP := $(VENV)/.argosy-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test check format coverage-torch soak kills fuzz bench clean
+.PHONY: help setup quickstart test check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
 SECONDS ?= 3600
+# One more than cores: many tests wait, for a heartbeat that does not come or for a process that ends.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # torch first and by this very version: the CPU build that is asked for, not whatever the newest is.
 $(STAMP): pyproject.toml
@@ -27,7 +30,7 @@ quickstart: $(STAMP) ## train the ResNet of the quick start on two ranks, on an 
 		--layers 18 --image_size 32 --batch_size 16 --epochs 2 --class_dim 102
 
 test: $(STAMP) ## run all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests
 
 check: $(STAMP) ## lint, format, types, layers
 	$(BIN)/ruff check .
@@ -39,7 +42,19 @@ format: $(STAMP) ## rewrite the files as ruff wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-coverage-torch: $(STAMP) ## compare with eager mode over torch's databases, and write docs/torch_coverage.md (half an hour)
+# A stamp of its own: `make test` does not need the packages of the site.
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+docs: $(DOCS_STAMP) ## build the documentation site into build/site; a broken link or reference is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-generate: $(STAMP) ## write the generated tables and the pictures of the documentation
+	$(BIN)/python -m docs.scripts.reference
+	$(BIN)/python -m docs.scripts.pictures
+
+coverage-torch: $(STAMP) ## compare with eager mode over torch's databases, and write docs/reference/torch-coverage.md (half an hour)
 	$(BIN)/python -m tests.torch_db --jobs 2
 
 soak: $(STAMP) ## simulate parameter-server jobs with faults for SECONDS (default 3600), one job per seed
@@ -73,5 +88,9 @@ bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/res
 	$(BIN)/python benchmarks/ps_wide_and_deep.py
 	$(BIN)/python benchmarks/ps_modes.py
 
-clean: ## remove .venv and caches
+clean: ## remove .venv and caches; the user's cache: make clean-cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+
+CACHE = $(or $(ARGOSY_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argosy)
+clean-cache: ## remove what Argosy has built in ARGOSY_CACHE: kernels, measurements, drawn data sets (not yours)
+	rm -rf '$(CACHE)'/kernels '$(CACHE)'/choices '$(CACHE)'/inductor '$(CACHE)'/dataset/*-drawn

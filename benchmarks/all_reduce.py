@@ -90,7 +90,7 @@ def two_hosts(
     rounds: int, rate: str, hosts: int = 2, each: int = 4
 ) -> tuple[str, dict[str, dict[str, harness.Measured]]]:
     contenders: dict[str, Callable[..., harness.Step]] = {
-        "hierarchical, shares": functools.partial(hierarchical, block=each, by_leaders=False),
+        "hierarchical, reduce-scatter": functools.partial(hierarchical, block=each, by_leaders=False),
         "hierarchical, leaders": functools.partial(hierarchical, block=each, by_leaders=True),
         "argosy, flat": argosy,
         "gloo, flat": gloo,
@@ -98,7 +98,7 @@ def two_hosts(
     title = f"all-reduce of 32 MB, {hosts} hosts x {each} ranks, {rate}"
     with Lab(hosts, rate) as lab:
         results = harness.measure(contenders, rounds, 1, hosts * each, lab, nbytes=32 * MIB, repeat=1)
-    return harness.table(title, results, "hierarchical, shares") + "\n", {title: results}
+    return harness.table(title, results, "hierarchical, reduce-scatter") + "\n", {title: results}
 
 
 def main() -> None:

@@ -161,9 +161,9 @@ def _places(ranks: int, hosts: Lab | None) -> list[tuple[dict[str, str], str | N
 
 
 def _of_rank(rank: int, local_rank: int) -> dict[str, str]:
-    own = {"RANK": rank, "LOCAL_RANK": local_rank}
-    own |= {"PADDLE_TRAINER_ID": rank, "PADDLE_RANK_IN_NODE": local_rank}
-    return {name: str(number) for name, number in own.items()}
+    variables = {"RANK": rank, "LOCAL_RANK": local_rank}
+    variables |= {"PADDLE_TRAINER_ID": rank, "PADDLE_RANK_IN_NODE": local_rank}
+    return {name: str(number) for name, number in variables.items()}
 
 
 def free_port() -> int:
@@ -175,7 +175,7 @@ def free_port() -> int:
 
 def table(title: str, results: Mapping[str, Measured], base: str) -> str:
     """A Markdown table: times, and how many times as fast as each other the base is."""
-    own = results[base]
+    reference = results[base]
     lines = [
         f"### {title}",
         "",
@@ -183,7 +183,7 @@ def table(title: str, results: Mapping[str, Measured], base: str) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for name, m in results.items():
-        ratios = f"{m.best / own.best:.3f} | {m.median / own.median:.3f}"
+        ratios = f"{m.best / reference.best:.3f} | {m.median / reference.median:.3f}"
         times = f"{1000 * m.best:.2f} | {1000 * m.median:.2f}"
         rest = " | ".join(
             f"{value:{kind}}" if value else "" for value, kind in ((m.peak_mib, ".0f"), (m.build_s, ".1f"))

@@ -34,12 +34,12 @@ PADDLE = ("paddlepaddle==2.6.2", "numpy<2", "setuptools", "protobuf==4.25.3")
 def paddle_python() -> str:
     """The Python of a venv with Paddle; it is made if it is not there."""
     folder = cache_dir() / "paddle-2.6.2"
-    python, made = folder / "bin" / "python", folder / "made"
-    if not made.exists():
+    python, built = folder / "bin" / "python", folder / "made"
+    if not built.exists():
         print(f"making {folder} with {', '.join(PADDLE)}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *PADDLE], check=True)
-        made.touch()
+        built.touch()
     return str(python)
 
 

@@ -7,7 +7,9 @@ that asks for `two_threads` computes with two.
 # SPDX-License-Identifier: Apache-2.0
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 # Tests run beside each other, one a core: threads of each would wait for those of the others, and busily.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -16,8 +18,12 @@ os.environ.setdefault("ARGOSY_CHECK_PASSES", "1")
 # A shell lets what it starts in the background ignore SIGINT, and all that this starts would ignore it, too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# The processes that tests start compile Argosy's files once, not each for itself.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Argosy's files, and those of tests, whose assertions pytest rewrites for ten seconds, are compiled once: not in each
+# run, by each worker and each process that tests start.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    sys.dont_write_bytecode = False
 
 import hypothesis
 import pytest
@@ -42,13 +48,26 @@ FUNCTIONS = {"fluid", "metric", "nn", "optimizer", "tensor"}
 """Folders whose tests build a small program for each function."""
 
 
+def folder_of(path: Path, config: pytest.Config) -> str:
+    """The folder below tests/ that a test file is in."""
+    return path.relative_to(config.rootpath / "tests").parts[0]
+
+
+LONG = ("simulation", "jobs", "torch_db", "docs")
+"""Folders with tests of many seconds."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the long tests: one that begins last keeps a worker busy while the others are idle."""
+    items.sort(key=lambda item: folder_of(item.path, config) not in LONG)
+
+
 @pytest.fixture(autouse=True)
 def fresh(request: pytest.FixtureRequest) -> Iterator[None]:
     """Default programs, name counters, scope and world are the test's own; torch draws from a fixed seed."""
     torch.manual_seed(0)
     # Torch keeps the shapes of each op for the next time, which in these programs hardly comes: a third of the time.
-    folder = request.path.relative_to(request.config.rootpath / "tests").parts[0]
-    fake_tensors.fake_tensor_cache_enabled = folder not in FUNCTIONS
+    fake_tensors.fake_tensor_cache_enabled = folder_of(request.path, request.config) not in FUNCTIONS
     with program_guard(Program("main"), Program("startup")), names.guard(), scope_guard(Scope()):
         yield
     collective.disconnect()

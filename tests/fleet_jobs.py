@@ -117,8 +117,8 @@ def alone(table: bool, optimizer: str, steps: int, joined: int = 1) -> Arrays:
     exe = paddle.static.Executor()
     exe.run(default_startup_program())
     for step in range(0, steps, joined):
-        found = [batch(s) for s in range(step, step + joined)]
-        whole = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        batches = [batch(s) for s in range(step, step + joined)]
+        whole = {name: np.concatenate([one[name] for one in batches]) for name in batches[0]}
         exe.run(feed=fed(net, whole))
     return parameters(default_main_program())
 
@@ -139,9 +139,9 @@ def loss_of(exe: Any, net: Net, batches: int) -> float:
     return float(np.mean(losses))
 
 
-def table_rows() -> np.ndarray[Any, Any]:
+def table_rows(count: int = ROWS) -> np.ndarray[Any, Any]:
     """All rows of the table, as the servers have them."""
-    return current().rows.start_pull("table", torch.arange(ROWS), create=False).wait().numpy().copy()
+    return current().rows.start_pull("table", torch.arange(count), create=False).wait().numpy().copy()
 
 
 def run(

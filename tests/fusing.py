@@ -64,9 +64,9 @@ def trained(
         for _ in range(steps):
             x = rng.standard_normal([s or 4 for s in shape]).astype("float32")
             losses.append(exe.run(main, feed={"x": x}, fetch_list=[loss])[0])
-        found = {k: v.clone() for k, v in paddle.static.global_scope().values_of().items()}
-    found["losses"] = torch.from_numpy(np.stack(losses))
-    return found
+        values = {k: v.clone() for k, v in paddle.static.global_scope().values_of().items()}
+    values["losses"] = torch.from_numpy(np.stack(losses))
+    return values
 
 
 def assert_trains_alike(

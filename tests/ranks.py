@@ -55,6 +55,18 @@ def clean_environ() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)} | {"PYTHONPATH": str(ROOT)}
 
 
+def free_endpoints(count: int) -> tuple[str, ...]:
+    """Endpoints on this host that are free, and all different."""
+    with contextlib.ExitStack() as taken:
+        sockets = [taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return tuple(f"127.0.0.1:{s.getsockname()[1]}" for s in sockets)
+
+
+def free_endpoint() -> str:
+    """An endpoint on this host that is free."""
+    return free_endpoints(1)[0]
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a rank ended."""
@@ -71,7 +83,7 @@ class Job:
 
     def __init__(self, directory: Path, size: int) -> None:
         self.directory, self.size = directory, size
-        self.pids: list[int] = json.loads(self._text("pids", 120.0))  # the nursery may still import
+        self.pids: list[int] = json.loads(self._text("pids", 240.0))  # the nursery may still import
 
     def wait_for(self, rank: int, word: str, timeout_s: float = 30.0) -> None:
         """Return as soon as a rank has printed this."""
@@ -210,9 +222,11 @@ def be_python() -> None:
 
 def _serve() -> dict[str, str]:
     """Fork jobs as they are asked for; returns only in a rank, with what to run."""
-    _import_what_a_program_needs()
+    _warm_up()
     gc.freeze()  # a rank's collector need not look at all that, and copy its pages
-    assert len(os.listdir("/proc/self/task")) == 1, "a fork beside threads may copy a lock that nobody holds"
+    assert len(os.listdir("/proc/self/task")) == 1, (
+        "a fork beside threads may copy a lock that is never released"
+    )
     for line in sys.stdin:
         if os.fork() == 0:
             request = json.loads(line)
@@ -224,16 +238,45 @@ def _serve() -> dict[str, str]:
     os._exit(0)
 
 
-def _import_what_a_program_needs() -> None:
-    """All that a rank would else have to import: much of torch only when the first program is built."""
-    import argosy
-    import argosy.distributed.fleet
+def _warm_up() -> None:
+    """Import what ranks import, and build programs of the kinds that they build.
+
+    Much of torch is imported, and many caches of torch and sympy are filled, only when the first program is built: a
+    rank that is forked afterwards needs 0.2 s less CPU. Nothing is run: a process that has run a program has loaded
+    kernels and changed the allocator, and a rank's environment may ask for other ones.
+    """
+    import argosy.distributed.fleet.utils.ps_util
+    import argosy.engine.ps.trainer.trainer
+    import argosy.fluid
     from argosy.engine.ir import names
 
-    made = argosy.static.Program(), argosy.static.Program()
-    with argosy.static.program_guard(*made), names.guard():
-        loss = argosy.static.nn.fc(argosy.static.data("x", [None, 2]), 2).mean()
-        argosy.optimizer.SGD(0.1).minimize(loss)
+    for build in (_rows_and_layers, _convolution):
+        programs = argosy.static.Program(), argosy.static.Program()
+        with argosy.static.program_guard(*programs), names.guard():
+            build()
+
+
+def _rows_and_layers() -> None:
+    """A regression as those of jobs with parameter servers: embeddings and linear layers."""
+    import argosy
+
+    x, y = argosy.static.data("x", [None, 4]), argosy.static.data("y", [None, 1])
+    ids = argosy.static.data("ids", [None, 1], "int64")
+    rows = argosy.reshape(argosy.static.nn.sparse_embedding(ids, [9, 3], padding_idx=0), [-1, 3])
+    hidden = argosy.static.nn.fc(argosy.concat([x, rows], axis=1), 8, activation="tanh")
+    error = argosy.nn.functional.square_error_cost(argosy.static.nn.fc(hidden, 1), y)
+    argosy.optimizer.Adam(0.1).minimize(argosy.mean(error))
+
+
+def _convolution() -> None:
+    """A classifier of images as those of collective jobs: convolution, batch norm, pooling, cross entropy."""
+    import argosy
+
+    x, y = argosy.static.data("x", [None, 3, 8, 8]), argosy.static.data("y", [None, 1], "int64")
+    h = argosy.static.nn.batch_norm(argosy.static.nn.conv2d(x, 4, 3, padding=1), act="relu")
+    h = argosy.flatten(argosy.nn.functional.adaptive_avg_pool2d(h, 1), 1)
+    loss = argosy.nn.functional.cross_entropy(argosy.static.nn.fc(h, 3), y)
+    argosy.optimizer.Momentum(0.1, 0.9).minimize(argosy.mean(loss))
 
 
 def _run_job(size: int, environ: dict[str, str], directory: str, **_: str) -> None:
@@ -262,7 +305,7 @@ def _become_rank(
     rank: int, endpoints: list[str], store: socket.socket, environ: dict[str, str], directory: str
 ) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    own = {
+    variables = {
         "PADDLE_TRAINER_ID": str(rank),
         "PADDLE_TRAINERS_NUM": str(len(endpoints)),
         "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
@@ -272,10 +315,10 @@ def _become_rank(
         "ARGOSY_CONNECT_TIMEOUT_S": "30",
     }
     if rank == 0:
-        own["ARGOSY_STORE_FD"] = str(store.detach())
+        variables["ARGOSY_STORE_FD"] = str(store.detach())
     else:
         store.close()
-    os.environ.update(own | environ)
+    os.environ.update(variables | environ)
     out = os.open(f"{directory}/{rank}.txt", os.O_WRONLY | os.O_APPEND)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for new, old in ((nothing, 0), (out, 1), (out, 2)):
@@ -313,7 +356,7 @@ def end_process(run: Callable[[], int | None]) -> NoReturn:
 
 
 def _write(directory: str, name: str, text: str) -> None:
-    """There whole or not at all."""
+    """Atomically."""
     path = Path(directory, name)
     path.with_suffix(".new").write_text(text)
     path.with_suffix(".new").rename(path)

@@ -22,11 +22,10 @@ import argosy as paddle
 from argosy import fluid
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
-from argosy.engine.ps.trainer.trainer import current
-from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
+from argosy.engine.runtime.scope import Scope, scope_guard
+from tests.fleet_jobs import Arrays, parameters, table_rows
 from tests.ranks import Nursery
 
-Arrays = dict[str, np.ndarray[Any, Any]]
 BATCH = 24
 """Divisible by 1 to 4 trainers."""
 
@@ -112,7 +111,7 @@ def alone(case: dict[str, Any]) -> Arrays:
             exe.run(main, feed=batch(step, case), fetch_list=[loss])
             if schedule is not None:
                 schedule.step()
-        return {p.name: global_scope().get(p.name).numpy().copy() for p in main.all_parameters()}
+        return parameters(main)
 
 
 def part() -> None:
@@ -150,11 +149,11 @@ def _be_part(case: dict[str, Any], path: str) -> None:
             schedule.step()
     if "save" in case and rank == 0:
         fluid.io.save_persistables(exe, case["save"], main)
-    found = {p.name: global_scope().get(p.name).numpy().copy() for p in main.all_parameters()}
+    values = parameters(main)
     if case.get("table"):
-        found["table"] = current().rows.start_pull("table", torch.arange(50), create=False).wait().numpy()
+        values["table"] = table_rows(50)
     exe.close()
-    np.savez(f"{path}.{rank}.npz", **found)  # type: ignore[arg-type]
+    np.savez(f"{path}.{rank}.npz", **values)  # type: ignore[arg-type]
     while any(_listens(endpoint) for endpoint in endpoints):  # the next case has servers of its own there
         time.sleep(0.05)
     Path(f"{path}.{rank}.gone").touch()

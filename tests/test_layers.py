@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "argosy"
 
 ENGINE = [
-    ["errors", "suggest", "version"],
+    ["errors", "env_table", "suggest", "version"],
     ["env", "torch_version"],
     ["log", "files", "net", "process_effects"],
     ["checksum"],

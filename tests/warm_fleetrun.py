@@ -58,10 +58,10 @@ class WarmFleetrun:
 
     def communicate(self, timeout: float = 60.0) -> tuple[str, str]:
         """What it prints until its end."""
-        until, found = time.monotonic() + timeout, ["", ""]
+        until, texts = time.monotonic() + timeout, ["", ""]
 
         def read(number: int, pipe: IO[str]) -> None:
-            found[number] = pipe.read()
+            texts[number] = pipe.read()
 
         readers = [
             threading.Thread(target=read, args=(number, pipe), daemon=True)
@@ -73,9 +73,9 @@ class WarmFleetrun:
             reader.join(max(0.0, until - time.monotonic()))
         if any(reader.is_alive() for reader in readers):
             self.kill()
-            raise subprocess.TimeoutExpired(self.args, timeout, *found)
+            raise subprocess.TimeoutExpired(self.args, timeout, *texts)
         self.wait(timeout)
-        return found[0], found[1]
+        return texts[0], texts[1]
 
     def wait(self, timeout: float = 60.0) -> int:
         """Its exit code, as soon as it has ended."""

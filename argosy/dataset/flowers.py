@@ -10,16 +10,18 @@ rank's images). The order is always the same; `argosy.reader.shuffle` changes it
 """
 
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: PT028  (`test` is Paddle's name for a reader and no test)
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from argosy.engine.data import flowers
+from argosy.framework.variant import variant
 
 __all__ = ["test", "train", "valid"]
 
 
-def train(
+def _reader(
+    split: str,
+    is_train: bool,
     mapper: flowers.Mapper | None = None,
     buffered_size: int = 1024,
     use_xmap: bool = True,
@@ -30,10 +32,9 @@ def train(
     epoch: int = 0,
     share: tuple[int, int] = (0, 1),
 ) -> Callable[[], Iterator[Any]]:
-    """To train: random crops and flips. A `mapper` gets (JPEG bytes, label) and replaces all of it."""
     return flowers.reader(
-        "tstid",
-        is_train=True,
+        split,
+        is_train,
         mapper=mapper,
         buffered_size=buffered_size,
         use_xmap=use_xmap,
@@ -45,39 +46,16 @@ def train(
     )
 
 
-def test(
-    mapper: flowers.Mapper | None = None,
-    buffered_size: int = 1024,
-    use_xmap: bool = True,
-    cycle: bool = False,
-    *,
-    image_size: int = 224,
-) -> Callable[[], Iterator[Any]]:
+@variant(_reader, "tstid", True, parameters="mapper buffered_size use_xmap cycle image_size seed epoch share")
+def train() -> Any:
+    """To train: random crops and flips. A `mapper` gets (JPEG bytes, label) and replaces all of it."""
+
+
+@variant(_reader, "trnid", False, parameters="mapper buffered_size use_xmap cycle image_size")
+def test() -> Any:
     """To test: the middle of each image."""
-    return flowers.reader(
-        "trnid",
-        is_train=False,
-        mapper=mapper,
-        buffered_size=buffered_size,
-        use_xmap=use_xmap,
-        cycle=cycle,
-        image_size=image_size,
-    )
 
 
-def valid(
-    mapper: flowers.Mapper | None = None,
-    buffered_size: int = 1024,
-    use_xmap: bool = True,
-    *,
-    image_size: int = 224,
-) -> Callable[[], Iterator[Any]]:
+@variant(_reader, "valid", False, parameters="mapper buffered_size use_xmap image_size")
+def valid() -> Any:
     """To validate: the middle of each image."""
-    return flowers.reader(
-        "valid",
-        is_train=False,
-        mapper=mapper,
-        buffered_size=buffered_size,
-        use_xmap=use_xmap,
-        image_size=image_size,
-    )

@@ -1,4 +1,4 @@
-"""The only reader of environment variables; `docs/env.md` lists them."""
+"""The only reader of environment variables; `env_table.py` lists them."""
 
 # SPDX-License-Identifier: Apache-2.0
 import os
@@ -8,12 +8,42 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from argosy.engine.env_table import GROUPS
 from argosy.engine.errors import ConfigError
+from argosy.engine.suggest import closest, nearest
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
 TIMELINE_STEPS = "3-12"
 """The default steps of a timeline: the first two still compile and warm up."""
+
+_PREFIX = "ARGOSY_"
+KNOWN = frozenset(
+    name for group in GROUPS for v in group.variables for name in v.names if name.startswith(_PREFIX)
+)
+"""Every variable with the prefix ARGOSY_."""
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """A warning for each variable with the prefix ARGOSY_ that Argosy does not read.
+
+    Empty in a process that fleetrun has started: fleetrun has warned already.
+    """
+    source = os.environ if environ is None else environ
+    if source.get("TORCHELASTIC_RUN_ID") == "fleetrun" or "ARGOSY_RESTART" in source:
+        return []
+    unknown = sorted(name for name in source if name.startswith(_PREFIX) and name not in KNOWN)
+    return [
+        f"the environment variable {name} has no effect: Argosy does not read it{_similar(name)}; see "
+        "docs/reference/environment.md"
+        for name in unknown
+    ]
+
+
+def _similar(name: str) -> str:
+    """The suggestion for a variable; the common prefix must not make all of them similar."""
+    close = closest(name.removeprefix(_PREFIX), sorted(known.removeprefix(_PREFIX) for known in KNOWN))
+    return nearest(name, [_PREFIX + word for word in close], lists=False)
 
 
 def flag(name: str, default: bool = False, environ: Mapping[str, str] | None = None) -> bool:

@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -48,13 +48,19 @@ def replacement(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold the lock file `path`, which is created; other processes block until it is released.
 
-    The kernel releases it when the process is killed. Raises OSError if the file cannot be created.
+    The kernel releases it when the process is killed. Raises OSError if the file cannot be created. `waiting` is called
+    if another process holds the lock.
     """
     with path.open("w") as file:
-        lock(file)
+        try:
+            lock(file, blocks=False)
+        except BlockingIOError:
+            if waiting is not None:
+                waiting()
+            lock(file)
         yield
 
 

@@ -4,6 +4,7 @@ WARNING 2026-01-04 17:59:08,725 executor.py:31] message
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import functools
 import logging
 import sys
 
@@ -35,3 +36,10 @@ def _create() -> logging.Logger:
 
 
 logger = _create()
+
+
+@functools.cache
+def warn_unknown_variables() -> None:
+    """Warn, once per process, about variables with the prefix ARGOSY_ that have no effect: misspelt or renamed ones."""
+    for warning in env.unknown_variables():
+        logger.warning("%s", warning)

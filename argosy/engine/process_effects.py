@@ -5,7 +5,7 @@
     with during(name)          an effect of a scope: the caller restores the original at the end of it
     installed()                the effects that are in force now
 
-`docs/process_effects.md` has the list for users; a test compares the two.
+`docs/reference/process-effects.md` has the list for users; a test compares the two.
 """
 
 # SPDX-License-Identifier: Apache-2.0

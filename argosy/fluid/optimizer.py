@@ -77,8 +77,7 @@ class SGDOptimizer(_Fluid, optimizer.SGD):
         grad_clip: Clip = None,
         name: str | None = None,
     ) -> None:
-        common = parameter_list, regularization, grad_clip, name
-        super().__init__(learning_rate, *common)
+        super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
 
 
 class MomentumOptimizer(_Fluid, optimizer.Momentum):
@@ -115,13 +114,15 @@ class LarsMomentumOptimizer(_Fluid, optimizer.LarsMomentum):
         exclude_from_weight_decay: Sequence[str] | None = None,
         epsilon: float = 0,
     ) -> None:
-        common = parameter_list, regularization, grad_clip, name
         super().__init__(
             learning_rate,
             momentum,
             lars_coeff,
             lars_weight_decay,
-            *common,
+            parameter_list,
+            regularization,
+            grad_clip,
+            name,
             exclude_from_weight_decay,
             epsilon,
         )

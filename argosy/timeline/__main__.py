@@ -15,12 +15,17 @@ from argosy.timeline.summary import summarize
 from argosy.timeline.traces import read
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit codes: 0, or 2 if there is no complete timeline."""
+def parser() -> argparse.ArgumentParser:
+    """The arguments of `python -m argosy.timeline`."""
     p = argparse.ArgumentParser(prog="python -m argosy.timeline", description=__doc__)
     p.add_argument("directory", metavar="DIR", help="the directory given to fleetrun --timeline")
     p.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    known = p.parse_args(argv)
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit codes: 0, or 2 if there is no complete timeline."""
+    known = parser().parse_args(argv)
     try:
         traces = read(known.directory)
         path = merge(known.directory, traces)

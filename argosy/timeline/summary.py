@@ -93,7 +93,7 @@ def summarize(traces: Sequence[Trace], num_longest: int = 5) -> Summary:
 def _times(trace: Trace) -> RankTimes:
     windows = [_interval(e) for e in trace.of_kind("step")]
     waits = [_interval(e) for e in trace.of_kind("wait")]
-    collectives = list(trace.of_kind("exchange"))
+    collectives = list(trace.of_kind("collective"))
     communicating = [_interval(e) for e in collectives] + waits  # a waiting rank still communicates
     nodes = {role: [_interval(e) for e in trace.of_kind(role)] for role in ROLES}
     rows = [_one_step(window, waits, communicating, nodes) for window in windows]
@@ -161,7 +161,7 @@ def _longest(traces: Sequence[Trace]) -> list[CollectiveTimes]:
     """The collectives of the program, longest first."""
     by_name: dict[tuple[str, str], list[Event]] = {}
     for trace in traces:
-        for event in trace.of_kind("exchange"):
+        for event in trace.of_kind("collective"):
             by_name.setdefault((event["name"], event["args"]["group"]), []).append(event)
     times = [
         CollectiveTimes(

@@ -31,11 +31,11 @@ class Trace:
         return int(self.about["rank"])
 
     def of_kind(self, *kinds: str) -> Iterator[Event]:
-        """The events of these categories: step, exchange (a collective), wait, or a role."""
+        """The events of these categories: step, collective, wait, or a role."""
         return (e for e in self.events if e["ph"] == "X" and e["cat"] in kinds)
 
     def collectives(self) -> dict[Key, Event]:
-        return {(e["args"]["group"], e["args"]["number"]): e for e in self.of_kind("exchange")}
+        return {(e["args"]["group"], e["args"]["number"]): e for e in self.of_kind("collective")}
 
 
 def read(directory: str | os.PathLike[str]) -> list[Trace]:
@@ -128,7 +128,7 @@ def _is_event(event: Any) -> bool:
         return True
     times = (event.get("ts"), event.get("dur"))
     about = event["args"]
-    wanted = _COLLECTIVE_FIELDS if event.get("cat") == "exchange" else {}
+    wanted = _COLLECTIVE_FIELDS if event.get("cat") == "collective" else {}
     return (
         event.get("ph") == "X"
         and all(isinstance(event.get(key), str) for key in ("name", "cat"))

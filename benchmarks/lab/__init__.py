@@ -1,4 +1,4 @@
-"""Hosts on one machine: network namespaces with shaped links between them; see docs/lab.md."""
+"""Hosts on one machine: network namespaces with shaped links between them; see docs/how-to/lab.md."""
 
 # SPDX-License-Identifier: Apache-2.0
 from lab.namespaces import inside, setns

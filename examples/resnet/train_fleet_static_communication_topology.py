@@ -26,7 +26,10 @@ def parse() -> argparse.Namespace:
         "--inter_nranks", type=int, default=1, help="ranks in the inner all-reduce (1: the ranks of a host)"
     )
     p.add_argument(
-        "--algorithm", choices=("shares", "leaders"), default="shares", help="leaders: as Paddle does it"
+        "--algorithm",
+        choices=("reduce_scatter", "leaders"),
+        default="reduce_scatter",
+        help="leaders: as Paddle does it",
     )
     return p.parse_args()
 

@@ -38,7 +38,7 @@ def test_every_class_occurs() -> None:
     assert {label for _, label in flowers.train(image_size=4)()} == set(range(102))
 
 
-def test_images_have_224_pixels_unless_told_otherwise() -> None:
+def test_images_have_224_pixels_by_default() -> None:
     [(image, label)] = itertools.islice(flowers.train(use_xmap=True)(), 1)
     assert (image.size, image.dtype.name, type(label)) == (3 * 224 * 224, "float32", int)
     [(image, _)] = itertools.islice(flowers.valid(use_xmap=False, image_size=64)(), 1)

@@ -1,6 +1,7 @@
 """How a page's blocks are found, and what counts as the same output."""
 
 # SPDX-License-Identifier: Apache-2.0
+import re
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ python double.py 1.5
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page that `run` and `sections` find under its name."""
-    monkeypatch.setattr(code_blocks, "DOCS", tmp_path)
+    monkeypatch.setattr(code_blocks, "ROOT", tmp_path)
     sections.cache_clear()
     file = tmp_path / "page.md"
     file.write_text(PAGE)
@@ -95,3 +96,23 @@ def test_the_same_output(printed: str, shown: str) -> None:
 def test_other_output(printed: str, shown: str) -> None:
     with pytest.raises(AssertionError, match="page.md:1 shows"):
         compare(printed, shown, "page.md:1")
+
+
+@pytest.mark.parametrize(
+    ("fence", "message"),
+    [
+        ('python title="fragment: the net is yours"\nfleet.innit()', "fleet.innit does not exist"),
+        ('python title="fragment: a part"\npass pass', "invalid syntax"),
+        ('python title="a part"\npass', "begins with `fragment: `"),
+        ('sh title="needs two hosts"\nfleetrun --ipss=a,b train.py', "did you mean --ips"),
+        ('sh title="takes long"\npython benchmarks/none.py', "python benchmarks/none.py"),
+        ('sh title="takes long"\nfleetrun examples/pserver/train.py --modus sync', "unknown {'--modus'}"),
+        ('sh title="takes long"\nmake tea', "make tea"),
+    ],
+)
+def test_what_does_not_run_is_checked(fence: str, message: str) -> None:
+    head, code = fence.split("\n")
+    language, _, title = head.partition(" ")
+    block = code_blocks.Block(language, title.removeprefix('title="').removesuffix('"'), code, 1)
+    with pytest.raises(Exception, match=re.escape(message)):
+        code_blocks.check(block, "page.md:1")

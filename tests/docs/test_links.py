@@ -1,4 +1,4 @@
-"""Every relative link of README and docs leads to a file that exists, and to a heading that exists."""
+"""Links of README and docs lead to files and headings that exist, and files that they mention exist."""
 
 # SPDX-License-Identifier: Apache-2.0
 import re
@@ -35,3 +35,9 @@ def test_links_lead_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             missing.append(link)
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_mentioned_files_exist(page: Path) -> None:
+    mentioned = re.findall(r"`((?:argosy|tests|examples|benchmarks|docs)/[\w./-]+)`", page.read_text())
+    assert [path for path in mentioned if not (ROOT / path).exists()] == []

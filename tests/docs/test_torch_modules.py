@@ -1,4 +1,4 @@
-"""docs/torch_modules.md: its snippets print what the page shows, and its table of sizes is true."""
+"""docs/reference/torch-modules.md: its snippets print what the page shows, and its table of sizes is true."""
 
 # SPDX-License-Identifier: Apache-2.0
 import re
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 import argosy as paddle
 from argosy.engine.ir.program import default_main_program
-from tests.docs.code_blocks import DOCS, Section, run, sections
+from tests.docs.code_blocks import ROOT, Section, run, sections
 
-PAGE = "torch_modules.md"
+PAGE = "docs/reference/torch-modules.md"
 _CODE = r"`([^`]+)`"
 
 
@@ -23,7 +23,7 @@ def test_the_snippets_print_what_the_page_shows(section: Section, tmp_path: Path
 
 def rows_of_sizes() -> list[tuple[str, str, str, str]]:
     """The rows of the table: the shape of x, code, the type of y, the assumption."""
-    lines = iter((DOCS / PAGE).read_text().splitlines())
+    lines = iter((ROOT / PAGE).read_text().splitlines())
     next(line for line in lines if line.startswith("| `x` | code |"))
     next(lines)
     rows = []

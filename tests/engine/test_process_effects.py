@@ -12,7 +12,7 @@ from argosy.engine import process_effects
 from argosy.engine.process_effects import EFFECTS
 from tests.ranks import Nursery
 
-PAGE = Path(__file__).parents[2] / "docs" / "process_effects.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "process-effects.md"
 SNAPSHOT = """
 import atexit, ctypes, gc, logging, os, signal, sys, threading, warnings
 

@@ -22,10 +22,10 @@ LEAST = 10
 
 def losses(ranks: Nursery, log_dir: Path, *words: str, workers: int = 2) -> list[list[float]]:
     """Run the example with a server; the losses that each worker prints."""
-    own = {"ARGOSY_CACHE": os.environ["ARGOSY_CACHE"], "ARGOSY_HEARTBEAT_S": "0.2"}
+    environ = {"ARGOSY_CACHE": os.environ["ARGOSY_CACHE"], "ARGOSY_HEARTBEAT_S": "0.2"}
     launcher = ["--server_num=1", f"--worker_num={workers}", f"--log_dir={log_dir}"]
     words = (*launcher, str(SCRIPT), "--print_every=1", *words)
-    job = WarmFleetrun(ranks, *words, cwd=log_dir, environ=own)
+    job = WarmFleetrun(ranks, *words, cwd=log_dir, environ=environ)
     said = job.communicate(240.0)
     logs = {path.name: path.read_text() for path in log_dir.iterdir()}
     assert job.returncode == 0, (said, logs)

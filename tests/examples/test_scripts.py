@@ -109,7 +109,7 @@ def test_the_examples_of_strategies_run(
     assert (tmp_path / "model.pdmodel").exists() == ("--save" in options)
 
 
-def test_the_quick_start_on_two_ranks_goes_on_from_its_checkpoint(tmp_path: Path, ranks: Nursery) -> None:
+def test_the_quick_start_on_two_ranks_resumes_from_its_checkpoint(tmp_path: Path, ranks: Nursery) -> None:
     """The first run with fleetrun."""
     script, size = "resnet/train_fleet_static.py", [*RESNET, "--epochs", "1"]
     size += ["--checkpoint", "kept", "--checkpoint_every", "2", "--max_steps"]

@@ -71,8 +71,8 @@ def test_an_inference_model_comes_back(tmp_path: Path, filenames: tuple[str | No
     [want] = exe.run(default_main_program().clone(for_test=True), feed, [prediction.name])
     with scope_guard(Scope()):
         program, feeds, fetches = io.load_inference_model(folder, exe, *filenames)
-        [found] = exe.run(program, {feeds[0]: feed["x"]}, fetches)
-    assert found.tobytes() == want.tobytes()
+        [actual] = exe.run(program, {feeds[0]: feed["x"]}, fetches)
+    assert actual.tobytes() == want.tobytes()
 
 
 def test_the_program_alone_can_be_written(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_it_trains_as_an_executor_does() -> None:
     assert (after.item(), train.device_count) == (test.run([loss.name], FEED)[0].item(), 1)
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     loss_of_a_net()
     with pytest.raises(FetchError, match="loss_name 'los' is not in"):
         fluid.ParallelExecutor(use_cuda=False, loss_name="los")

@@ -144,7 +144,7 @@ def test_values_have_the_dtype_of_the_parameter() -> None:
     assert started(initializer.Normal(), [4], "float64").dtype is torch.float64
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(ConfigError, match="low is above high; swap them"):
         initializer.Uniform(1.0, -1.0)
     with pytest.raises(ConfigError, match="std=-1.0 is negative"):

@@ -1,6 +1,6 @@
 """Runs the children, notices how they end, and counts.
 
-A child that ends by a signal, or by AddressSanitizer, or takes too long for a mutant, is replaced by one that goes on
+A child that ends by a signal, or by AddressSanitizer, or takes too long for a mutant, is replaced by one that continues
 with the next mutant.
 """
 
@@ -63,7 +63,7 @@ def run(first: int, count: int, seed: int, is_sanitized: bool, until: float = fl
 
 
 def _batch(first: int, stop: int, seed: int, is_sanitized: bool, figures: Figures, until: float) -> int:
-    """Judge mutants with one child; returns the one to go on with."""
+    """Judge mutants with one child; returns the child for the next ones."""
     with tempfile.TemporaryFile("w+") as errors:
         child = _start(seed, is_sanitized, errors)
         assert child.stdin is not None

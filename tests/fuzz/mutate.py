@@ -55,7 +55,7 @@ JUNK: list[Any] = [
 ]
 JUNK += [{"dtype": f"torch.{name}"} for name in DTYPES]
 JUNK += [{"device": "cuda:0"}, {"device": "meta"}, {"layout": "torch.sparse_coo"}, {"complex": ["1", "nan"]}]
-JUNK += [{"memory_format": "torch.channels_last"}, {"unknown": 1}, {"node": "nobody"}]
+JUNK += [{"memory_format": "torch.channels_last"}, {"unknown": 1}, {"node": "missing"}]
 
 
 def mutated(contents: list[Content], random: Random) -> bytes:
@@ -98,12 +98,12 @@ def changed_bytes(data: bytes, random: Random) -> bytes:
 
 def _places(tree: Any) -> list[tuple[Any, Any]]:
     """(container, key) of everything in a tree."""
-    found = []
+    places = []
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, inner in items:
-        found.append((tree, key))
-        found.extend(_places(inner))
-    return found
+        places.append((tree, key))
+        places.extend(_places(inner))
+    return places
 
 
 def _junk_anywhere(content: Content, random: Random) -> None:
@@ -157,7 +157,7 @@ def _new_call(content: Content, random: Random) -> None:
         nodes.insert(place + 1, {**record, "name": f"{name}_0", "target": "operator.getitem", "kwargs": {}})
         nodes[place + 1]["args"] = [{"node": name}, 0]
         name = f"{name}_0"
-    # Read by an addition into what is fetched, so that it runs: nobody can name the shape of its result here.
+    # Read by an addition into what is fetched, so that it runs: the shape of its result is unknown here.
     nodes.append({**record, "name": f"{name}_sum", "target": "aten.sum.default", "args": [{"node": name}]})
     nodes[-1]["kwargs"] = {}
     last: dict[str, Any] = {
@@ -266,9 +266,9 @@ def _call(content: Content, random: Random) -> dict[str, Any]:
 @functools.cache
 def _targets() -> tuple[str, ...]:
     find_target("argosy.wait.default")  # now all ops of ours are registered
-    own = sorted(str(op) for op in OpSpec.known)
+    argosy_ops = sorted(str(op) for op in OpSpec.known)
     listed = allowed_ops.LIST.read_text().split()
-    names = [n for n in (*listed, *own * 5) if n.rsplit(".", 1)[0] not in allowed_ops.REJECTED]
+    names = [n for n in (*listed, *argosy_ops * 5) if n.rsplit(".", 1)[0] not in allowed_ops.REJECTED]
     return tuple(names)
 
 

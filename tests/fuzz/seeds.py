@@ -29,8 +29,13 @@ def _built(build: Callable[[], Any]) -> Content:
     with static.program_guard(main, startup), names.guard(), static.scope_guard(static.Scope()):
         fetches = build()
         program = startup if fetches is None else main
-        found = [] if fetches is None else [v.name for v in fetches]
-        return {"program": to_dict(program), "save_id": "", "feeds": list(program.feeds()), "fetches": found}
+        fetched = [] if fetches is None else [v.name for v in fetches]
+        return {
+            "program": to_dict(program),
+            "save_id": "",
+            "feeds": list(program.feeds()),
+            "fetches": fetched,
+        }
 
 
 def _data(name: str, shape: list[int | None], dtype: str = "float32") -> Any:
@@ -76,27 +81,27 @@ def _fused() -> list[Any]:
     y, mean, invstd = _call(bn_act.bn_act, x, weight, bias, other, 1e-5, "relu")
     again = _call(bn_act.bn_act_recompute, x, weight, bias, other, mean, invstd, "relu")
     rest = (None, x, y, weight, bias, mean, invstd, "relu", [True, True, True])
-    found = _call(bn_act.bn_act_backward, other, *rest)
+    grads = _call(bn_act.bn_act_backward, other, *rest)
     written = _call(bn_act.bn_act_backward_, other * 1, *rest)
-    return [y, again, *found, *written]
+    return [y, again, *grads, *written]
 
 
 def _elementwise() -> list[Any]:
     a, b = _data("a", [5, 8]), _data("b", [8])
     y, s = _call(add_act.add_act_keep, a, b, "gelu", 1.0)
-    found = [_call(add_act.add_act, a, b, "tanh", 1.0), _call(add_act.act_add, a, b, "scale", 2.0)]
-    found.append(_call(add_act.add_act_, a * 1, b, "relu", 1.0))
-    found.append(_call(add_act.act_backward, y, a, s, "gelu", 1.0))
-    found.append(_call(add_act.act_backward_, a * 1, None, s, "silu", 1.0))
-    return [y, s, *found]
+    outputs = [_call(add_act.add_act, a, b, "tanh", 1.0), _call(add_act.act_add, a, b, "scale", 2.0)]
+    outputs.append(_call(add_act.add_act_, a * 1, b, "relu", 1.0))
+    outputs.append(_call(add_act.act_backward, y, a, s, "gelu", 1.0))
+    outputs.append(_call(add_act.act_backward_, a * 1, None, s, "silu", 1.0))
+    return [y, s, *outputs]
 
 
 def _depthwise() -> list[Any]:
     x, weight = _data("x", [2, 3, 5, 5]), _data("weight", [3, 1, 3, 3])
     y = _call(relu_depthwise.relu_depthwise, x, weight, [1, 1], [1, 1])
     z = _call(relu_depthwise.depthwise, x, weight, [2, 1], [0, 1])
-    found = _call(relu_depthwise.relu_depthwise_backward, y, x, weight, [1, 1], [1, 1], [True, True])
-    return [y, z, *found]
+    grads = _call(relu_depthwise.relu_depthwise_backward, y, x, weight, [1, 1], [1, 1], [True, True])
+    return [y, z, *grads]
 
 
 def _updates() -> list[Any]:

@@ -13,7 +13,7 @@ from tests.fuzz.child import RAW, judged
 from tests.fuzz.mutate import mutated
 from tests.fuzz.seeds import contents
 
-SECONDS = 6.0
+SECONDS = 4.0
 LEAST = 20
 
 

@@ -41,11 +41,11 @@ def with_header(data: bytes, random: Random) -> bytes:
 def read(path: Path) -> bool:
     """False: a clear error. True: the tensors that were saved; what changed is not about them."""
     try:
-        found, _ = atomic_files.read_tensors(path)
+        actual, _ = atomic_files.read_tensors(path)
     except ArgosyError:
         return False
-    assert found.keys() == TENSORS.keys()
-    assert all(torch.equal(found[name], value) for name, value in TENSORS.items())
+    assert actual.keys() == TENSORS.keys()
+    assert all(torch.equal(actual[name], value) for name, value in TENSORS.items())
     return True
 
 

@@ -49,7 +49,7 @@ class Hosts:
         return [None] * self._count if self._lab is None else [*self._lab.names]
 
     def endpoint(self, host: int, number: int) -> str:
-        """Where a server on this host can listen; `number` tells apart those that follow each other."""
+        """Where a server on this host can listen; `number` distinguishes successive servers."""
         if self._lab is not None:
             return f"{self._lab.addresses[host]}:{_FIRST_PORT + number % 1000}"
         with socket.create_server(("127.0.0.1", 0)) as probe:

@@ -91,7 +91,7 @@ class Outcome:
 
     def summary(self) -> dict[str, Any]:
         """The figures, for JSON."""
-        seconds = {kind: found for kind, found in self.recovery_s.items() if found}
+        seconds = {kind: actual for kind, actual in self.recovery_s.items() if actual}
         return {
             **{f"{kind}s": self.counts[kind] for kind in FAULTS},
             "faults of trainers": self.counts["of trainers"],
@@ -235,33 +235,33 @@ class Round:
 
 def attack(hosts: Hosts, number: int, job: Job, faults: int, drawn: random.Random) -> Outcome:
     """Attack a job with up to so many faults."""
-    one = Round(hosts, job, drawn)
-    outcome = one.outcome
+    round_ = Round(hosts, job, drawn)
+    outcome = round_.outcome
     wrong = []
     try:
-        one.attack(faults)
+        round_.attack(faults)
     except JobFailed as e:
         wrong.append(str(e))
     finally:
-        one.close()
-    found = recorded(job)
-    wrong += found.errors + checked(job, found)
+        round_.close()
+    record = recorded(job)
+    wrong += record.errors + checked(job, record)
     outcome.violations = [f"round {number}, {job.plan.mode}: {text}" for text in wrong[:_MOST_SHOWN]]
     outcome.counts += Counter({"rounds": 1, "bad rounds": int(bool(wrong)), "violations": len(wrong)})
-    outcome.counts["pushes"] += sum(push.ended < math.inf for push in found.pushes)
-    outcome.counts["pulls"] += sum(len(history.pulls) for history in (*found.vectors, *found.rows))
+    outcome.counts["pushes"] += sum(push.ended < math.inf for push in record.pushes)
+    outcome.counts["pulls"] += sum(len(history.pulls) for history in (*record.vectors, *record.rows))
     for trainer in range(TRAINERS):
-        ended = sorted(p.ended for p in found.pushes if p.trainer == trainer and p.ended < math.inf)
+        ended = sorted(p.ended for p in record.pushes if p.trainer == trainer and p.ended < math.inf)
         gaps = [after - before for before, after in itertools.pairwise(ended)]
         outcome.unavailable_s = max([outcome.unavailable_s, *gaps])
     return outcome
 
 
-def checked(job: Job, found: Recorded) -> list[str]:
+def checked(job: Job, actual: Recorded) -> list[str]:
     """What is wrong with what the trainers have seen."""
     wrong, mode = [], job.plan.mode
     for server in range(job.servers):
-        history = found.vectors[server]
+        history = actual.vectors[server]
         here = violations(history, job.size)
         if mode == "sync":
             here += steps_differ(history)
@@ -270,7 +270,7 @@ def checked(job: Job, found: Recorded) -> list[str]:
         if mode == "half_async":
             acknowledged = [push for push in history.pushes if push.ended < math.inf]
             here += stale(History(acknowledged, history.pulls))
-        here += [f"table: {text}" for text in violations(found.rows[server], job.size)]
+        here += [f"table: {text}" for text in violations(actual.rows[server], job.size)]
         wrong += [f"server {server}: {text}" for text in here]
     return wrong
 
@@ -311,11 +311,11 @@ def main() -> int:
             with tempfile.TemporaryDirectory(prefix="kills-") as folder:
                 job = _job(hosts, number, mode, options.durability, Path(folder))
                 outcome = attack(hosts, number, job, faults, drawn)
-                kept = Path(tempfile.gettempdir(), f"violation-{os.getpid()}-{number}")
+                copy = Path(tempfile.gettempdir(), f"violation-{os.getpid()}-{number}")
                 if outcome.violations:
-                    shutil.copytree(folder, kept)
+                    shutil.copytree(folder, copy)
             by_mode[mode].add(outcome)
-            print(_line(number, mode, outcome, kept), flush=True)
+            print(_line(number, mode, outcome, copy), flush=True)
     summary = _summary(options, by_mode, time.monotonic() - began, hosts.why_loopback)
     print(json.dumps(summary["all"], indent=1))
     if options.report is not None:
@@ -374,10 +374,10 @@ def _markdown(summary: dict[str, Any]) -> str:
     ]
     for row, value in summary["all"].items():
         if not isinstance(value, dict):
-            lines.append(f"| {row} | {' | '.join(f'{found[row]:,}' for found in columns.values())} |")
+            lines.append(f"| {row} | {' | '.join(f'{outcome[row]:,}' for outcome in columns.values())} |")
             continue
         for name in value:
-            cells = [found[row].get(name, "") for found in columns.values()]
+            cells = [outcome[row].get(name, "") for outcome in columns.values()]
             lines.append(f"| {row}: {name} | {' | '.join(map(str, cells))} |")
     return "\n".join([*lines, "", *(f"- {text}" for text in summary["violations"])]).rstrip() + "\n"
 

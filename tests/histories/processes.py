@@ -51,7 +51,7 @@ class Job:
 
     plan: JobPlan
     size: int
-    """The number of coordinates: as many pushes can be told apart."""
+    """The number of coordinates: as many pushes can be distinguished."""
     folder: Path
     durability: str = "log"
 
@@ -73,7 +73,7 @@ class Progress:
 
     @property
     def last(self) -> int:
-        """The step after which the trainers end; 0: they go on."""
+        """The step after which the trainers end; 0: they do not end."""
         return int(self._cells[0, 0])
 
     def end(self) -> None:
@@ -127,7 +127,7 @@ class Member:
 
 def begin_forks() -> None:
     """To be called once, before the first process."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # a fork beside threads may copy a lock that nobody releases
+    os.environ["OMP_NUM_THREADS"] = "1"  # a fork beside threads may copy a lock that is never released
     os.environ.setdefault("ARGOSY_LOG", "warning")
     _FORKS.set_forkserver_preload([__name__])
 

@@ -8,8 +8,7 @@ See `checker.py` for what the values say.
 """
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from torch import Tensor
 from argosy.engine.ps.protocol.job_plan import Dense, JobPlan
 from argosy.engine.ps.protocol.slicing import VariableBlock
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
+from tests.engine.ps.served import PlainSgd
 from tests.histories.checker import MODULUS, MULTIPLIER
 
 TABLE = TableSpec("table", 1, RowInit("constant", 0.0), RowOptimizer("sgd"))
@@ -40,7 +40,7 @@ def gradient_of(index: int, size: int, factor: float = 1.0) -> Tensor:
     return gradient
 
 
-class RevealingUpdater:
+class RevealingUpdater(PlainSgd):
     """The optimizer of one server. float64 holds the register exactly.
 
     A server answers pulls while it applies pushes, so that a pull may contain a part of an update. Here an update
@@ -49,31 +49,11 @@ class RevealingUpdater:
 
     def __init__(self, name: str, size: int, adds: bool) -> None:
         """`adds`: geo sends what is to be added; the register is not used."""
-        self._values = {name: torch.zeros(size + 1, dtype=torch.float64)}
+        super().__init__(**{name: torch.zeros(size + 1, dtype=torch.float64)})
         self._adds = adds
-
-    def values(self) -> Mapping[str, Tensor]:
-        return self._values
-
-    def apply(self, gradients: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
-        for name, gradient in gradients.items():
-            self.apply_block(name, gradient, rates[name], None)
 
     def apply_block(self, block: str, gradient: Tensor, rate: float, backup: Tensor | None) -> None:
         updated = self._values[block] + gradient
         if not self._adds:
             updated[-1] = (MULTIPLIER * self._values[block][-1] + gradient[-1]) % MODULUS
         memoryview(self._values[block].numpy())[:] = memoryview(updated.numpy())
-
-    def initialised(self) -> None:
-        pass
-
-    def origins(self) -> dict[str, list[Any]]:
-        return {name: [name, 0] for name in self._values}
-
-    def state(self) -> Mapping[str, Tensor]:
-        return self._values
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        for name, value in self._values.items():
-            value.copy_(state[name])

@@ -35,6 +35,6 @@ def test_a_history_in_which_pushes_count_once_and_stay_is_right() -> None:
     ],
 )
 def test_what_is_wrong_is_found(wrong: Pull, says: str) -> None:
-    found = violations(History(PUSHES, [*RIGHT, wrong]), 3)
-    assert found
-    assert found[0].startswith(says)
+    errors = violations(History(PUSHES, [*RIGHT, wrong]), 3)
+    assert errors
+    assert errors[0].startswith(says)

@@ -28,16 +28,16 @@ def test_records_of_all_incarnations_are_joined_and_a_truncated_one_is_left_out(
     second("ack", 2, 13.0)
     second.rows(0, 13.0, torch.tensor([0.0, 0.5, 1.0, 0.0]))
     second("begin", 0, 0, 2, 14.0)
-    found = recorded(job_in(tmp_path))
-    assert [(push.index, push.began, push.ended) for push in found.pushes] == [
+    record = recorded(job_in(tmp_path))
+    assert [(push.index, push.began, push.ended) for push in record.pushes] == [
         (2, 10.0, 13.0),
         (0, 14.0, math.inf),
     ]
-    (pull,) = found.vectors[1].pulls
+    (pull,) = record.vectors[1].pulls
     assert (pull.began, pull.values.tolist(), pull.order, pull.step) == (10.0, [0, 0, 1, 0], 3, 1)
-    assert found.rows[0].pulls[0].values.tolist() == [0.0, 0.5, 1.0, 0.0]
-    assert not found.vectors[0].pulls
-    assert not found.errors
+    assert record.rows[0].pulls[0].values.tolist() == [0.0, 0.5, 1.0, 0.0]
+    assert not record.vectors[0].pulls
+    assert not record.errors
 
 
 def test_progress_is_shared_by_all_who_map_it(tmp_path: Path) -> None:

@@ -24,21 +24,28 @@ from tests.engine.launch.conftest import Fleetrun, fleetrun
 
 __all__ = ["fleetrun"]
 COMMAND = [sys.executable, "-W", "error", str(Path(__file__).parents[2] / "benchmarks" / "lab")]
-MEETS = """import socket
+CONNECTS = """import socket
 endpoints = [e.split(':') for e in os.environ['PADDLE_TRAINER_ENDPOINTS'].split(',')]
 address, port = endpoints[0][0], int(endpoints[0][1])
 if rank == '0':
     server = socket.socket(fileno=int(os.environ['ARGOSY_STORE_FD']))
     assert server.getsockname() == (address, port)
-    found = {server.accept()[0].makefile().readline().strip() for _ in endpoints[1:]}
-    assert found == {'1', '2', '3'}, found
+    greetings = {server.accept()[0].makefile().readline().strip() for _ in endpoints[1:]}
+    assert greetings == {'1', '2', '3'}, greetings
 else:
-    own = (endpoints[int(rank)][0], 0)
-    with socket.create_connection((address, port), 30, own) as there:
+    source, until = (endpoints[int(rank)][0], 0), time.monotonic() + 30
+    while True:
+        try:
+            there = socket.create_connection((address, port), 30, source)
+            break
+        except ConnectionRefusedError:  # the launcher of host 0 does not listen yet
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    with there:
         there.sendall(rank.encode() + b'\\n')
-open(f'met.{rank}', 'w')
+open(f'connected.{rank}', 'w')
 """
-"""Rank 0 hears of each other rank, by the way from its host."""
+"""Each other rank connects to rank 0 from the address of its host."""
 WAITS = "open(f'here.{rank}', 'w').write('.\\n')\ntime.sleep(100)"
 
 
@@ -142,12 +149,14 @@ def test_the_harness_spreads_the_ranks_over_the_hosts() -> None:
 
 
 def test_a_job_on_two_hosts_of_two_ranks_succeeds_and_leaves_nothing(fleetrun: Fleetrun) -> None:
-    script = fleetrun.script(MEETS)
+    script = fleetrun.script(CONNECTS)
     command = start(fleetrun, "--hosts", "2", "--ranks", "2", "--", script)
     said = command.communicate(timeout=120)[0]
     assert command.returncode == 0, said
     assert "PADDLE_TRAINERS_NUM                        4" in said
-    assert sorted(fleetrun.directory.glob("met.*")) == [fleetrun.directory / f"met.{i}" for i in range(4)]
+    assert sorted(fleetrun.directory.glob("connected.*")) == [
+        fleetrun.directory / f"connected.{i}" for i in range(4)
+    ]
     logs = [f"log/host{host}/workerlog.{rank}" for host in (0, 1) for rank in (0, 1)]
     assert all((fleetrun.directory / log).exists() for log in logs)
     assert left_of(command.pid) == []

@@ -180,7 +180,7 @@ def test_what_would_not_be_computed_is_refused(arguments: dict[str, Any]) -> Non
         build(**arguments)
 
 
-def test_auc_stands_behind_the_network_without_stopping_its_gradients() -> None:
+def test_auc_of_a_network_does_not_stop_its_gradients() -> None:
     probability = static.nn.fc(static.data("x", [None, 3]), 2, activation="softmax")
     label = static.data("y", [None, 1], "int64")
     auc(probability, label)

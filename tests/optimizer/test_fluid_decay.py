@@ -69,7 +69,7 @@ def test_follows_its_formula(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMULAS)
 @pytest.mark.parametrize("at", [0, 4, 25])
-def test_goes_on_bit_equal_from_a_saved_state(name: str, at: int) -> None:
+def test_a_saved_state_resumes_bit_equal(name: str, at: int) -> None:
     make, _ = FORMULAS[name]
     through, resumed = make(), make()
     walk(through, at)

@@ -219,7 +219,7 @@ def test_plateau_never_calls_a_nan_the_best() -> None:
     assert (plateau(), plateau.best) == (1.0, 1.0)
 
 
-def test_plateau_saved_before_its_first_step_goes_on_as_new() -> None:
+def test_plateau_saved_before_its_first_step_resumes_as_new() -> None:
     resumed = lr.ReduceOnPlateau(1.0, patience=0)
     resumed.set_state_dict(json.loads(json.dumps(lr.ReduceOnPlateau(1.0).state_dict())))
     resumed.step(4.0)
@@ -274,7 +274,7 @@ def through_json(state: dict[str, Any]) -> Any:
 
 @settings(max_examples=300, deadline=None)
 @given(any_scheduler(), st.integers(0, 45))
-def test_goes_on_bit_equal_from_a_saved_state(make: Callable[[], LRScheduler], at: int) -> None:
+def test_a_saved_state_resumes_bit_equal(make: Callable[[], LRScheduler], at: int) -> None:
     through, resumed = make(), make()
     walk(through, at)
     resumed.set_state_dict(through_json(through.state_dict()))
@@ -293,7 +293,7 @@ def test_a_jump_equals_a_walk(make: Callable[[], LRScheduler], epoch: int) -> No
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(-2, 2), min_size=20, max_size=40), gamma, size, st.sampled_from(["min", "max"]))
-def test_plateau_goes_on_bit_equal(metrics: list[float], factor: float, at: int, mode: str) -> None:
+def test_plateau_resumes_bit_equal(metrics: list[float], factor: float, at: int, mode: str) -> None:
     def make() -> lr.ReduceOnPlateau:
         return lr.ReduceOnPlateau(1.0, mode, factor, patience=1, cooldown=2)
 

@@ -598,7 +598,7 @@ def test_a_state_of_another_shape_is_refused_with_the_update_that_met_it() -> No
         run(executor, feeds(1))
 
 
-def test_training_goes_on_from_a_saved_state_as_if_it_had_not_stopped() -> None:
+def test_training_resumes_from_a_saved_state_as_if_it_had_not_stopped() -> None:
     schedule = lr.ExponentialDecay(0.125, 0.5)
     opt = optimizer.Adam(schedule)
     opt.minimize(build())
@@ -611,11 +611,11 @@ def test_training_goes_on_from_a_saved_state_as_if_it_had_not_stopped() -> None:
             schedule.step()
         return values()
 
-    kept = go(0, 3), opt.state_dict()
+    state = go(0, 3), opt.state_dict()
     through = go(3, 4)
-    for name, value in kept[0].items():
+    for name, value in state[0].items():
         global_scope().var(name).get_tensor().set(value)
-    opt.set_state_dict(kept[1])
+    opt.set_state_dict(state[1])
     resumed = go(3, 4)
     assert_same(resumed, through, rtol=0)
     with pytest.raises(ConfigError, match="the state has no 'w_moment1_0'; load one that Adam saved"):

@@ -55,7 +55,7 @@ assert importlib.import_module("paddle.nn.functional") is argosy.nn.functional
     assert run(ranks, INSTALL + code, tmp_path) == ("", "")
 
 
-def test_absent_names_are_told_in_full_with_the_nearest(ranks: Nursery, tmp_path: Path) -> None:
+def test_missing_names_are_reported_in_full_with_the_nearest(ranks: Nursery, tmp_path: Path) -> None:
     code = """
 import paddle
 for line in (

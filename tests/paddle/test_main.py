@@ -69,16 +69,16 @@ def test_a_traceback_begins_in_the_script(ranks: Nursery, tmp_path: Path) -> Non
     assert "paddle.nn.Linea is not in Argosy (did you mean 'Linear'" in done.stderr
 
 
-def test_a_syntax_error_shows_nothing_of_ours(tmp_path: Path) -> None:
+def test_a_syntax_error_shows_nothing_of_ours(ranks: Nursery, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def f(:\n")
-    done = argosy_paddle("bad.py", cwd=tmp_path)
+    done = argosy_paddle("bad.py", cwd=tmp_path, ranks=ranks)
     assert (done.returncode, "argosy" in done.stderr) == (1, False), done.stderr
     assert "SyntaxError" in done.stderr
 
 
-def test_the_exit_code_is_the_scripts(tmp_path: Path) -> None:
+def test_the_exit_code_is_the_scripts(ranks: Nursery, tmp_path: Path) -> None:
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(7)\n")
-    assert argosy_paddle("leaves.py", cwd=tmp_path).returncode == 7
+    assert argosy_paddle("leaves.py", cwd=tmp_path, ranks=ranks).returncode == 7
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_the_exit_code_is_the_scripts(tmp_path: Path) -> None:
         ([], "python -m argosy.paddle script.py arguments"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_ends_with_2(
-    words: list[str], message: str, tmp_path: Path
+def test_an_invalid_command_line_exits_with_2(
+    words: list[str], message: str, ranks: Nursery, tmp_path: Path
 ) -> None:
-    done = argosy_paddle(*words, cwd=tmp_path)
+    done = argosy_paddle(*words, cwd=tmp_path, ranks=ranks)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,7 +1,7 @@
 """A simulated disk: it fills up, loses what was not synced in a power failure, tears writes, and rots.
 
 A file has what processes see, and what a power failure leaves. A kill of the process leaves what processes see, with
-the write that was under way torn at any byte.
+the write in flight torn at any byte.
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -21,7 +21,7 @@ _REPLACED = ("threading", "time", "zmq", "select", "os", "uuid", "SimpleQueue")
 
 def _modules() -> list[ModuleType]:
     path, prefix = argosy.engine.ps.__path__, argosy.engine.ps.__name__ + "."
-    names = [found.name for found in pkgutil.walk_packages(path, prefix) if not found.ispkg]
+    names = [actual.name for actual in pkgutil.walk_packages(path, prefix) if not actual.ispkg]
     return [importlib.import_module(name) for name in names if not name.endswith(_REAL)]
 
 

@@ -1,6 +1,6 @@
 """Bugs that are planted in the parameter server, one at a time: the simulation has to find each of them.
 
-python -m tests.simulation.mutants            tries all, and prints after how many seeds each was found
+python -m tests.simulation.mutants            tries all, and prints the seed that found each
 python -m tests.simulation.mutants barrier    those whose name contains a word
 
 A mutant replaces one function by one with a bug, and names the scenarios that its bug matters in.
@@ -42,6 +42,23 @@ KILLS = {"kinds": ("kill server", "kill at disk") * 3, "every_s": 0.005}
 TRAINER_KILLS = {"kinds": ("kill trainer", "kill server") * 3, "every_s": 0.005}
 ONE_BY_ONE = {"mode": "async"}
 MOST_SEEDS = 100
+LAST_FOUND = {
+    "acknowledge before logging": 4,
+    "log after the lock": 3,
+    "leave torn writes in the log": 19,
+    "half_async: steps are not logged": 12,
+    "results of barriers are not logged": 30,
+    "disk: names are not synced": 13,
+    "disk: the last log is not synced at a restart": 52,
+    "copies are taken without locks": 20,
+    "numbers are not in snapshots": 8,
+    "values are read before they are logged": 76,
+    "a barrier ends twice": 7,
+    "away for barriers that are complete": 30,
+    "barriers of another job count": 12,
+}
+"""Seeds that found a bug when this was written; seed 0 or 1 finds the others. If the servers change, another seed may
+find it: the search then takes longer, and `python -m tests.simulation.mutants` prints that seed."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +69,7 @@ class Mutant:
     owner: Any
     attribute: str
     bug: Any
-    """What stands in the attribute's place; a function of the original if `wraps`."""
+    """The attribute's replacement; a function of the original if `wraps`."""
     scenario: Mapping[str, Any] = field(default_factory=dict)
     wraps: bool = True
 
@@ -69,17 +86,19 @@ class Mutant:
 
 
 def first_detection(mutant: Mutant, seeds: int = MOST_SEEDS) -> tuple[int, str] | None:
-    """After how many seeds the bug is found, and what the checker says of it; None if it is not.
+    """A seed that finds the bug, and what the checker says of it; None if no seed does.
 
-    The same seed without the bug must be right: it is the bug that is found, not the fault.
+    The seed of `LAST_FOUND` is tried first. The same seed without the bug must be right: it is the bug that is found,
+    not the fault.
     """
-    for seed in range(seeds):
+    likely = LAST_FOUND.get(mutant.name, 0)
+    for seed in (likely, *(seed for seed in range(seeds) if seed != likely)):
         with mutant.planted():
             outcome = simulate(seed, **mutant.scenario)
         if outcome.violations:
             clean = simulate(seed, **mutant.scenario)
             assert not clean.violations, (mutant.name, seed, clean.violations[:3])
-            return seed + 1, outcome.violations[0]
+            return seed, outcome.violations[0]
     return None
 
 

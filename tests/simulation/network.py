@@ -3,8 +3,8 @@
     DEALER ── queue ──▶ connection, latency ──▶ ROUTER inbox      connections are made, ask ZAP, break, are made again
            ◀─────────── connection, latency ─── send to a route   what is on its way is lost when a connection breaks
 
-As with ZeroMQ, a socket's descriptor tells of news once: only if the inbox was seen empty before. Connections keep the
-order of messages, unless the seed asks for faults that TCP does not have: lost, duplicate and reordered messages.
+As with ZeroMQ, a socket's descriptor signals new messages once: only if the inbox was seen empty before. Connections
+keep the order of messages, unless the seed asks for faults that TCP does not have: lost, duplicate, reordered messages.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -176,12 +176,12 @@ class Socket:
             self._backoff = min(2 * self._backoff, _RECONNECT_MAX_S)
             world.after(self._backoff, self._try_to_connect)
             return
-        made = Connection(self, server, b"\0" + next(network.numbers).to_bytes(4, "big"))
-        self._connection = server._connections[made.route] = made
+        connection = Connection(self, server, b"\0" + next(network.numbers).to_bytes(4, "big"))
+        self._connection = server._connections[connection.route] = connection
         self._tell(zmq.EVENT_CONNECTED)
         server._tell(zmq.EVENT_ACCEPTED, 100)
-        server._context.ask_zap(self, made)
-        world.after(_HANDSHAKE_S, lambda: network.give_up_handshake(made))
+        server._context.ask_zap(self, connection)
+        world.after(_HANDSHAKE_S, lambda: network.give_up_handshake(connection))
 
     def is_up(self, connection: Connection) -> None:
         """The handshake has succeeded."""
@@ -271,9 +271,9 @@ class Context:
         network.world.current.process.on_kill.append(self._end)
 
     def socket(self, kind: int) -> Socket:
-        made = Socket(self._network, self, kind)
-        self._sockets.append(made)
-        return made
+        socket = Socket(self._network, self, kind)
+        self._sockets.append(socket)
+        return socket
 
     def term(self) -> None:
         for socket in self._sockets:
@@ -312,7 +312,7 @@ class Network:
         self.bound: dict[str, Socket] = {}
         self.messages = 0
         self._cuts: dict[str, float] = {}
-        """Processes that nobody reaches, by name, and until when."""
+        """Unreachable processes, by name, and until when."""
 
     def latency(self) -> float:
         drawn = self.world.random
@@ -433,15 +433,15 @@ class Poll:
         world = self._network.world
         until = world.now + timeout_ms / 1000
         while True:
-            found = [
+            ready = [
                 (number, 1)
                 for number in self._numbers
                 if (known := self._network.descriptors.get(number)) is not None and known.is_signalled
             ]
-            if found or world.now >= until:
-                if not found:
+            if ready or world.now >= until:
+                if not ready:
                     world.interrupt()  # as a system call may
-                return found
+                return ready
             for number in self._numbers:
                 self._network.descriptors[number].waiting.append(world.current)
             world.block(until - world.now)
@@ -461,11 +461,11 @@ class Poller:
         world = self._network.world
         until = world.now + timeout_ms / 1000
         while True:
-            found = [(one, 1) for one in self._watched if self._is_ready(one)]
-            if found or world.now >= until:
-                if not found:
+            ready = [(one, 1) for one in self._watched if self._is_ready(one)]
+            if ready or world.now >= until:
+                if not ready:
                     world.interrupt()
-                return found
+                return ready
             for one in self._watched:
                 number = one if isinstance(one, int) else one.get(zmq.FD)
                 self._network.descriptors[number].waiting.append(world.current)

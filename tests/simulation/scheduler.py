@@ -5,7 +5,7 @@ condition, a poll, a sleep), where it writes to the simulated disk, and, with so
 The scheduler then picks one of the threads that can run, at random; if none can, the clock jumps to the next timer.
 
     run ─▶ due timers ─▶ a random runnable thread ─▶ until it blocks ─▶ …
-                                    nobody can run ─▶ clock = next timer
+                                    no thread can run ─▶ clock = next timer
 
 A killed process runs nothing any more: whatever its threads call next raises `greenlet.GreenletExit`.
 """
@@ -56,7 +56,7 @@ class World:
         self.work_s = 2e-5
         """How long a thread runs, at most, until it blocks."""
         self.errors: list[str] = []
-        """Threads that ended with an exception which nobody saw."""
+        """Threads that ended with an unhandled exception."""
         self._max_switches = max_switches
         self._hub = greenlet.getcurrent()
         self._ready: list[Thread] = []
@@ -177,7 +177,7 @@ class World:
             self.make_ready(thread)
 
     def interrupt(self) -> None:
-        """Let others run; the thread can go on at once."""
+        """Let others run; the thread stays runnable."""
         self.check_alive()
         self.make_ready(self.current)
         self._switch_out()

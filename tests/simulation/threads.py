@@ -11,7 +11,7 @@ from tests.simulation.scheduler import World
 
 
 class Lock:
-    """A lock that is not fair: whoever runs first gets it."""
+    """A lock that is not fair: the thread that runs first gets it."""
 
     is_reentrant = False
 

@@ -45,7 +45,7 @@ def test_several_places_in_one_process_point_to_fleetrun() -> None:
         CompiledProgram(program()).with_data_parallel(places=paddle.static.cpu_places(2))
 
 
-def test_refuses_what_makes_no_sense_and_changes_nothing() -> None:
+def test_invalid_arguments_are_rejected_and_change_nothing() -> None:
     main = program()
     with pytest.raises(ConfigError, match="was given a str; give a static.Program"):
         CompiledProgram("main")

@@ -195,7 +195,7 @@ NETS = (
 )
 
 
-def found(net: Net, build: Build) -> list[Any]:
+def fetched(net: Net, build: Build) -> list[Any]:
     main, startup = Program("main"), Program("startup")
     with program_guard(main, startup), names.guard(), scope_guard(Scope()):
         fetches = net()
@@ -212,7 +212,7 @@ def found(net: Net, build: Build) -> list[Any]:
 
 @pytest.mark.parametrize("net", NETS, ids=lambda net: net.__name__)
 def test_comes_out_as_without_any_pass(net: Net) -> None:
-    wanted = found(net, PLAIN)
+    wanted = fetched(net, PLAIN)
     for build in (Build(), Build(fusions=fusions(all_on()), memory_optimize=True)):
-        for one, other in zip(found(net, build), wanted, strict=True):
+        for one, other in zip(fetched(net, build), wanted, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)

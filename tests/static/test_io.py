@@ -156,15 +156,15 @@ def test_a_new_process_trains_on_and_infers_bit_equal_without_the_models_code(
 def test_loading_keeps_the_tensors_of_the_scope_and_their_memory_format(tmp_path: Path) -> None:
     _, loss = training()
     io.save(loss.program, str(tmp_path / "m"))
-    kept = global_scope().get("filter").contiguous(memory_format=torch.channels_last)
-    want = kept.clone()
-    global_scope().put("filter", kept)
+    filter_value = global_scope().get("filter").contiguous(memory_format=torch.channels_last)
+    want = filter_value.clone()
+    global_scope().put("filter", filter_value)
     io.save(loss.program, str(tmp_path / "m"))
-    kept.zero_()
+    filter_value.zero_()
     io.load(loss.program, str(tmp_path / "m"))
-    assert global_scope().get("filter") is kept
-    assert torch.equal(kept, want)
-    assert kept.is_contiguous(memory_format=torch.channels_last)
+    assert global_scope().get("filter") is filter_value
+    assert torch.equal(filter_value, want)
+    assert filter_value.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_bfloat16_variables_are_saved(tmp_path: Path) -> None:
@@ -192,8 +192,8 @@ def test_a_program_for_testing_loads_without_the_optimizers_file(tmp_path: Path)
         other, _ = net()
         program = other.program.clone(for_test=True)
         io.load(program, str(tmp_path / "m"))
-        [found] = exe.run(program, batch(4), [other.name])
-    assert found.tobytes() == want.tobytes()
+        [actual] = exe.run(program, batch(4), [other.name])
+    assert actual.tobytes() == want.tobytes()
 
 
 def test_a_killed_save_is_finished_and_two_different_saves_are_not_mixed(tmp_path: Path) -> None:

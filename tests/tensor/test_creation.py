@@ -105,13 +105,13 @@ def test_assign_copies(agree: Agree) -> None:
 
 def test_assign_writes_into_a_variable_of_the_scope() -> None:
     x = default_main_program().data("x", [2], "float32")
-    kept = create_state("kept", [2], "float32", Constant(7.0))
-    assert tensor.assign(x, kept) is kept
+    state = create_state("kept", [2], "float32", Constant(7.0))
+    assert tensor.assign(x, state) is state
     exe = Executor()
     exe.run(default_startup_program())
     exe.run(default_main_program(), {"x": np.array([1, 2], "float32")})
     fed = np.array([3, 4], "float32")
-    (fetched,) = exe.run(default_main_program(), {"x": fed}, [kept])
+    (fetched,) = exe.run(default_main_program(), {"x": fed}, [state])
     np.testing.assert_array_equal(fetched, fed)
 
 
@@ -146,7 +146,7 @@ def test_random_numbers_have_the_right_spread() -> None:
     assert fetched[1].max() < 1
 
 
-def test_random_numbers_are_drawn_anew_in_every_run() -> None:
+def test_every_run_draws_new_random_numbers() -> None:
     x = tensor.rand([3])
     exe = Executor()
     first, second = (exe.run(default_main_program(), {}, [x])[0] for _ in range(2))

@@ -195,7 +195,7 @@ def test_unbind_and_unstack_need_a_known_number() -> None:
         ([-1], [-3], [-1], np.s_[..., -3:-1]),
     ],
 )
-def test_slice_takes_what_lies_between(agree: Agree, axes: Any, starts: Any, ends: Any, part: Any) -> None:
+def test_slice_takes_the_given_range(agree: Agree, axes: Any, starts: Any, ends: Any, part: Any) -> None:
     agree(lambda x: tensor.slice(x, axes, starts, ends), lambda x: x[part], (None, 3, 4))
 
 

@@ -35,7 +35,7 @@ def test_the_table_has_a_row_for_each_rank_and_names_the_slowest(
     assert (tmp_path / "merged.json").exists()
 
 
-def test_another_clock_and_a_step_without_exchanges_are_told(
+def test_another_clock_and_a_step_without_collectives_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = [event("step 3", "step", 0, 100)]

@@ -40,7 +40,7 @@ def test_the_clock_of_another_host_is_found_from_the_ends_of_the_collectives(tmp
     assert offsets[2].us == offsets[3].us == pytest.approx(OFFSET, abs=0.5)
 
 
-def test_without_a_common_exchange_the_clock_on_the_wall_has_to_do(tmp_path: Path) -> None:
+def test_without_a_common_collective_the_wall_clock_is_used(tmp_path: Path) -> None:
     step = [event("step 3", "step", 0, 10)]
     write(tmp_path, trace(0, step, wall_ns=5_000), trace(1, step, clock="there", wall_ns=12_000))
     offsets = shifts(read(tmp_path))[1]

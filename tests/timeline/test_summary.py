@@ -70,19 +70,19 @@ def test_the_slowest_is_the_rank_that_the_others_wait_for(tmp_path: Path) -> Non
     assert (straggler.num_last, straggler.num_collectives) == (4, 4)
 
 
-def test_waiting_outside_of_an_exchange_is_communication_too(tmp_path: Path) -> None:
+def test_waiting_outside_of_a_collective_is_communication_too(tmp_path: Path) -> None:
     events = [event("step 3", "step", 0, 100), collective(1, 10, 20), event("wait for g", "wait", 15, 25)]
     (times,) = of(tmp_path, events).ranks
     assert (times.communication_ms, times.exposed_ms, times.hidden_ms) == pytest.approx((0.015, 0.010, 0.005))
 
 
-def test_what_lies_between_two_steps_is_of_neither(tmp_path: Path) -> None:
+def test_time_between_two_steps_counts_for_neither(tmp_path: Path) -> None:
     between = [collective(99, 350 * MS, 390 * MS), event("wait for it", "wait", 350 * MS, 390 * MS)]
     (times,) = of(tmp_path, [*step(1), *between, *step(2)]).ranks
     assert (times.communication_ms, times.exposed_ms, times.collectives) == (40, 20, 2)
 
 
-def test_the_longest_exchanges_come_first_each_once(tmp_path: Path) -> None:
+def test_the_longest_collectives_come_first_each_once(tmp_path: Path) -> None:
     events = [event("step 1", "step", 0, 1000)]
     events += [
         collective(number, 100 * number, 100 * number + (number % 10)) for number in (1, 2, 3, 11, 12, 13)

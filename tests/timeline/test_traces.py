@@ -50,7 +50,7 @@ def test_files_of_two_jobs_are_refused(tmp_path: Path) -> None:
         (json.dumps(trace(1, [STEP])), "it is from rank 1 of 2"),
         (json.dumps(trace(0, [])), "it has no step"),
         (json.dumps(trace(0, [STEP | {"ts": "0"}])), "it is incomplete or malformed"),
-        (json.dumps(trace(0, [STEP | {"cat": "exchange"}])), "it is incomplete or malformed"),
+        (json.dumps(trace(0, [STEP | {"cat": "collective"}])), "it is incomplete or malformed"),
     ],
 )
 def test_a_file_that_is_no_trace_is_named_with_the_reason(tmp_path: Path, text: str, why: str) -> None:

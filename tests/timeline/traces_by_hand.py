@@ -14,7 +14,7 @@ def event(name: str, kind: str, begin: float, end: float, **about: Any) -> Event
 
 def collective(number: int, begin: float, end: float, group: str = "dp", queue: float = 0.0) -> Event:
     about = {"group": group, "number": number, "bytes": 4_000_000, "queue_us": queue, "wait_us": 0.0}
-    return event(f"all_reduce g{number % 10}", "exchange", begin, end, **about)
+    return event(f"all_reduce g{number % 10}", "collective", begin, end, **about)
 
 
 def wait(begin: float, end: float) -> Event:

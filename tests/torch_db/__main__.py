@@ -40,7 +40,7 @@ def parse(argv: Sequence[str] | None) -> Options:
     p.add_argument("--samples", type=int, default=32, help="the most samples of an op or a module")
     p.add_argument("--jobs", type=int, default=2, help="processes at a time")
     p.add_argument(
-        "--out", type=Path, help="report to write (default: docs/torch_coverage.md of a whole run)"
+        "--out", type=Path, help="report to write (default: docs/reference/torch-coverage.md of a whole run)"
     )
     p.add_argument("--json", type=Path, help="all results")
     known = p.parse_args(argv)
@@ -52,7 +52,7 @@ def parse(argv: Sequence[str] | None) -> Options:
     }
     groups = tuple(group for group in GROUPS if asked[group]) or GROUPS
     is_whole = groups == GROUPS and known.only == "*"
-    out = known.out or (Path("docs/torch_coverage.md") if is_whole else None)
+    out = known.out or (Path("docs/reference/torch-coverage.md") if is_whole else None)
     num_nets = COUNT if known.nets is None else known.nets
     return Options(groups, known.only, known.samples, num_nets, known.jobs, out, known.json)
 

@@ -160,10 +160,10 @@ def eager(
         if not targets or not leaves:
             return Results(outputs, None)
         seeds = [weights(target.detach()) for target in targets]
-        found = torch.autograd.grad(targets, leaves, seeds, allow_unused=True)
+        grads = torch.autograd.grad(targets, leaves, seeds, allow_unused=True)
     except (RuntimeError, NotImplementedError):
         return Results(outputs, None)
-    return Results(outputs, [None if g is None else snapshot(g) for g in found])
+    return Results(outputs, [None if g is None else snapshot(g) for g in grads])
 
 
 def snapshot(value: Any) -> Any:
@@ -180,50 +180,50 @@ def run(outputs: Tree, feeds: Feeds, more: Sequence[Any] = (), program: Any = No
     return [next(values) if isinstance(leaf, static.Variable) else leaf for leaf in leaves]
 
 
-def first_difference(found: Sequence[Any], wanted: Sequence[Any], what: str, loose: float = 1.0) -> str:
+def first_difference(actual: Sequence[Any], wanted: Sequence[Any], what: str, loose: float = 1.0) -> str:
     """A sentence about the first value that differs; "" if none does. `loose` is a factor on the tolerances."""
-    if len(found) != len(wanted):
-        return f"{len(found)} {what}s where eager has {len(wanted)}"
-    for place, pair in enumerate(zip(found, wanted, strict=True)):
+    if len(actual) != len(wanted):
+        return f"{len(actual)} {what}s where eager has {len(wanted)}"
+    for place, pair in enumerate(zip(actual, wanted, strict=True)):
         if difference := _difference(*pair, loose):
             return f"{what} {place}: {difference}"
     return ""
 
 
-def _difference(found: Any, wanted: Any, loose: float) -> str:
-    if isinstance(found, Tensor) and isinstance(wanted, Tensor):
-        return _of_tensors(found.detach(), wanted.detach(), loose)
-    if found is None or wanted is None:  # no gradient is a gradient of zeros
-        other = wanted if found is None else found
+def _difference(actual: Any, wanted: Any, loose: float) -> str:
+    if isinstance(actual, Tensor) and isinstance(wanted, Tensor):
+        return _of_tensors(actual.detach(), wanted.detach(), loose)
+    if actual is None or wanted is None:  # no gradient is a gradient of zeros
+        other = wanted if actual is None else actual
         is_zero = other is None or (isinstance(other, Tensor) and not bool(other.any()))
-        return "" if is_zero else f"{_kind_of(found)} where eager has {_kind_of(wanted)}"
-    if isinstance(found, Tensor) or isinstance(wanted, Tensor) or type(found) is not type(wanted):
-        return f"{_kind_of(found)} where eager has {_kind_of(wanted)}"
-    is_nan = isinstance(found, float) and math.isnan(found)
-    return "" if found == wanted or is_nan else f"{found} where eager has {wanted}"
+        return "" if is_zero else f"{_kind_of(actual)} where eager has {_kind_of(wanted)}"
+    if isinstance(actual, Tensor) or isinstance(wanted, Tensor) or type(actual) is not type(wanted):
+        return f"{_kind_of(actual)} where eager has {_kind_of(wanted)}"
+    is_nan = isinstance(actual, float) and math.isnan(actual)
+    return "" if actual == wanted or is_nan else f"{actual} where eager has {wanted}"
 
 
 def _kind_of(value: Any) -> str:
     return "a tensor" if isinstance(value, Tensor) else type(value).__name__
 
 
-def _of_tensors(found: Tensor, wanted: Tensor, loose: float) -> str:
-    if found.dtype != wanted.dtype:
-        return f"dtype {found.dtype} where eager has {wanted.dtype}"
-    if found.shape != wanted.shape:
-        return f"shape {list(found.shape)} where eager has {list(wanted.shape)}"
-    if found.layout != wanted.layout:
-        return f"layout {found.layout} where eager has {wanted.layout}"
-    if found.layout != torch.strided:
-        found, wanted = found.to_dense(), wanted.to_dense()
-    if found.dtype is torch.complex32:  # no kernel compares them
-        found, wanted = found.to(torch.complex64), wanted.to(torch.complex64)
-    if found.dtype not in TOLERANCES:
-        return "" if torch.equal(found, wanted) else "values differ"
-    rtol, atol = TOLERANCES[found.dtype]
+def _of_tensors(actual: Tensor, wanted: Tensor, loose: float) -> str:
+    if actual.dtype != wanted.dtype:
+        return f"dtype {actual.dtype} where eager has {wanted.dtype}"
+    if actual.shape != wanted.shape:
+        return f"shape {list(actual.shape)} where eager has {list(wanted.shape)}"
+    if actual.layout != wanted.layout:
+        return f"layout {actual.layout} where eager has {wanted.layout}"
+    if actual.layout != torch.strided:
+        actual, wanted = actual.to_dense(), wanted.to_dense()
+    if actual.dtype is torch.complex32:  # no kernel compares them
+        actual, wanted = actual.to(torch.complex64), wanted.to(torch.complex64)
+    if actual.dtype not in TOLERANCES:
+        return "" if torch.equal(actual, wanted) else "values differ"
+    rtol, atol = TOLERANCES[actual.dtype]
     size = wanted.abs()[wanted.isfinite()]
     scale = max(1.0, float(size.max())) if size.numel() else 1.0
-    if torch.allclose(found, wanted, rtol * loose, atol * loose * scale, equal_nan=True):
+    if torch.allclose(actual, wanted, rtol * loose, atol * loose * scale, equal_nan=True):
         return ""
-    gap = (found - wanted).abs().nan_to_num(nan=float("inf")).max()
+    gap = (actual - wanted).abs().nan_to_num(nan=float("inf")).max()
     return f"values differ by up to {float(gap):.2g} of {scale:.2g}"

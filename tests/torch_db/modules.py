@@ -91,7 +91,7 @@ def check(sample: ModuleSample, training: bool, unknown: bool) -> Iterator[tuple
         module, reference = sample.module(training), sample.module(training)
         try:
             wanted = _eager(sample, reference)
-        except Exception as e:  # whatever eager mode raises, the case tells nothing about Argosy
+        except Exception as e:  # whatever eager mode raises, the case says nothing about Argosy
             yield mode, Outcome(EAGER_FAILS, str(e).split("\n", 1)[0])
             return
         feeds = Feeds(unknown)
@@ -99,13 +99,13 @@ def check(sample: ModuleSample, training: bool, unknown: bool) -> Iterator[tuple
             torch.manual_seed(SEED)  # a lazy module draws its weights now
             args, kwargs = feeds.of(sample.tree)
             out = sample.call(module, args, kwargs)
-            found = _run(module, out, feeds, wanted)
+            results = _run(module, out, feeds, wanted)
         except Exception as e:
             yield mode, classify(e, sample.name)
             if training:
                 yield "clone", Outcome(SKIPPED, "train did not run")
             return
-        yield mode, _judged(sample, reference, found, wanted, feeds)
+        yield mode, _judged(sample, reference, results, wanted, feeds)
         if training:
             yield "clone", _cloned(sample, module, out, feeds)
 
@@ -146,18 +146,18 @@ def _run(module: nn.Module, out: Any, feeds: Feeds, wanted: Results) -> _Found:
 
 
 def _judged(
-    sample: ModuleSample, reference: nn.Module, found: _Found, wanted: Results, feeds: Feeds
+    sample: ModuleSample, reference: nn.Module, actual: _Found, wanted: Results, feeds: Feeds
 ) -> Outcome:
     after = {**dict(reference.named_parameters()), **dict(reference.named_buffers())}
-    difference = first_difference(found.outputs, wanted.outputs, "output")
+    difference = first_difference(actual.outputs, wanted.outputs, "output")
     if difference and is_random(sample, reference.training):
         values = list(feeds.values.values())
-        broken = broken_property(reference, values, found.outputs, found.gradients, wanted.outputs)
+        broken = broken_property(reference, values, actual.outputs, actual.gradients, wanted.outputs)
         return Outcome(WRONG, broken) if broken else Outcome(EQUAL, PROPERTIES_ONLY)
-    difference = difference or first_difference(found.gradients, wanted.gradients or [], "gradient")
-    if not difference and found.state.keys() != after.keys():
-        difference = f"the module has {sorted(found.state)} where eager has {sorted(after)}"
-    for key, value in found.state.items():
+    difference = difference or first_difference(actual.gradients, wanted.gradients or [], "gradient")
+    if not difference and actual.state.keys() != after.keys():
+        difference = f"the module has {sorted(actual.state)} where eager has {sorted(after)}"
+    for key, value in actual.state.items():
         difference = difference or first_difference([value], [after[key]], f"value of {key} after the run")
     return Outcome(WRONG, difference) if difference else Outcome(EQUAL)
 
@@ -175,19 +175,19 @@ def _cloned(sample: ModuleSample, module: nn.Module, out: Any, feeds: Feeds) -> 
     except Exception as e:
         return Outcome(EAGER_FAILS, str(e).split("\n", 1)[0])
     try:
-        found = run(out, feeds, program=test)
+        actual = run(out, feeds, program=test)
     except Exception as e:
         return classify(e, sample.name)
-    difference = first_difference(found, wanted.outputs, "output")
+    difference = first_difference(actual, wanted.outputs, "output")
     return Outcome(WRONG, difference) if difference else Outcome(EQUAL)
 
 
 def is_random(sample: ModuleSample, training: bool) -> bool:
     """True if eager mode gives other values from another seed."""
-    found = []
+    runs = []
     for seed in (1, 2):
         module = sample.module(training)
         args, kwargs = Copies().of(sample.tree)
         torch.manual_seed(seed)
-        found.append(tree_leaves(sample.call(module, args, kwargs)))
-    return bool(first_difference(found[0], found[1], "output"))
+        runs.append(tree_leaves(sample.call(module, args, kwargs)))
+    return bool(first_difference(runs[0], runs[1], "output"))

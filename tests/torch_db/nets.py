@@ -90,12 +90,12 @@ class Net(nn.Module):
     def _append(self, choices: Choices, is_dropout: bool) -> None:
         shape = self.shapes[-1]
         for _ in range(100):
-            made = fitting(choices, shape, dropout if is_dropout else None)
-            if made is not None:
+            layer = fitting(choices, shape, dropout if is_dropout else None)
+            if layer is not None:
                 break
         else:
             raise AssertionError(f"no piece fits {shape}")
-        module, after = made
+        module, after = layer
         place = len(self.pieces)
         self.pieces.append(module)
         self.shapes.append(after)
@@ -135,11 +135,11 @@ class Net(nn.Module):
 
 def described(module: nn.Module) -> str:
     """`Residual(Sequential(Linear, ReLU))`."""
-    own = getattr(module, "kind", None) or getattr(module, "result", None)
+    kind = getattr(module, "kind", None) or getattr(module, "result", None)
     inner = [described(child) for child in module.children()]
     if type(module).__name__ == "Function":
         return module.function.__name__
-    inside = ", ".join([*([own] if isinstance(own, str) else []), *inner])
+    inside = ", ".join([*([kind] if isinstance(kind, str) else []), *inner])
     return f"{type(module).__name__}({inside})" if inside else type(module).__name__
 
 
@@ -171,15 +171,15 @@ def net(seed: int) -> Net:
     """The net of this seed in training mode: the same pieces and the same values in every call."""
     choices = Choices(seed, 0.3 if seed % 2 else 0.0)
     torch.manual_seed(seed)
-    made = Net(choices)
+    net = Net(choices)
     with torch.no_grad():
-        for name, value in (*made.named_parameters(), *made.named_buffers()):
+        for name, value in (*net.named_parameters(), *net.named_buffers()):
             leaf = name.rsplit(".", 1)[-1]
             if leaf in ("running_var",) or (leaf == "weight" and value.ndim == 1):
                 value.add_(0.2 * torch.rand_like(value))
             elif leaf in ("bias", "running_mean", "mean"):
                 value.add_(0.2 * torch.randn_like(value))
-    return made
+    return net
 
 
 # --- eager mode ---------------------------------------------------------------------------------------
@@ -257,12 +257,12 @@ def evaluated(module: Net) -> list[Step]:
 
 def is_random(seed: int) -> bool:
     """True if eager mode gives other values from another generator state."""
-    found = []
+    runs = []
     for other in (1, 2):
         module = net(seed)
         torch.manual_seed(other)
-        found.append(tree_leaves(module.call(module.rows(BATCHES[0], 0))))
-    return bool(first_difference(found[0], found[1], "output"))
+        runs.append(tree_leaves(module.call(module.rows(BATCHES[0], 0))))
+    return bool(first_difference(runs[0], runs[1], "output"))
 
 
 # --- the program --------------------------------------------------------------------------------------
@@ -391,12 +391,12 @@ def _first_wrong(run: Run, steps: list[Step], judge: Judge) -> str:
     return ""
 
 
-def _same_values(found: list[Tensor], wanted: list[Tensor], what: str) -> str:
-    return first_difference(found, wanted, what, LOOSE)
+def _same_values(actual: list[Tensor], wanted: list[Tensor], what: str) -> str:
+    return first_difference(actual, wanted, what, LOOSE)
 
 
-def _same_shapes(found: list[Tensor], wanted: list[Tensor], what: str) -> str:
-    for have, want in zip(found, wanted, strict=True):
+def _same_shapes(actual: list[Tensor], wanted: list[Tensor], what: str) -> str:
+    for have, want in zip(actual, wanted, strict=True):
         if (have.shape, have.dtype) != (want.shape, want.dtype):
             return f"{what}: {have.dtype}{list(have.shape)} where eager has {want.dtype}{list(want.shape)}"
         if bool(want.isfinite().all()) and not bool(have.isfinite().all()):
@@ -407,12 +407,12 @@ def _same_shapes(found: list[Tensor], wanted: list[Tensor], what: str) -> str:
 def _is_constant(run: Run, step: Step) -> str:
     """A sentence if two runs with the same values in the scope draw the same numbers."""
     before = {key: snapshot(value) for key, value in run.state().items()}
-    found = []
+    runs = []
     for _ in range(2):
-        found.append(list(map(snapshot, run(step.x))))
+        runs.append(list(map(snapshot, run(step.x))))
         for key, value in run.state().items():
             value.detach().copy_(before[key])
-    return "" if first_difference(found[0], found[1], "output") else "two runs draw the same random numbers"
+    return "" if first_difference(runs[0], runs[1], "output") else "two runs draw the same random numbers"
 
 
 def _judged(difference: str, module: Net, detail: str = "") -> Outcome:

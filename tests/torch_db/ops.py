@@ -74,10 +74,10 @@ def samples(name: str, limit: int) -> list[Sample]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         inputs = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
-        found = list(itertools.islice(inputs, limit))
+        samples = list(itertools.islice(inputs, limit))
     return [
         Sample(name, as_written(op.op), ((s.input, *s.args), dict(s.kwargs)), s.output_process_fn_grad)
-        for s in found
+        for s in samples
     ]
 
 
@@ -105,7 +105,7 @@ def check(sample: Sample, unknown: bool) -> Iterator[tuple[str, Outcome]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             wanted = _eager(sample)
-    except Exception as e:  # whatever eager mode raises, the case tells nothing about Argosy
+    except Exception as e:  # whatever eager mode raises, the case says nothing about Argosy
         yield "forward", Outcome(EAGER_FAILS, str(e).split("\n", 1)[0])
         return
     forward, backward = _in_program(sample, unknown, wanted)
@@ -190,47 +190,47 @@ def _with_one_row(sample: Sample, feeds: Feeds, out: Any, gradients: list[Any]) 
     return forward, Outcome(WRONG, slopes) if slopes and not results else Outcome(EQUAL)
 
 
-def _judged(sample: Sample, found: list[Any], wanted: list[Any], out: Any) -> Outcome:
-    difference = first_difference(found, wanted, "output", loose(sample.name))
+def _judged(sample: Sample, actual: list[Any], wanted: list[Any], out: Any) -> Outcome:
+    difference = first_difference(actual, wanted, "output", loose(sample.name))
     if not difference:
         return Outcome(EQUAL)
-    shapes = _shapes(found) == _shapes(wanted)
+    shapes = _shapes(actual) == _shapes(wanted)
     if shapes and (matches(sample.name, UNINITIALISED) or is_random(sample)):
         return Outcome(EQUAL, SHAPE_ONLY)
     if shapes and matches(sample.name, UP_TO_SIGN):
         structure = torch.utils._pytree.tree_structure(out)
         processed = [
             tree_leaves(sample.process(torch.utils._pytree.tree_unflatten(values, structure)))
-            for values in (found, wanted)
+            for values in (actual, wanted)
         ]
         if not first_difference(processed[0], processed[1], "output", loose(sample.name)):
             return Outcome(EQUAL)
     return Outcome(WRONG, difference)
 
 
-def _judged_gradients(sample: Sample, found: list[Any], wanted: list[Any]) -> Outcome:
-    difference = first_difference(found, wanted, "gradient", loose(sample.name))
-    if difference and _shapes(found) == _shapes(wanted) and is_random(sample):
+def _judged_gradients(sample: Sample, actual: list[Any], wanted: list[Any]) -> Outcome:
+    difference = first_difference(actual, wanted, "gradient", loose(sample.name))
+    if difference and _shapes(actual) == _shapes(wanted) and is_random(sample):
         return Outcome(EQUAL, SHAPE_ONLY)
     return Outcome(WRONG, difference) if difference else Outcome(EQUAL)
 
 
 def is_random(sample: Sample) -> bool:
     """True if eager mode gives other values from another seed."""
-    found = []
+    runs = []
     for seed in (1, 2):
         args, kwargs = Copies().of(sample.tree)
         torch.manual_seed(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found.append(
+            runs.append(
                 [
                     torch.clone(v.detach())
                     for v in tree_leaves(sample.call(*args, **kwargs))
                     if isinstance(v, torch.Tensor)
                 ]
             )
-    return bool(first_difference(found[0], found[1], "output"))
+    return bool(first_difference(runs[0], runs[1], "output"))
 
 
 def _shapes(values: list[Any]) -> list[Any]:

@@ -75,7 +75,7 @@ _USER_LINE = re.compile(r"\w+\.py:\d+")
 
 
 def classify(error: Exception, name: str) -> Outcome:
-    """`rejected` if the error tells a user what is unsupported, why and where; else `raw`."""
+    """`rejected` if the error names what is unsupported, why and where; else `raw`."""
     text = str(error).strip()
     line = text.split("\n", 1)[0][:400]
     if not isinstance(error, ArgosyError):

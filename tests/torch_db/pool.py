@@ -3,7 +3,7 @@
 parent ──fork──▶ child: for each case  send its stub ─▶ run it ─▶ send its records
    ▲                      │
    └──────── pipe ────────┘      EOF without the end mark: the case sent last ended the process;
-                                 a new child goes on with the case behind it
+                                 a new child continues with the next case
 """
 
 # SPDX-License-Identifier: Apache-2.0

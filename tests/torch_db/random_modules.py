@@ -15,35 +15,35 @@ _BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 def broken_property(
     module: nn.Module,
     inputs: Sequence[Tensor],
-    found: Sequence[Any],
+    actual: Sequence[Any],
     gradients: Sequence[Any],
     wanted: Sequence[Any],
 ) -> str:
     """The property that the outputs lack, as a sentence; "" if all hold."""
-    for place, (have, want) in enumerate(zip(found, wanted, strict=True)):
+    for place, (have, want) in enumerate(zip(actual, wanted, strict=True)):
         if isinstance(want, Tensor) and (have.shape, have.dtype) != (want.shape, want.dtype):
             return f"output {place}: {have.dtype}{list(have.shape)} where eager has {want.dtype}{list(want.shape)}"
         if isinstance(want, Tensor) and have.isfinite().all() != want.isfinite().all():
             return f"output {place} is not finite"
     for kinds, holds in _PROPERTIES:
         if isinstance(module, kinds):
-            return holds(module, inputs[0], found[0], gradients[0] if gradients else None)
+            return holds(module, inputs[0], actual[0], gradients[0] if gradients else None)
     return ""
 
 
 def _dropped(module: Any, x: Tensor, out: Tensor, gradient: Tensor | None) -> str:
     """Each element is 0 or x / (1 - p), and so is its gradient; the share of zeros is p."""
-    kept = out != 0
+    nonzero = out != 0
     scale = 0.0 if module.p == 1 else 1 / (1 - module.p)
-    if not torch.allclose(out[kept], x[kept] * scale, rtol=1e-4, atol=1e-5):
+    if not torch.allclose(out[nonzero], x[nonzero] * scale, rtol=1e-4, atol=1e-5):
         return "kept values are not x / (1 - p)"
     if gradient is not None and not torch.allclose(
-        gradient, weights(out) * kept * scale, rtol=1e-4, atol=1e-5
+        gradient, weights(out) * nonzero * scale, rtol=1e-4, atol=1e-5
     ):
         return "the gradient does not follow the mask of forward"
     if isinstance(module, _BY_CHANNEL):
-        kept = kept.flatten(2).any(2) if out.ndim > 2 else kept.any(-1)
-    return _share(kept, 1 - module.p)
+        nonzero = nonzero.flatten(2).any(2) if out.ndim > 2 else nonzero.any(-1)
+    return _share(nonzero, 1 - module.p)
 
 
 def _share(kept: Tensor, share: float) -> str:

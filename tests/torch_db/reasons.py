@@ -1,4 +1,4 @@
-"""Why something is not equal, where we know: kept by hand, joined into docs/torch_coverage.md."""
+"""Why something is not equal, where we know: kept by hand, joined into docs/reference/torch-coverage.md."""
 
 # SPDX-License-Identifier: Apache-2.0
 import re

@@ -36,7 +36,7 @@ LAYERS = (
     "engine/runtime",
 )
 """The tests that build programs with Argosy's own layers, initialisers and optimizers."""
-_FILE = "ARGOSY_TEST_RECORDED"
+_FILE = "TEST_RECORDED"
 _HELD = {
     "Tensor",
     "number",
@@ -107,15 +107,15 @@ def pytest_configure() -> None:
 def tagged() -> set[str]:
     """What torch itself calls the core of ATen, and all that works element by element: any model may have them."""
     wanted = {torch.Tag.core, torch.Tag.pointwise}
-    found = set()
+    ops = set()
     for name in torch._C._dispatch_get_all_op_names():
         namespace, _, full = name.partition("::")
         op, _, overload = full.partition(".")
         if namespace == "aten":
-            one: OpOverload = getattr(getattr(torch.ops.aten, op), overload or "default")
-            if wanted & set(one.tags):
-                found.add(str(one))
-    return found
+            known: OpOverload = getattr(getattr(torch.ops.aten, op), overload or "default")
+            if wanted & set(known.tags):
+                ops.add(str(known))
+    return ops
 
 
 def overloads(name: str) -> Iterable[str]:
@@ -125,9 +125,9 @@ def overloads(name: str) -> Iterable[str]:
         return
     packet: OpOverloadPacket = getattr(getattr(torch.ops, namespace), op)
     for overload in packet.overloads():
-        found: OpOverload = getattr(packet, overload)
-        if torch._C._dispatch_has_kernel(found._name) and _can_be_held(found):
-            yield str(found)
+        op_overload: OpOverload = getattr(packet, overload)
+        if torch._C._dispatch_has_kernel(op_overload._name) and _can_be_held(op_overload):
+            yield str(op_overload)
 
 
 def _can_be_held(op: OpOverload) -> bool:

@@ -27,11 +27,12 @@ _ROWS = (
 )
 _FORMS = ("concrete", "unknown", "empty")
 _MOST_NAMES = 12
-_HEAD = """# What Argosy records is what torch computes
+_HEAD = """# Coverage of torch
 
-`make coverage-torch` wrote this file on {date}. It calls torch's modules and functions with the samples of torch's own
-databases, in a program and in eager mode, and compares outputs, gradients and buffers. Nets are random
-compositions of layers; each is trained for some steps on batches of several sizes.
+Which of torch's modules and ops compute in a program what they compute in eager mode. `make coverage-torch` wrote this
+page on {date}. It calls torch's modules and functions with the samples of torch's own databases, in a program and
+in eager mode, and compares outputs, gradients and buffers. Nets are random compositions of layers; each is trained for
+some steps on batches of several sizes.
 
 | word | meaning |
 |---|---|
@@ -101,8 +102,8 @@ def _listed(records: Iterable[Record], with_reasons: bool) -> str:
         places[key].add(f"{r.mode} {r.form}")
     lines = [_row(["what", "where", "message", "reason"]), _row(["---"] * 4)]
     for key in sorted(names, key=lambda key: (key[0], sorted(names[key]), key[1])):
-        found = (reason_for(name, key[1]) for name in sorted(names[key]))
-        reasons = dict.fromkeys(filter(None, found)) if with_reasons else {}
+        given = (reason_for(name, key[1]) for name in sorted(names[key]))
+        reasons = dict.fromkeys(filter(None, given)) if with_reasons else {}
         cells = [_some(sorted(names[key])), ", ".join(sorted(places[key])), key[1], " ".join(reasons)]
         lines.append(_row([cells[0], cells[1], _escaped(cells[2]), cells[3]]))
     return "\n".join(lines)
@@ -111,8 +112,8 @@ def _listed(records: Iterable[Record], with_reasons: bool) -> str:
 def message(record: Record) -> str:
     """The detail without the arguments' shapes and the net's pieces, so that samples of one cause share a line."""
     detail = stable(nets.without_pieces(record.detail))
-    _, found, tail = detail.partition(" cannot be built: ")
-    return f"cannot be built: {tail}" if found else detail
+    _, actual, tail = detail.partition(" cannot be built: ")
+    return f"cannot be built: {tail}" if actual else detail
 
 
 def _some(names: Sequence[str]) -> str:

@@ -53,7 +53,7 @@ def tasks(
 
 
 def cases(task: Task) -> Iterator[Case]:
-    """In a fixed order, so that a task can go on behind a case that ended the process."""
+    """In a fixed order, so that a task can resume after a case that ended the process."""
     if task.group == "ops":
         for index, sample in enumerate(ops.samples(task.name, task.limit)):
             for form, unknown in forms(sample.tree).items():

@@ -76,10 +76,10 @@ class DistributedStrategy(Settings):
         Field(
             "hierarchical_allreduce_algorithm",
             "str",
-            "shares",
+            "reduce_scatter",
             "works",
             "inter-host all-reduce: of every rank's shard (after a reduce-scatter), or by leaders (as Paddle)",
-            among=("shares", "leaders"),
+            among=("reduce_scatter", "leaders"),
         ),
         Field("sync_batch_norm", "bool", False, "works", "batch_norm's statistics over all ranks"),
         Field("fuse_all_reduce_ops", "bool", True, "works", "several gradients in one all-reduce bucket"),

@@ -260,7 +260,7 @@ def warn_ignored(strategy: DistributedStrategy, mode: str) -> None:
     given = [name for name in _IGNORED if configs.is_assigned(name)]
     if given:
         logger.warning(
-            "a_sync_configs: %s: no effect in Argosy; see docs/parameter-server.md", ", ".join(given)
+            "a_sync_configs: %s: no effect in Argosy; see docs/how-to/parameter-servers.md", ", ".join(given)
         )
     given = [name for name in _ASYNC_ONLY if configs.is_changed(name)] if mode != "async" else []
     if given:

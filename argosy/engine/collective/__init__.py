@@ -1,4 +1,4 @@
-"""Process groups and collectives over torch.distributed; knows nothing of graphs."""
+"""Process groups and collectives over torch.distributed; independent of graphs."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine.collective.group import Group, communicator

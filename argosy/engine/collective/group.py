@@ -294,17 +294,17 @@ class Group:
                 return store_lost_error(here)
             # A rank that exited because it had lost another one is not the cause: it sorts last.
             exited = sorted((_is_consequence(s.outcome), rank) for rank, s in statuses.items() if s.outcome)
-            silent = [
+            unresponsive = [
                 rank
                 for rank, status in statuses.items()
                 if not status.outcome and status.heartbeat == before[rank].heartbeat
             ]
-            if len(silent) == 1 or (exited and not exited[0][0]) or time.monotonic() > deadline:
+            if len(unresponsive) == 1 or (exited and not exited[0][0]) or time.monotonic() > deadline:
                 break
             time.sleep(0.1)  # the heartbeats of the ranks that are alive change meanwhile
-        if exited and (not exited[0][0] or not silent):
+        if exited and (not exited[0][0] or not unresponsive):
             return exited_error(self.monitor, exited[0][1], here, statuses[exited[0][1]])
-        return _connection_lost(here, silent, _reason(error))
+        return _connection_lost(here, unresponsive, _reason(error))
 
     def missing(self, number: int) -> list[int]:
         """The ranks that have not started the collective with this sequence number, by their last status."""

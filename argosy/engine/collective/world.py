@@ -293,14 +293,14 @@ def compare_schedules(world: World, schedule: Sequence[str]) -> None:
 def _first_difference(schedules: Sequence[Sequence[str]]) -> str:
     """Describe the first line in which the ranks of the minority differ from the majority."""
     majority = Counter(tuple(schedule) for schedule in schedules).most_common(1)[0][0]
-    odd = [rank for rank, schedule in enumerate(schedules) if tuple(schedule) != majority]
+    minority = [rank for rank, schedule in enumerate(schedules) if tuple(schedule) != majority]
     other = next(rank for rank, schedule in enumerate(schedules) if tuple(schedule) == majority)
-    lines = enumerate(zip_longest(schedules[odd[0]], majority, fillvalue=_END_OF_SCHEDULE))
+    lines = enumerate(zip_longest(schedules[minority[0]], majority, fillvalue=_END_OF_SCHEDULE))
     number, (actual, expected) = next((n, pair) for n, pair in lines if pair[0] != pair[1])
-    more = f" (and {len(odd) - 1} more ranks)" if len(odd) > 1 else ""
+    more = f" (and {len(minority) - 1} more ranks)" if len(minority) > 1 else ""
     return (
-        f"the ranks have different programs: collective {number + 1} of rank {odd[0]}{more} is {actual!r}, and that "
-        f"of rank {other} is {expected!r}; build the same model with the same arguments and strategy on every rank"
+        f"the ranks have different programs: collective {number + 1} of rank {minority[0]}{more} is {actual!r}, and "
+        f"that of rank {other} is {expected!r}; build the same model with the same arguments and strategy on every rank"
     )
 
 
@@ -365,7 +365,7 @@ def timeouts(connect_timeout_s: float = Timeouts.connect_timeout_s) -> Timeouts:
 def _publish_outcome_at_exit(monitor: RankMonitor) -> process_effects.Undo:
     """Publish, whichever way the process ends, its outcome: done, an exception, or an exit code.
 
-    Returns a function that restores `sys.exit` and `sys.excepthook`, unless somebody else has replaced them since.
+    Returns a function that restores `sys.exit` and `sys.excepthook`, unless another library has replaced them since.
     """
     previous_hook, previous_exit = sys.excepthook, sys.exit
     exit_codes: list[object] = []

@@ -86,14 +86,14 @@ class FeedSpec:
                 return tuple(rest if e == -1 else e for e in expected)
         raise DataError(
             f"feed variable {self.name!r}: a sample has shape {actual}, the variable of shape {self.shape}"
-            f" wants {expected}; change the reader, or the shape the variable is declared with"
+            f" expects {expected}; change the reader, or the shape the variable is declared with"
         )
 
     def _checked(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.shape and self.shape[0] not in (-1, len(tensor)):
             raise DataError(
                 f"feed variable {self.name!r}: a batch has {len(tensor)} samples, the variable of shape"
-                f" {self.shape} wants {self.shape[0]}; change the batch size, or declare the first"
+                f" {self.shape} expects {self.shape[0]}; change the batch size, or declare the first"
                 " dimension as None"
             )
         return converted(tensor, self.dtype, self.name)

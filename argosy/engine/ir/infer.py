@@ -28,13 +28,6 @@ def infer(node: fx.Node) -> Any:
         return fake_result(node.target, args, kwargs, mode)
 
 
-def infer_again(node: fx.Node) -> None:
-    """Set the value of a node whose op has changed, and the values of the views of its old result."""
-    memory = storage(node)
-    node.meta["val"] = infer(node)
-    move_views(node, memory)
-
-
 def move_views(node: fx.Node, memory: int | None) -> None:
     """Infer again the users that alias `memory`, the storage of the node's old value: its parts, and views of it."""
     for user in node.users:

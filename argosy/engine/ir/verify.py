@@ -9,6 +9,7 @@ from torch._ops import OpOverload
 
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.recorder import ROLES
+from argosy.engine.ops.op_spec import OpSpec
 
 _ARITHMETIC = (
     "getitem",
@@ -56,8 +57,30 @@ def verify(graph: fx.Graph, constants: dict[str, Any] | None = None) -> None:
             )
         if "val" not in node.meta and _gives_value(node):
             raise ProgramError(f"{describe(node)} has no meta 'val'; a pass must set the meta of its nodes")
+        if problem := _problem(node):
+            raise ProgramError(f"{describe(node)} calls {node.target}: {problem}")
         seen.add(node)
         names.add(node.name)
+
+
+def _problem(node: fx.Node) -> str:
+    """What the verifier of the node's op finds wrong with its arguments; "" if nothing, or if it has none."""
+    spec = OpSpec.known.get(node.target)  # type: ignore[call-overload]  # any target is a valid key
+    if spec is None or spec.verify is None:
+        return ""
+    schema = spec.target._schema.arguments
+    values = {a.name: _value(value) for a, value in zip(schema, node.args, strict=False)}
+    for argument in schema[len(node.args) :]:
+        values[argument.name] = _value(node.kwargs.get(argument.name, argument.default_value))
+    problem: str = spec.verify(values)
+    return problem
+
+
+def _value(argument: Any) -> Any:
+    """The fake tensor of a node; fx.map_arg does the same, but slowly."""
+    if isinstance(argument, fx.Node):
+        return argument.meta.get("val")
+    return [_value(part) for part in argument] if isinstance(argument, list | tuple) else argument
 
 
 def describe(node: fx.Node) -> str:

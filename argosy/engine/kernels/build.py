@@ -9,6 +9,9 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from argosy.engine import env
@@ -28,7 +31,6 @@ _FLAGS = (
     "-ffp-contract=fast",
     "-fvisibility=hidden",
     "-fPIC",
-    "-shared",
 )
 _SANITIZER = ("-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer")
 _TIMEOUT_S = 300
@@ -62,10 +64,14 @@ def built() -> Path:
         raise KernelError(
             f"{path.parent} cannot be created: {e.strerror}; set ARGOSY_CACHE to a writable directory"
         ) from e
-    with locked(path.parent / "lock"):
+    with locked(path.parent / "lock", waiting=_log_waiting):
         if not path.exists():
             _compile(command, path)
     return path
+
+
+def _log_waiting() -> None:
+    logger.log(NOTICE, "another process is building Argosy's kernels; waiting for it")
 
 
 def library_path() -> Path:
@@ -77,20 +83,39 @@ def library_path() -> Path:
 
 
 def _compile(command: list[str], path: Path) -> None:
-    logger.log(NOTICE, "building Argosy's kernels with %s, once; some 15 seconds", command[0])
-    with replacement(path) as temporary:
-        sources = [str(source) for source in sorted(SOURCE.glob("*.cpp"))]
-        try:
-            errors, status = _run([*command, *flags(), *sources, "-o", str(temporary)])
-        except (OSError, subprocess.TimeoutExpired) as e:
-            raise KernelError(
-                f"{command[0]} could not compile Argosy's kernels: {e}; set CXX to another one"
-            ) from e
-        if status:
-            raise KernelError(
-                f"{command[0]} could not compile Argosy's kernels; set CXX to another compiler, or ARGOSY_KERNELS=0 to "
-                f"do without:\n{errors[-2000:].strip()}"
-            )
+    """Compile each source, as many at a time as there are cores, and link them; logs the progress."""
+    sources, began = sorted(SOURCE.glob("*.cpp")), time.monotonic()
+    logger.log(NOTICE, "building Argosy's kernels with %s, once: %d files", command[0], len(sources))
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, replacement(path) as temporary:
+        objects = [os.path.join(folder, f"{source.stem}.o") for source in sources]
+        compiling = [*command, *flags(), "-c"]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            calls = [
+                pool.submit(_checked_run, [*compiling, str(source), "-o", target])
+                for source, target in zip(sources, objects, strict=True)
+            ]
+            try:
+                for number, call in enumerate(as_completed(calls), start=1):
+                    call.result()
+                    seconds = time.monotonic() - began
+                    logger.log(NOTICE, "kernels: %d of %d files, %.0f s", number, len(sources), seconds)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+        _checked_run([*command, *flags(), "-shared", *objects, "-o", str(temporary)])
+
+
+def _checked_run(command: list[str]) -> None:
+    try:
+        errors, status = _run(command)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise KernelError(
+            f"{command[0]} could not compile Argosy's kernels: {e}; set CXX to another one"
+        ) from e
+    if status:
+        raise KernelError(
+            f"{command[0]} could not compile Argosy's kernels; set CXX to another compiler, or ARGOSY_KERNELS=0 to "
+            f"do without:\n{errors[-2000:].strip()}"
+        )
 
 
 def _run(command: list[str]) -> tuple[str, int]:

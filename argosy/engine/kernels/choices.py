@@ -7,7 +7,7 @@
       └─ else                            rule(*arguments)
 
 Alternatives compute the same result within rounding and have no side effects. Searching is off by default
-(FLAGS_cudnn_exhaustive_search, docs/kernel_search.md).
+(FLAGS_cudnn_exhaustive_search, docs/how-to/kernel-search.md).
 """
 
 # SPDX-License-Identifier: Apache-2.0

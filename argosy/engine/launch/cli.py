@@ -24,7 +24,7 @@ examples:
   fleetrun --gpus=0,1 train.py --lr 0.1             two ranks, one for each GPU (on the CPU if there is none)
   fleetrun --nproc_per_node=4 train.py              four ranks on this host
   fleetrun --ips=10.0.0.1,10.0.0.2 --gpus=0,1 train.py      on both hosts: four ranks
-  fleetrun --nproc_per_node=2 --paddle train.py     a script that says `import paddle`
+  fleetrun --nproc_per_node=2 --paddle train.py     a script that imports paddle
   fleetrun --nproc_per_node=2 --max_restarts=3 -m mypackage.train
   fleetrun --server_num=2 --worker_num=4 train.py   two parameter servers and four workers on this host
   fleetrun --servers=10.0.0.1:6174 --workers=10.0.0.1,10.0.0.2 train.py      on both hosts: each starts its processes

@@ -65,7 +65,7 @@ class Configuration:
     server_state: str | None = None
     """A directory in which servers store their state, and from which they resume."""
     server_durability: str | None = None
-    """Which acknowledged updates a killed server may lose; see docs/guarantees.md. Default: log."""
+    """Which acknowledged updates a killed server may lose; see docs/explanation/guarantees.md. Default: log."""
     dead_worker: str | None = None
     """What happens if a worker has failed and has no restart left: the job ends (default), or the worker is dropped."""
     encrypt: bool = False

@@ -27,7 +27,7 @@ class ErrorRecord:
     ranks: tuple[int, ...] = ()
     """The ranks that it blames: they were lost, or did not join."""
     state: str = ""
-    """The state of those ranks, as far as it knows: left, failed, lost, unresponsive or late."""
+    """The state of those ranks, as far as it is known: left, failed, lost, unresponsive or late."""
 
     @property
     def what(self) -> str:

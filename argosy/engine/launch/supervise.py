@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from types import FrameType
 
-from argosy.engine import env, process_effects
+from argosy.engine import env, log, process_effects
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch import configuration, console, entrypoint, failure_report, logs, ps_env, ps_job
 from argosy.engine.launch.attempt import Attempt
@@ -37,6 +37,7 @@ def run(config: Configuration, num_gpus: int | None = None, environ: Mapping[str
         )
     environ = env.variables() if environ is None else environ
     with console.quiet(config.quiet):
+        log.warn_unknown_variables()
         if configuration.mode(config) == "ps":
             return _run_with_servers(config, environ)
         return _run_ranks(config, environ, num_gpus)

@@ -18,6 +18,7 @@ from torch import Tensor
 from argosy.engine.kernels.signatures import ACT_BACKWARD, ADD_ACT
 from argosy.engine.ops.activation import Activation, numbered
 from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.ops.verifiers import activation, addition, overwrites
 
 _ACTIVATIONS = tuple(name for name in Activation.known if name != "none")
 
@@ -100,11 +101,13 @@ act_backward = declare(
 act_backward_ = declare(
     f"act_backward_(Tensor(a!) dy, {_BACK} -> Tensor(a!)", _backward_over, lambda dy, *rest: dy
 )
+_verify_add = addition(_ACTIVATIONS)
+_verify_backward = activation(_ACTIVATIONS, "dy", "more", "ref")
 SPECS = (
-    OpSpec(add_act, _add_act),
-    OpSpec(add_act_, _add_act_over),
-    OpSpec(add_act_keep, _add_act_keep),
-    OpSpec(act_add, _act_add),
-    OpSpec(act_backward, _backward),
-    OpSpec(act_backward_, _backward_over),
+    OpSpec(add_act, _add_act, verify=_verify_add),
+    OpSpec(add_act_, _add_act_over, verify=overwrites("a", _verify_add)),
+    OpSpec(add_act_keep, _add_act_keep, verify=_verify_add),
+    OpSpec(act_add, _act_add, verify=_verify_add),
+    OpSpec(act_backward, _backward, verify=_verify_backward),
+    OpSpec(act_backward_, _backward_over, verify=overwrites("dy", _verify_backward)),
 )

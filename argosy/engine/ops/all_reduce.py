@@ -17,6 +17,7 @@ from torch import Tensor
 
 from argosy.engine.collective import FlatBuffer, Work, world
 from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.ops.verifiers import span_fits
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,12 @@ all_reduce_hierarchical = declare(
 )
 wait = declare("wait(Tensor(a!) x) -> Tensor(a!)", _wait, _same)
 SPEC = OpSpec(all_reduce, _start, is_collective=True)
-FUSED_SPEC = OpSpec(all_reduce_fused, _start_span, is_collective=True, persistent=True)
+FUSED_SPEC = OpSpec(all_reduce_fused, _start_span, is_collective=True, persistent=True, verify=span_fits)
 HIERARCHICAL_SPEC = OpSpec(
     all_reduce_hierarchical,
     _start_hierarchical,
     is_collective=True,
     persistent=True,
+    verify=span_fits,
 )
 WAIT_SPEC = OpSpec(wait, _wait)

@@ -22,6 +22,7 @@ from argosy.engine.kernels.signatures import BN_ACT_BACKWARD, BN_ACT_FORWARD, BN
 from argosy.engine.ops.activation import Activation, numbered
 from argosy.engine.ops.memory_format import empty_as, memory_format_of
 from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.ops.verifiers import activation, overwrites
 
 Maybe = Tensor | None
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "silu")
@@ -187,9 +188,10 @@ bn_act_backward = declare(f"bn_act_backward(Tensor dy, {_GRADIENTS}", _backward,
 bn_act_backward_ = declare(
     f"bn_act_backward_(Tensor(a!) dy, {_GRADIENTS}", _backward_over, _fake_backward_over
 )
+_verify_backward = activation(_KNOWN, "x", "dy", "more", "y")
 SPECS = (
-    OpSpec(bn_act, _forward),
-    OpSpec(bn_act_recompute, _recompute),
-    OpSpec(bn_act_backward, _backward),
-    OpSpec(bn_act_backward_, _backward_over),
+    OpSpec(bn_act, _forward, verify=activation(_KNOWN, "x", "other")),
+    OpSpec(bn_act_recompute, _recompute, verify=activation(_KNOWN, "x", "other")),
+    OpSpec(bn_act_backward, _backward, verify=_verify_backward),
+    OpSpec(bn_act_backward_, _backward_over, verify=overwrites("dy", _verify_backward)),
 )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from argosy.engine.collective import world
 from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.ops.verifiers import as_many_sources
 
 
 def _kernel(x: Tensor, source: int, group: str, what: str) -> Tensor:
@@ -30,4 +31,4 @@ broadcast_fused = declare(
     "broadcast_fused(Tensor(a!)[] xs, int[] sources, str group, str what) -> ()", _fused, lambda *_: None
 )
 SPEC = OpSpec(broadcast, _kernel, is_collective=True)
-FUSED_SPEC = OpSpec(broadcast_fused, _fused, is_collective=True)
+FUSED_SPEC = OpSpec(broadcast_fused, _fused, is_collective=True, verify=as_many_sources)

@@ -2,8 +2,8 @@
 
 oneDNN is near the machine's peak in forward and in the input gradient, but not in the weight gradient, nor for few
 pixels and many weights. The rules below were measured on ResNet50's shapes (docs/decisions/0017-kernel-search.md); a
-search on the user's machine replaces them (docs/kernel_search.md). The kernel is chosen at every call, because the
-batch size may vary. Input and weights are channels_last.
+search on the user's machine replaces them (docs/how-to/kernel-search.md). The kernel is chosen at every call, because
+the batch size may vary. Input and weights are channels_last.
 """
 
 # SPDX-License-Identifier: Apache-2.0

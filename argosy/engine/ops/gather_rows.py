@@ -11,6 +11,7 @@ from torch import Tensor
 
 from argosy.engine import collective
 from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.ops.verifiers import rows_of_ids
 
 
 def _kernel(rows: Tensor, ids: Tensor, group: str) -> tuple[Tensor, Tensor]:
@@ -27,4 +28,4 @@ def _fake(rows: Tensor, ids: Tensor, group: str) -> tuple[Tensor, Tensor]:
 
 
 gather_rows = declare("gather_rows(Tensor rows, Tensor ids, str group) -> (Tensor, Tensor)", _kernel, _fake)
-SPEC = OpSpec(gather_rows, _kernel, is_collective=True)
+SPEC = OpSpec(gather_rows, _kernel, is_collective=True, verify=rows_of_ids)

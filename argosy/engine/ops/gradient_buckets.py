@@ -16,6 +16,7 @@ from torch import Tensor, dtype, empty, mm
 from argosy.engine.collective import FlatBuffer, world
 from argosy.engine.kernels.signatures import is_dense
 from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.ops.verifiers import product_fits, slot_fits
 
 
 def _buffer(numel: int, dtype: dtype, group: str, name: str) -> FlatBuffer:
@@ -59,6 +60,6 @@ mm_into_bucket = declare(
 )
 bucket_view = declare("bucket_view(Tensor(a) sum, Tensor like, int first) -> Tensor(a)", _slot, _slot)
 SPEC = OpSpec(gradient_buffer, _buffer, is_collective=True, persistent=True)
-MM_SPEC = OpSpec(mm_into_bucket, _mm)
-COPY_SPEC = OpSpec(copy_into_bucket, _copy)
-VIEW_SPEC = OpSpec(bucket_view, _slot)
+MM_SPEC = OpSpec(mm_into_bucket, _mm, verify=product_fits)
+COPY_SPEC = OpSpec(copy_into_bucket, _copy, verify=slot_fits)
+VIEW_SPEC = OpSpec(bucket_view, _slot, verify=slot_fits)

@@ -17,6 +17,9 @@ def match_layout(update: Callable[..., None], param: Tensor, grad: Tensor, *stat
     """update(param, grad, *states), all in the memory format of `param`; mutated copies are written back."""
     tensors = (param, grad, *states)
     _check_shapes(tensors)
+    if all(map(Tensor.is_contiguous, tensors)):
+        update(*tensors)
+        return
     for memory_format in _FORMATS:
         if param.is_contiguous(memory_format=memory_format):
             break

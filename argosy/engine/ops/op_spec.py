@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch._ops import OpOverload
 
+from argosy.engine.ops.verifiers import Verifier
+
 _library = torch.library.Library("argosy", "DEF")
 
 
@@ -28,6 +30,8 @@ class OpSpec:
     """True: it acts outside of the program, so it is live even if its result has no users."""
     persistent: bool = False
     """True: the storage of its result outlives the step or is shared; no other op may write into it."""
+    verify: Verifier | None = None
+    """Returns what is wrong with a node's arguments, or "" (ops/verifiers.py); None: the schema is enough."""
 
     known: ClassVar[dict[OpOverload, "OpSpec"]] = {}
 

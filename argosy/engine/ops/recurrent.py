@@ -18,6 +18,7 @@ from torch import Tensor
 
 from argosy.engine.ops.autograd import gradients_by_rerun, not_differentiable_twice, register_autograd
 from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.ops.verifiers import one_of
 
 FUNCTIONS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "lstm": torch.lstm,
@@ -127,5 +128,5 @@ register_autograd(recurrent, _save, _gradient)
 register_autograd(
     recurrent_backward, lambda ctx, inputs, output: None, not_differentiable_twice("recurrent layers")
 )
-SPEC = OpSpec(recurrent, _kernel)
+SPEC = OpSpec(recurrent, _kernel, verify=one_of("kind", tuple(FUNCTIONS)))
 BACKWARD_SPEC = OpSpec(recurrent_backward, _backward_kernel)

@@ -7,6 +7,7 @@ running = (1 - momentum) * running + momentum * batch
 from torch import Tensor
 
 from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.ops.verifiers import same_channels
 
 
 def _kernel(
@@ -36,4 +37,4 @@ update_running_stats = declare(
     _kernel,
     _fake,
 )
-SPEC = OpSpec(update_running_stats, _kernel)
+SPEC = OpSpec(update_running_stats, _kernel, verify=same_channels)

@@ -22,6 +22,7 @@ from torch._ops import OpOverload
 
 from argosy.engine.kernels import unavailable
 from argosy.engine.kernels.updates import Row, have_same_layout
+from argosy.engine.ops import verifiers
 from argosy.engine.ops.match_layout import match_layout
 from argosy.engine.ops.op_spec import OpSpec, declare
 from argosy.engine.optimizers import OPTIMIZERS, optimizer_spec
@@ -39,14 +40,17 @@ def update_op(name: str) -> OpOverload:
     """The update op of an optimizer; the first call declares it, and its fused op."""
     if name not in _UPDATES:
         spec = optimizer_spec(name)
-        op = _UPDATES[name] = _declare(_schema(spec), _kernel(spec))
+        slots = [slot.op_name or slot.name for slot in spec.slots]
+        op = _UPDATES[name] = _declare(_schema(spec), _kernel(spec), verifiers.update(slots))
         if spec.is_fused:
-            FUSED[op] = _declare(_schema(spec, fused=True), _fused_kernel(spec))
+            FUSED[op] = _declare(
+                _schema(spec, fused=True), _fused_kernel(spec), verifiers.fused_update(slots)
+            )
     return _UPDATES[name]
 
 
-def _declare(schema: str, kernel: Kernel) -> OpOverload:
-    return OpSpec(declare(schema, kernel, lambda *args, **kwargs: None), kernel).target
+def _declare(schema: str, kernel: Kernel, verify: verifiers.Verifier) -> OpOverload:
+    return OpSpec(declare(schema, kernel, lambda *args, **kwargs: None), kernel, verify=verify).target
 
 
 def _schema(spec: OptimizerSpec, fused: bool = False) -> str:
@@ -77,32 +81,30 @@ def _arguments(spec: OptimizerSpec) -> list[tuple[str, float]]:
 
 
 def _kernel(spec: OptimizerSpec) -> Kernel:
-    num_slots, num_settings = len(spec.slots), len(_arguments(spec))
-    num_states = num_slots - spec.has_count
-    update = _update_in_one_layout if spec.takes_lists else _update_in_any_layout
+    num_slots, num_states = len(spec.slots), len(spec.slots) - spec.has_count
+    first, last = num_slots + 2, num_slots + 2 + len(_arguments(spec))  # the settings
+    formula, takes_lists, has_count = spec.update, spec.takes_lists, spec.has_count
 
     def kernel(param: Tensor, grad: Tensor, *arguments: Any, skip: Tensor | None = None) -> None:
         if skip is not None and skip.item():
             return
-        states, counts = arguments[:num_states], arguments[num_states:num_slots]
-        rate, factor, *settings = arguments[num_slots:]
-        master = settings.pop() if len(settings) > num_settings else None
-        lr = rate.item() * factor
-        if master is None:
-            update(spec.update, (param, grad, *states), counts, lr, settings)
+        lr = arguments[num_slots].item() * arguments[num_slots + 1]
+        settings = arguments[first:last]
+        master = arguments[last] if len(arguments) > last else None
+        target = param
+        if master is not None:
+            target, grad = master, grad.to(master.dtype)
+        if takes_lists:
+            tensors, counts = (target, grad, *arguments[:num_states]), arguments[num_states:num_slots]
+            _update_in_one_layout(formula, tensors, counts, lr, settings)
         else:
-            update(spec.update, (master, grad.to(master.dtype), *states), counts, lr, settings)
+            if has_count:
+                arguments[num_states].add_(1.0)
+            formula(target, grad, *arguments[:num_slots], lr, *settings)
+        if master is not None:
             param.copy_(master)
 
     return kernel
-
-
-def _update_in_any_layout(
-    formula: Update, tensors: Tensors, counts: Tensors, lr: float, settings: Sequence[float]
-) -> None:
-    for count in counts:
-        count.add_(1.0)
-    formula(*tensors, *counts, lr, *settings)
 
 
 def _update_in_one_layout(
@@ -113,7 +115,7 @@ def _update_in_one_layout(
     def update(*converted: Tensor) -> None:
         for count in counts:
             count.add_(1.0)
-        formula(*([t] for t in (*converted, *counts)), lr, *settings)
+        formula(*[[t] for t in (*converted, *counts)], lr, *settings)
 
     match_layout(update, *tensors)
 
@@ -122,8 +124,7 @@ def _update_in_one_layout(
 
 
 def _fused_kernel(spec: OptimizerSpec) -> Kernel:
-    num_slots = len(spec.slots)
-    num_states = num_slots - spec.has_count
+    num_slots, num_states = len(spec.slots), len(spec.slots) - spec.has_count
     has_decay = _DECAY in dict(_arguments(spec))
 
     def kernel(params: Tensors, grads: Tensors, *arguments: Any, skip: Tensor | None = None) -> None:
@@ -138,7 +139,8 @@ def _fused_kernel(spec: OptimizerSpec) -> Kernel:
         tensors = zip(masters or params, grads, *states, strict=True)
         steps = zip(*counts, strict=True) if counts else [()] * len(params)
         lr = rate.item()
-        rows = [Row(lr * f, *row) for f, *row in zip(factors, decays, tensors, steps, strict=True)]
+        columns = zip(factors, decays, tensors, steps, strict=True)
+        rows = [Row(lr * factor, decay, row, step) for factor, decay, row, step in columns]
         if spec.native is not None and unavailable() is None:
             rows = spec.native(rows, *settings)
         _update_by_lists(spec.update, rows, settings)

@@ -21,4 +21,4 @@ def default_passes(
     """
     share = DEFAULT_SHARE if memory_optimize is None else float(memory_optimize)
     passes: list[Pass] = [ChannelsLast(), ChooseKernels(), Rematerialize(live_out, share), InPlace(live_out)]
-    return [one for one in passes if one.name not in without]
+    return [rewrite for rewrite in passes if rewrite.name not in without]

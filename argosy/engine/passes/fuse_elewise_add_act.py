@@ -19,7 +19,6 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import fx
 
-from argosy.engine.ir.infer import infer_again
 from argosy.engine.ops.activation import Activation, activation_of, derivative_of
 from argosy.engine.ops.add_act import act_add, act_backward, add_act, add_act_keep
 from argosy.engine.passes.base import Report
@@ -178,5 +177,4 @@ def _fuse_backward(graph: fx.Graph, node: fx.Node, name: str, live_out: frozense
     node.target, node.kwargs = act_backward, {}
     node.args = (*split_sum(gradient, live_out), reference, name, 1.0)
     node._rename("act_backward")
-    infer_again(node)
     erase_dead_sum(graph, gradient)

@@ -69,7 +69,7 @@ class InPlace(Pass):
                     _overwrite(node, index, target, last_use, fixed)
                     break
         text = ", ".join(f"{count} {name}" for name, count in rewrites.most_common())
-        return Report(rewrites.total(), text or "no input that dies at its reader can be overwritten")
+        return Report(rewrites.total(), text or "no input that is dead after its reader can be overwritten")
 
 
 def _last_uses(graph: fx.Graph) -> dict[int | None, int]:

@@ -102,7 +102,7 @@ def recipe_for(node: fx.Node) -> Recipe | None:
 
 
 def _norm_output(source: Any, reader: fx.Node) -> Call | None:
-    """How to recompute the output of a batch norm that only `reader` reads, so that it is not kept itself."""
+    """How to recompute the output of a batch norm that only `reader` reads, so that it is not stored itself."""
     is_output = isinstance(source, fx.Node) and source.target is operator.getitem and source.args[1] == 0
     if not is_output or list(source.users) != [reader]:
         return None

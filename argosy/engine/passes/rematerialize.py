@@ -1,6 +1,6 @@
 """Recompute activations for backward instead of keeping them, where that takes one cheap pass over memory.
 
-    before    y = relu(norm(x))        x is kept for the norm's backward, y for the next convolution's
+    before    y = relu(norm(x))        x is stored for the norm's backward, y for the next convolution's
               …
               dw = convolution_backward(dz, y, w)
     after     y = relu(norm(x))        freed after its last reader in forward

@@ -188,14 +188,10 @@ def compile_program(
 
 
 def _log_compiled(program: Program, fetches: Sequence[Variable], num_nodes: int, elapsed_s: float) -> None:
+    names = [v.name for v in fetches] or "no fetch"
     logger.debug(
         "compiled %s version %d for %s: %d of %d nodes in %.2f s",
-        program.name,
-        program.version,
-        [v.name for v in fetches] or "no fetch",
-        num_nodes,
-        len(program.graph.nodes),
-        elapsed_s,
+        *(program.name, program.version, names, num_nodes, len(program.graph.nodes), elapsed_s),
     )
 
 

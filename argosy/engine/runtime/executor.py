@@ -30,7 +30,7 @@ from argosy.engine.ir.show import op_name
 from argosy.engine.ir.symbols import Sizes
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
-from argosy.engine.log import logger
+from argosy.engine.log import logger, warn_unknown_variables
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime import remote, timeline
 from argosy.engine.runtime.codegen import Step
@@ -64,6 +64,7 @@ class Executor:
         )
         self._lock = threading.RLock()
         timeline.start_if_asked()
+        warn_unknown_variables()
 
     def run(
         self,
@@ -128,15 +129,18 @@ class Executor:
             _compare_schedules(program, compiled)
         step = compiled.timed.step if is_timed else compiled.step
         out = self._call(program, compiled, step, [*values, *states])
+        self._record_run(program, compiled, sizes)
+        if compiled.schedule and not compiled.initialized:
+            world().count_step()
+        return out
+
+    def _record_run(self, program: Program, compiled: Compiled, sizes: Sizes) -> None:
         with self._lock:
             compiled.runs += 1
             is_first = compiled.runs == 1
             self._last_run[program] = (compiled, sizes)
         if is_first and compiled.trains and logger.isEnabledFor(logging.INFO):
             logger.info("%s", self.memory_report(program).line())
-        if compiled.schedule and not compiled.initialized:
-            world().count_step()
-        return out
 
     def train_from_dataset(
         self,

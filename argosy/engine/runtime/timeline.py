@@ -55,7 +55,7 @@ class Timeline:
         self.directory, self.steps = directory, steps
         self.num_steps = 0
         self.runs: list[Run] = []
-        self.exchanges: list[TracedCollective] = []
+        self.collectives: list[TracedCollective] = []
         self.anchors = [_anchor()]
         self._pid = os.getpid()
         self._remove_old_trace()
@@ -85,7 +85,7 @@ class Timeline:
             return None
         timed = compiled.timed
         timed.spans.clear()  # of a run that failed
-        trace.recording = self.exchanges
+        trace.recording = self.collectives
         return Run(self.num_steps, program, timed, time.perf_counter_ns())
 
     def end(self, run: Run) -> None:
@@ -120,12 +120,12 @@ class Timeline:
     def trace(self) -> dict[str, Any]:
         """The content of the file."""
         rank, size = _rank_and_size()
-        lanes = _lanes(_finished(self.exchanges))
+        lanes = _lanes(_finished(self.collectives))
         tracks = {_STEP: "step", _COMPUTE: "compute", _BLOCKED: "blocked"}
         tracks |= {_FIRST_LANE + i: name for i, name in enumerate(lanes)}
         events = [*_names(rank, tracks), *(e for run in self.runs for e in _run_events(run))]
         for i, lane in enumerate(lanes.values()):
-            events += [e for collective in lane for e in _exchange_events(collective, _FIRST_LANE + i)]
+            events += [e for collective in lane for e in _collective_events(collective, _FIRST_LANE + i)]
         about = {"format": FORMAT, "version": VERSION, "rank": rank, "size": size}
         about |= {"host": socket.gethostname(), "pid": self._pid, "anchors": self.anchors}
         about |= {"clock": _clock(), "network": _namespace("net")}
@@ -257,7 +257,7 @@ def _run_events(run: Run) -> Iterator[Event]:
         yield _event(label.name, label.role, _COMPUTE, began_ns, ended_ns, about)
 
 
-def _exchange_events(record: TracedCollective, track: int) -> Iterator[Event]:
+def _collective_events(record: TracedCollective, track: int) -> Iterator[Event]:
     name = f"{record.collective} {record.what}".rstrip()
     key = {"group": record.group, "number": record.number}
     about = key | {
@@ -266,7 +266,7 @@ def _exchange_events(record: TracedCollective, track: int) -> Iterator[Event]:
         "queue_us": (record.began_ns - record.started_ns) / 1000,
         "wait_us": sum(end - begin for begin, end in record.waited) / 1000,
     }
-    yield _event(name, "exchange", track, record.began_ns, record.ended_ns, about)
+    yield _event(name, "collective", track, record.began_ns, record.ended_ns, about)
     for begin_ns, end_ns in record.waited:
         yield _event(f"wait for {name}", "wait", _BLOCKED, begin_ns, end_ns, key)
 

@@ -1,8 +1,6 @@
 """Datasets: settings, loading, shuffles, and what is refused."""
 
 # SPDX-License-Identifier: Apache-2.0
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -17,7 +15,7 @@ import argosy
 from argosy import distributed, fluid, static
 from argosy.distributed import fleet
 from argosy.engine.errors import ConfigError, DataError, UnknownNameError
-from tests.ranks import Nursery, clean_environ
+from tests.ranks import Nursery
 
 Make = Callable[..., Any]
 
@@ -96,7 +94,7 @@ def test_there_are_no_more_readers_than_files(make: Make) -> None:
         ({"queue_num": 0}, "queue_num is 0"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused(setting: dict[str, Any], message: str) -> None:
+def test_an_invalid_setting_is_rejected(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         distributed.QueueDataset().init(**{"use_var": variables()} | setting)
 
@@ -213,8 +211,8 @@ def shuffle_among_workers() -> None:
     torch.manual_seed(rank)
     dataset.global_shuffle(fleet, 12)
     mine = labels(dataset)
-    own = sum(label // 1000 == rank for label in mine)
-    assert 200 < own < 470, own  # a third of 1000
+    unmoved = sum(label // 1000 == rank for label in mine)
+    assert 200 < unmoved < 470, unmoved  # a third of 1000
     assert mine != sorted(mine)
     gathered = fleet.util.all_gather(mine)
     assert sorted(label for part in gathered for label in part) == list(range(3000))
@@ -256,19 +254,12 @@ exe.train_from_dataset(dataset=dataset, thread=1, fetch_list=[total, y], fetch_i
 """
 
 
-def test_a_script_that_says_paddle_has_readers_that_say_paddle(tmp_path: Path) -> None:
+def test_a_script_that_says_paddle_has_readers_that_say_paddle(tmp_path: Path, ranks: Nursery) -> None:
     (tmp_path / "reader.py").write_text(READER)
     (tmp_path / "train.py").write_text(SCRIPT)
     for name in ("part-0", "part-1"):
         (tmp_path / name).write_text("1\n2\n")
-    completed = subprocess.run(
-        [sys.executable, "-m", "argosy.paddle", "train.py"],
-        cwd=tmp_path,
-        env=clean_environ(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    completed = ranks.python("-m", "argosy.paddle", "train.py", cwd=tmp_path)
     assert (completed.returncode, completed.stderr) == (0, "")
     values = [line.partition("sum: ")[2] for line in completed.stdout.splitlines()]
     assert len(values) == 2

@@ -33,7 +33,7 @@ def test_has_the_switches_and_defaults_of_paddle_2_0() -> None:
         "sync_nccl_allreduce": True,
         "nccl_comm_num": 1,
         "hierarchical_allreduce_inter_nranks": 1,
-        "hierarchical_allreduce_algorithm": "shares",  # ours
+        "hierarchical_allreduce_algorithm": "reduce_scatter",  # ours
         "fuse_all_reduce_ops": True,
         "fuse_grad_size_in_MB": 32,
         "_fuse_grad_size_in_TFLOPS": 50.0,

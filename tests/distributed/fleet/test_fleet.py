@@ -99,7 +99,7 @@ def test_something_else_than_a_strategy_is_refused() -> None:
         started().distributed_optimizer(momentum(), {"amp": True})
 
 
-def test_halves_of_minimize_are_refused_because_they_would_exchange_nothing() -> None:
+def test_halves_of_minimize_are_rejected_because_they_would_skip_the_all_reduce() -> None:
     optimizer = started().distributed_optimizer(momentum())
     for name in ("backward", "apply_gradients", "apply_optimize"):
         with pytest.raises(ConfigError, match=rf"has no {name}: .*use minimize\(loss\)"):
@@ -369,8 +369,8 @@ def drops_out() -> None:
     rank = collective.connect().rank
     main = default_main_program()
     main.random_seed = 3
-    kept = paddle.nn.functional.dropout(paddle.static.data("x", [64]), 0.5)
-    (mine,) = paddle.static.Executor().run(feed={"x": np.ones(64, "float32")}, fetch_list=[kept])
+    dropped = paddle.nn.functional.dropout(paddle.static.data("x", [64]), 0.5)
+    (mine,) = paddle.static.Executor().run(feed={"x": np.ones(64, "float32")}, fetch_list=[dropped])
     first, second = collective.world().group("util").all_gather(torch.from_numpy(mine))
     assert not torch.equal(first, second), "each rank has a stream of its own"
     assert torch.equal(torch.from_numpy(mine), (first, second)[rank])

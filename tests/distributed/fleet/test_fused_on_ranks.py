@@ -71,7 +71,7 @@ def trained(switches: dict[str, Any], fused: bool) -> tuple[dict[str, np.ndarray
 
 def ends_where_it_ends_unfused() -> None:
     for switches in SWITCHES:
-        (wanted, _), (found, text) = trained(switches, False), trained(switches, True)
+        (wanted, _), (actual, text) = trained(switches, False), trained(switches, True)
         assert "bn_act(" in text or switches.get("sync_batch_norm"), switches
         assert "relu_depthwise(" in text, switches
         assert ("fused_momentum(" in text) != bool(switches.get("reduce")), switches
@@ -80,7 +80,7 @@ def ends_where_it_ends_unfused() -> None:
         )  # a gradient may be rounded to the next 16-bit number
         for name, value in wanted.items():
             np.testing.assert_allclose(
-                found[name], value, rtol=bound, atol=bound, err_msg=f"{name} with {switches}"
+                actual[name], value, rtol=bound, atol=bound, err_msg=f"{name} with {switches}"
             )
 
 

@@ -10,7 +10,7 @@ from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.compile import compile_program
 
 
-def test_every_exchange_of_a_pruned_step_is_waited_for() -> None:
+def test_every_collective_of_a_pruned_step_is_waited_for() -> None:
     x = paddle.static.data("x", [None, 4])
     for size in (8, 8, 2):
         x = paddle.static.nn.fc(x, size)

@@ -36,7 +36,7 @@ def line(*slots: list[Any]) -> str:
 
 def records(dataset: Any) -> np.ndarray[Any, Any]:
     """x of all records."""
-    return np.concatenate([found["x"] for found in dataset.batches()])
+    return np.concatenate([batch["x"] for batch in dataset.batches()])
 
 
 def dataset_of(kind: Any, net: jobs.Net, files: list[str], threads: int = 1) -> Any:
@@ -82,21 +82,21 @@ def trains_from_files() -> None:
 
     memory = dataset_of(InMemoryDataset, net, given["files"])
     memory.load_into_memory()
-    own = records(memory)
+    loaded = records(memory)
     paddle.seed(rank)
     memory.global_shuffle(fleet)
     shuffled = records(memory)
-    values |= {"own": own, "shuffled": shuffled, "count": np.array(memory.get_memory_data_size(fleet))}
+    values |= {"own": loaded, "shuffled": shuffled, "count": np.array(memory.get_memory_data_size(fleet))}
     fleet.stop_worker()
     np.savez(f"{given['folder']}/{rank}.npz", **values)
 
 
 def assert_shuffled(actual: list[jobs.Arrays]) -> None:
     """Every record is with one worker, and both have records of both."""
-    own = np.concatenate([one["own"] for one in actual])
+    loaded = np.concatenate([one["own"] for one in actual])
     shuffled = np.concatenate([one["shuffled"] for one in actual])
-    assert sorted(map(tuple, own)) == sorted(map(tuple, shuffled))
-    assert own.tolist() != shuffled.tolist()
+    assert sorted(map(tuple, loaded)) == sorted(map(tuple, shuffled))
+    assert loaded.tolist() != shuffled.tolist()
     before = [set(map(tuple, one["own"])) for one in actual]
     for one in actual:
         assert int(one["count"]) == FILES * jobs.BATCH

@@ -193,14 +193,14 @@ def test_a_worker_does_not_serve() -> None:
         ({}, "training is asynchronous;"),
     ],
 )
-def test_the_mode_of_a_strategy_without_a_sync_is_told(
+def test_the_mode_of_a_strategy_without_a_sync_is_logged(
     configs: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     minimized(configs=configs)
     assert f"strategy.a_sync was not set: {said}" in caplog.text
 
 
-def test_settings_of_async_are_told_under_other_modes(caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_of_async_are_reported_under_other_modes(caplog: pytest.LogCaptureFixture) -> None:
     minimized(a_sync=False, configs={"max_merge_var_num": 2, "min_send_grad_num_before_recv": 1})
     assert (
         caplog.text.count("a_sync_configs: max_merge_var_num: no effect in sync mode, only in async mode")

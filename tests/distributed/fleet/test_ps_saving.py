@@ -131,7 +131,7 @@ def loaded(folder: Path) -> np.ndarray[Any, Any]:
     return exe.run(program, feed={name: given[name] for name in feeds}, fetch_list=targets)[0]
 
 
-def test_a_job_is_saved_goes_on_with_other_servers_and_infers(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_saved_job_resumes_with_other_servers_and_infers(ranks: Nursery, tmp_path: Path) -> None:
     saved = str(tmp_path / SAVED)
     first, _ = jobs.run(ranks, trains, tmp_path, {}, 2, 2)
     np.testing.assert_allclose(loaded(tmp_path / MODEL), first[0]["predicted"], rtol=1e-6)

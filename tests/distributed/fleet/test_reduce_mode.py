@@ -261,9 +261,9 @@ def check(ranks: Nursery, size: int, job: Callable[[], None], **environ: str) ->
     assert not any(end.code for end in ends), "\n".join(end.said for end in ends)
 
 
-def cases(*found: tuple[Any, ...]) -> str:
+def cases(*described: tuple[Any, ...]) -> str:
     """For each optimizer the switches of the runs in Reduce mode."""
-    return json.dumps(found)
+    return json.dumps(described)
 
 
 def test_two_ranks_end_bit_for_bit_where_all_reduce_ends(ranks: Nursery) -> None:
@@ -281,7 +281,7 @@ def test_four_ranks_end_where_all_reduce_ends_but_for_rounding(ranks: Nursery) -
     check(ranks, 4, trains_as_with_all_reduce, REDUCE_CASES=some)
 
 
-def test_a_checkpoint_is_that_of_all_reduce_and_either_mode_goes_on_from_it(
+def test_a_checkpoint_equals_that_of_all_reduce_and_either_mode_resumes_from_it(
     ranks: Nursery, tmp_path: Path
 ) -> None:
     check(ranks, 2, saves_and_resumes, REDUCE_FOLDER=str(tmp_path))

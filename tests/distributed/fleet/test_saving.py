@@ -63,7 +63,7 @@ def rank_0_saves() -> None:
         assert all(torch.equal(global_scope().get(name), value) for name, value in values.items())
 
 
-def test_rank_0_saves_alone_and_the_others_go_on(ranks: Nursery, tmp_path: Path) -> None:
+def test_rank_0_saves_alone_and_the_others_continue(ranks: Nursery, tmp_path: Path) -> None:
     ranks.check(2, rank_0_saves, FOLDER=str(tmp_path))
 
 

@@ -51,9 +51,9 @@ def reduces_and_gathers() -> None:
     arrays = util.all_gather(np.full((rank + 1, 2), rank, "float32"))
     assert [a.shape for a in arrays] == [(1, 2), (2, 2)]
     assert arrays[1].dtype == "float32"
-    one = util.all_gather(np.float64(rank))
-    assert one == [0.0, 1.0]
-    assert isinstance(one[0], np.float64)
+    gathered = util.all_gather(np.float64(rank))
+    assert gathered == [0.0, 1.0]
+    assert isinstance(gathered[0], np.float64)
 
     assert metrics.acc(np.array([1 + rank]), np.array([4 - 2 * rank])) == 0.5
     assert metrics.max(np.array([rank, -rank])).tolist() == [1, 0]
@@ -99,7 +99,7 @@ def test_all_reduce_does_not_change_its_input() -> None:
     assert mine.tolist() == [1, 1]
 
 
-def test_ranks_that_are_not_connected_are_told_to_call_init(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_are_not_connected_get_an_error_that_names_init(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="fleet.init"):
@@ -129,8 +129,8 @@ def test_a_heter_shard_is_for_heter_workers() -> None:
     [
         (lambda u: u.all_reduce(1, "mean"), "mode is 'mean'; use one of sum, max, min"),
         (
-            lambda u: u.all_reduce(1, "sum", "nobody"),
-            "comm_world is 'nobody'; use one of worker, server, all",
+            lambda u: u.all_reduce(1, "sum", "none"),
+            "comm_world is 'none'; use one of worker, server, all",
         ),
         (
             lambda u: u.barrier("server"),
@@ -150,7 +150,7 @@ def test_a_heter_shard_is_for_heter_workers() -> None:
         (lambda u: u.print_on_rank("x", 1), "rank_id is 1, and there are 1 workers"),
     ],
 )
-def test_what_makes_no_sense_is_refused(call: Any, message: str) -> None:
+def test_invalid_arguments_are_rejected(call: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         call(UtilBase())
 

@@ -1,7 +1,6 @@
 """Training by trainers driven one by one: what staleness costs and DC-ASGD gives back, and messages that go astray."""
 
 # SPDX-License-Identifier: Apache-2.0
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,14 +24,10 @@ from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.scope import Scope, scope_guard
 from argosy.engine.runtime.server_loop import ProgramUpdater
 from tests.engine.ps.rpc.proxy import Mistreater
+from tests.ranks import free_endpoint
 
 SETTINGS = RpcSettings(deadline_s=60.0, heartbeat_s=0.1, retry_s=0.05, retry_times=10)
 FEATURES, SCALE = 4, 4.0
-
-
-def free_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 def server_of(optimizer: Any, trainers: int, sync: bool, **config: Any) -> tuple[Program, Program]:

@@ -9,7 +9,7 @@ from tests.ranks import Nursery
 from tests.servers import learnt
 
 
-def test_a_transpiled_job_goes_on_where_another_has_ended_with_another_number_of_servers(
+def test_a_transpiled_job_resumes_where_another_has_ended_with_another_number_of_servers(
     ranks: Nursery, tmp_path: Path
 ) -> None:
     case = {"optimizer": "adam", "table": True, "trainers": 2}

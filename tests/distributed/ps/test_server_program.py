@@ -56,7 +56,7 @@ def ops(program: Program) -> list[str]:
     return [op.type for op in program.ops]
 
 
-def test_a_send_stands_directly_behind_its_gradient() -> None:
+def test_a_send_directly_follows_its_gradient() -> None:
     t, main, _ = transpiled()
     t.get_trainer_program(wait_port=False)
     nodes = list(main.graph.nodes)
@@ -140,7 +140,7 @@ def test_compensation_is_that_of_the_paper(adaptive: bool) -> None:
             np.testing.assert_allclose(updater.values()["fc_b"].numpy(), w, rtol=2e-5, atol=2e-6)
 
 
-def test_wrong_settings_are_told() -> None:
+def test_wrong_settings_are_reported() -> None:
     config = fluid.DistributeTranspilerConfig()
     with pytest.raises(UnknownNameError, match="slice_var_up"):
         config.slice_var = True
@@ -186,7 +186,7 @@ def test_servers_may_be_a_list() -> None:
     assert transpiled(pservers=SERVERS.split(","))[0]._plan == transpiled()[0]._plan
 
 
-def test_settings_of_modes_without_servers_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_of_modes_without_servers_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     transpiled({"use_hierarchical_allreduce": True, "nccl_comm_num": 2, "collective_mode": None})
     said = (
         "DistributeTranspilerConfig: nccl_comm_num, use_hierarchical_allreduce: no effect in mode 'pserver'"
@@ -194,7 +194,7 @@ def test_settings_of_modes_without_servers_are_told(caplog: pytest.LogCaptureFix
     assert caplog.text.count(said) == 1
 
 
-def test_servers_without_blocks_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_servers_without_blocks_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     t, _, _ = transpiled({"slice_var_up": False}, pservers=SERVERS + ",127.0.0.1:6176")
     empty = [
         e

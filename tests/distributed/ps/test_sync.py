@@ -24,8 +24,8 @@ def test_every_optimizer_ends_where_one_process_ends(ranks: Nursery, size: int) 
     trainers, servers = SIZES[size]
     chosen = list(OPTIMIZERS)[size :: len(SIZES)]
     cases = [{"optimizer": optimizer, "steps": 6, "trainers": trainers} for optimizer in chosen]
-    for case, found in zip(cases, learnt(ranks, cases, servers), strict=True):
-        assert_equal(found, alone(case))
+    for case, actual in zip(cases, learnt(ranks, cases, servers), strict=True):
+        assert_equal(actual, alone(case))
 
 
 def test_tables_and_blocks_anywhere_end_where_one_process_ends(ranks: Nursery) -> None:
@@ -36,8 +36,8 @@ def test_tables_and_blocks_anywhere_end_where_one_process_ends(ranks: Nursery) -
         {"optimizer": "momentum", "steps": 4, "trainers": 2, "config": {"slice_var_up": False}},
         {"optimizer": "momentum", "steps": 4, "trainers": 2, "config": {"split_method": "HashName"}},
     ]
-    for case, found in zip(cases, learnt(ranks, cases, 2), strict=True):
-        assert_equal(found, alone(case))
+    for case, actual in zip(cases, learnt(ranks, cases, 2), strict=True):
+        assert_equal(actual, alone(case))
 
 
 def test_two_runs_are_equal_bit_for_bit(ranks: Nursery) -> None:

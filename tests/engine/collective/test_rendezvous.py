@@ -13,11 +13,7 @@ from torch._C._distributed_c10d import Store
 from argosy.engine.collective.identity import Identity
 from argosy.engine.collective.rendezvous import open_store
 from argosy.engine.errors import CollectiveError, ConfigError
-
-
-def free_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+from tests.ranks import free_endpoint
 
 
 def rank(number: int, master: str, restart: int = 0, token: str = "") -> Identity:

@@ -36,7 +36,7 @@ def test_bfloat16_and_bool_variables_are_fed() -> None:
 
 
 def test_a_wrong_size_names_the_variable_and_both_shapes() -> None:
-    with pytest.raises(DataError, match=r"'x'.*\(59,\).*\(-1, 3, 4, 5\) wants \(3, 4, 5\)"):
+    with pytest.raises(DataError, match=r"'x'.*\(59,\).*\(-1, 3, 4, 5\) expects \(3, 4, 5\)"):
         IMAGE.from_samples([np.zeros(59)])
 
 
@@ -66,7 +66,7 @@ def test_a_batch_keeps_its_first_dimension() -> None:
 
 
 def test_a_fixed_batch_size_is_checked() -> None:
-    with pytest.raises(DataError, match=r"3 samples.*wants 4"):
+    with pytest.raises(DataError, match=r"3 samples.*expects 4"):
         FeedSpec("x", (4, 2), torch.float32).from_batch(np.zeros((3, 2)))
 
 

@@ -142,7 +142,7 @@ def test_crops_repeat_with_the_seed_whatever_the_threads(
     assert not equal(first, epoch("1", 0, 1))
 
 
-def test_a_second_pass_crops_anew_and_can_be_resumed(drawn: Path) -> None:
+def test_a_second_epoch_crops_differently_and_can_be_resumed(drawn: Path) -> None:
     run = flowers.reader("tstid", True, image_size=16, folder=drawn)
     later = flowers.reader("tstid", True, image_size=16, folder=drawn, epoch=1)
     first, second, resumed = (next(iter(reader()))[0] for reader in (run, run, later))
@@ -150,7 +150,7 @@ def test_a_second_pass_crops_anew_and_can_be_resumed(drawn: Path) -> None:
     assert np.array_equal(second, resumed)
 
 
-def test_a_cycle_goes_on_after_the_last_image(tmp_path: Path, make_flowers: MakeFiles) -> None:
+def test_a_cycle_restarts_after_the_last_image(tmp_path: Path, make_flowers: MakeFiles) -> None:
     sums = make_flowers(tmp_path)
     reader = flowers.reader("valid", False, cycle=True, image_size=8, folder=tmp_path, checksums=sums)
     assert [label for _, label in itertools.islice(reader(), 5)] == [5] * 5

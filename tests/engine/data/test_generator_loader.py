@@ -84,7 +84,7 @@ def test_every_iteration_is_a_new_pass_even_at_the_same_time() -> None:
 
 
 def test_a_wrong_sample_stops_the_loop_with_the_name_of_the_variable() -> None:
-    with pytest.raises(DataError, match=r"'x'.*\(5,\).*wants \(2, 3\)"):
+    with pytest.raises(DataError, match=r"'x'.*\(5,\).*expects \(2, 3\)"):
         list(loader().set_sample_generator(lambda: [(np.zeros(5), 1)], 1))
 
 

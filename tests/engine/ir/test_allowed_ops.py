@@ -227,15 +227,15 @@ import torch
 from argosy import static
 from argosy.engine.runtime.executor import Executor
 x = static.data("x", [400, 400])
-made = x.program.call(lambda t: torch.empty_like(t), (x,), {})
-kept = [torch.full((400, 400), 7.0) for _ in range(20)]
-del kept
-(found,) = Executor().run(x.program, {"x": torch.ones(400, 400)}, [made.name])
-print(abs(found).max())
+empty = x.program.call(lambda t: torch.empty_like(t), (x,), {})
+dirty = [torch.full((400, 400), 7.0) for _ in range(20)]
+del dirty
+(fetched,) = Executor().run(x.program, {"x": torch.ones(400, 400)}, [empty.name])
+print(abs(fetched).max())
 """
 
 
-def test_memory_as_it_was_found_is_no_result(ranks: Nursery) -> None:
+def test_uninitialised_memory_is_no_result(ranks: Nursery) -> None:
     done = ranks.python("-c", UNINITIALISED)
     assert float(done.stdout) == 0, done.stderr
 
@@ -254,8 +254,8 @@ def test_a_batch_norm_checks_its_vectors(place: int) -> None:
     x = static.data("x", [4, 3, 5, 5])
     paddle.static.nn.batch_norm(x)
     tree = json.loads(json.dumps(to_dict(default_main_program())))
-    found = node(tree, "native_batch_norm")
-    state = next(v for v in tree["variables"] if v["placeholder"] == found["args"][place]["node"])
+    batch_norm = node(tree, "native_batch_norm")
+    state = next(v for v in tree["variables"] if v["placeholder"] == batch_norm["args"][place]["node"])
     state["shape"] = [1]
     program = from_dict(tree)
     for name, variable in program.persistables().items():

@@ -1,4 +1,4 @@
-"""Backward: gradients are torch's, and stop where they are told to."""
+"""Backward: gradients are torch's, and stop at variables with stop_gradient."""
 
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
@@ -41,10 +41,10 @@ def test_gradients_equal_autograd_for_two_batch_sizes() -> None:
     pairs = append_backward(loss)
     assert [(p.name, g.name) for p, g in pairs] == [("w", "w@GRAD"), ("v", "v@GRAD")]
     for batch in (5, 2):
-        found = run(*(g for _, g in pairs), batch=batch)
+        actual = run(*(g for _, g in pairs), batch=batch)
         w, v = W.clone().requires_grad_(), V.clone().requires_grad_()
         wanted = torch.autograd.grad((torch.tanh(data(batch) @ w) @ v).sum(), [w, v])
-        for a, b in zip(found, wanted, strict=True):
+        for a, b in zip(actual, wanted, strict=True):
             np.testing.assert_array_equal(a, b.numpy())
 
 
@@ -83,9 +83,9 @@ def test_gradients_for_a_feed_and_for_an_intermediate() -> None:
     gx, gh = gradients([loss], [x, h])
     assert gx is not None
     assert gh is not None
-    found = run(gx, gh)
-    np.testing.assert_allclose(found[0], 6 * data().numpy(), rtol=1e-6)
-    np.testing.assert_allclose(found[1], np.full((5, 4), 3.0))
+    actual = run(gx, gh)
+    np.testing.assert_allclose(actual[0], 6 * data().numpy(), rtol=1e-6)
+    np.testing.assert_allclose(actual[1], np.full((5, 4), 3.0))
 
 
 def test_target_gradients_weigh_the_targets() -> None:
@@ -130,18 +130,18 @@ def test_a_formula_that_looks_at_values_for_the_second_derivative_gives_the_firs
     x, source = program.data("x", [5, 4]), program.data("source", [5, 4])
     index = program.data("index", [5, 4], "int64")
     x.stop_gradient = source.stop_gradient = False
-    found = gradients([torch.scatter_reduce(x, 0, index, source, "prod").square().sum()], [x, source])
+    grads = gradients([torch.scatter_reduce(x, 0, index, source, "prod").square().sum()], [x, source])
     feed = {"x": torch.randn(5, 4), "source": torch.randn(5, 4), "index": torch.randint(0, 5, (5, 4))}
     feed["source"][2] = 0
     leaves = [feed[name].clone().requires_grad_() for name in ("x", "source")]
     loss = torch.scatter_reduce(leaves[0], 0, feed["index"], leaves[1], "prod").square().sum()
     wanted = torch.autograd.grad(loss, leaves)
     given = {name: value.numpy() for name, value in feed.items()}
-    for ours, theirs in zip(Executor().run(feed=given, fetch_list=found), wanted, strict=True):
+    for ours, theirs in zip(Executor().run(feed=given, fetch_list=grads), wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
-    assert found[0] is not None
+    assert grads[0] is not None
     with pytest.raises(ProgramError, match="second derivative reads values; differentiate it only once"):
-        gradients([found[0].sum()], [x])
+        gradients([grads[0].sum()], [x])
 
 
 def test_a_loss_must_be_one_number() -> None:

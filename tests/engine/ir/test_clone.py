@@ -82,10 +82,10 @@ def test_for_test_normalises_with_the_running_statistics_and_drops_nothing() -> 
         exe.run(program, feed=feed(), fetch_list=[])
     given = feed(7)
     before = {n: global_scope().get(n).clone() for n in ("w", "mean", "var")}
-    (found,) = exe.run(test, feed=given, fetch_list=[loss])
+    (actual,) = exe.run(test, feed=given, fetch_list=[loss])
     w, mean, var = before["w"], before["mean"], before["var"]
     wanted = F.relu(F.batch_norm(F.conv2d(given["x"], w), mean, var)).sum()
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(actual, wanted.numpy(), rtol=1e-5)
     for name, value in before.items():
         assert torch.equal(global_scope().get(name), value), f"{name} changed in a test run"
 

@@ -238,9 +238,9 @@ def recorded(
 
 
 def assert_equals_eager(function: Function, inputs: Inputs, batches: Sequence[int]) -> None:
-    for batch, found in recorded(function, inputs, batches):
+    for batch, actual in recorded(function, inputs, batches):
         torch.manual_seed(batch)
-        for value, wanted in zip(found, eager(function, inputs(batch)), strict=True):
+        for value, wanted in zip(actual, eager(function, inputs(batch)), strict=True):
             torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -249,15 +249,15 @@ def assert_equals_eager(function: Function, inputs: Inputs, batches: Sequence[in
 
 def decomposed() -> set[OpOverload]:
     """Every op of ATen for which torch has a decomposition at one of the keys."""
-    found = set()
+    ops = set()
     for name in torch._C._dispatch_get_all_op_names():
         space, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
         if space == "aten" and hasattr(aten, packet):
             op = getattr(getattr(aten, packet), overload or "default")
             if any(key in op.py_kernels for key in decompositions.KEYS):
-                found.add(op)
-    return found
+                ops.add(op)
+    return ops
 
 
 def test_every_decomposition_of_torch_is_compared_or_rejected() -> None:
@@ -291,10 +291,10 @@ def test_matmul_writes_into_a_tensor_that_the_program_made() -> None:
         out = into_new_memory(a, b)
     for batch in (1, 4):
         given = torch.randn(batch, 4), torch.randn(4, 3)
-        (found,) = Executor().run(
+        (actual,) = Executor().run(
             feed=dict(zip("ab", given, strict=True)), fetch_list=[out], return_numpy=False
         )
-        torch.testing.assert_close(found, given[0] @ given[1])
+        torch.testing.assert_close(actual, given[0] @ given[1])
     assert calls
 
 
@@ -306,8 +306,8 @@ def test_empty_gives_the_tensor_that_it_was_given() -> None:
     with counted(aten.empty.out) as calls:
         out = default_main_program().call(ones, (x,), {})
     given = torch.randn(3, 4)
-    (found,) = Executor().run(feed={"x": given}, fetch_list=[out], return_numpy=False)
-    assert torch.equal(found, given + 1)
+    (actual,) = Executor().run(feed={"x": given}, fetch_list=[out], return_numpy=False)
+    assert torch.equal(actual, given + 1)
     assert calls
 
 
@@ -393,9 +393,9 @@ def test_multilabel_margin_loss_ignores_targets_behind_minus_one(dims: int, redu
         out = module(x, target)
         assert out.shape == ()
         (grad,) = gradients(out, x)
-        found = Executor().run(
+        actual = Executor().run(
             feed={"x": given[0], "target": row}, fetch_list=[out, grad], return_numpy=False
         )
         leaf = given[0].clone().requires_grad_()
         wanted = module(leaf, row)
-        torch.testing.assert_close(found, [wanted.detach(), *torch.autograd.grad(wanted, leaf)])
+        torch.testing.assert_close(actual, [wanted.detach(), *torch.autograd.grad(wanted, leaf)])

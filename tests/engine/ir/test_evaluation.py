@@ -165,12 +165,12 @@ def test_a_clone_and_a_saved_model_equal_the_module_in_evaluation_mode(kind: str
     static.save_inference_model(str(tmp_path / "model"), [default_main_program().var("x")], [out], exe)
     given = [torch.randn(batch, *shape) for batch in (5, 1)]
     wanted = [evaluated(module, x) for x in given]
-    found = [exe.run(test, feed={"x": x}, fetch_list=[out], return_numpy=False)[0] for x in given]
-    torch.testing.assert_close(found, wanted)
+    actual = [exe.run(test, feed={"x": x}, fetch_list=[out], return_numpy=False)[0] for x in given]
+    torch.testing.assert_close(actual, wanted)
     with scope_guard(Scope()):
         program, _, fetches = static.load_inference_model(str(tmp_path / "model"), exe)
-        found = exe.run(program, feed={"x": given[0]}, fetch_list=fetches, return_numpy=False)
-    torch.testing.assert_close(found[0], wanted[0])
+        actual = exe.run(program, feed={"x": given[0]}, fetch_list=fetches, return_numpy=False)
+    torch.testing.assert_close(actual[0], wanted[0])
 
 
 @pytest.mark.parametrize("kind", ["a user's module", "instance norm 1d", "lstm", "old spectral norm"])
@@ -222,8 +222,8 @@ def test_a_part_that_was_in_evaluation_mode_stays_so() -> None:
     exe, out, test = trained(module, [6])
     assert module[0].training
     x = torch.randn(5, 6)
-    found = exe.run(test, feed={"x": x}, fetch_list=[out], return_numpy=False)
-    torch.testing.assert_close(found, [evaluated(module, x)])
+    actual = exe.run(test, feed={"x": x}, fetch_list=[out], return_numpy=False)
+    torch.testing.assert_close(actual, [evaluated(module, x)])
 
 
 def test_a_module_that_is_called_twice_is_evaluated_twice() -> None:
@@ -235,8 +235,8 @@ def test_a_module_that_is_called_twice_is_evaluated_twice() -> None:
     exe.run(default_startup_program())
     exe.run(feed={"x": torch.randn(5, 6)}, fetch_list=[out])
     given = torch.randn(3, 6)
-    found = exe.run(test, feed={"x": given}, fetch_list=[out], return_numpy=False)
-    torch.testing.assert_close(found, [evaluated(module, torch.relu(evaluated(module, given)))])
+    actual = exe.run(test, feed={"x": given}, fetch_list=[out], return_numpy=False)
+    torch.testing.assert_close(actual, [evaluated(module, torch.relu(evaluated(module, given)))])
 
 
 def in_evaluation(*fetched: Variable) -> list[Tensor]:
@@ -250,8 +250,8 @@ def test_a_module_that_returns_its_input_in_training_is_evaluated(
     training: Callable[[Tensor], Tensor],
 ) -> None:
     x = default_main_program().data("x", [None, 6])
-    (found,) = in_evaluation(Returns(training, lambda x: x + 4)(x) * 2)
-    torch.testing.assert_close(found, torch.full((4, 6), 10.0))
+    (actual,) = in_evaluation(Returns(training, lambda x: x + 4)(x) * 2)
+    torch.testing.assert_close(actual, torch.full((4, 6), 10.0))
 
 
 def test_the_evaluation_of_a_module_that_returns_its_input_in_training_changes_no_other_reader() -> None:
@@ -264,15 +264,15 @@ def test_the_evaluation_of_a_module_that_returns_its_input_in_training_changes_n
 
     h = default_main_program().data("x", [None, 6]) * 1
     out = Observes()(h)
-    found = in_evaluation(out * 2, h * 3)
-    torch.testing.assert_close(found, [torch.full((4, 6), 10.0), torch.full((4, 6), 3.0)])
+    actual = in_evaluation(out * 2, h * 3)
+    torch.testing.assert_close(actual, [torch.full((4, 6), 10.0), torch.full((4, 6), 3.0)])
 
 
 def test_one_result_that_training_returns_twice_may_be_two_in_evaluation() -> None:
     module = Returns(lambda x: (y := x * 2, y), lambda x: (x * 2, x * 5))
     first, second = module(default_main_program().data("x", [None, 6]))
-    found = in_evaluation(first + 1, second + 1)
-    torch.testing.assert_close(found, [torch.full((4, 6), 3.0), torch.full((4, 6), 6.0)])
+    actual = in_evaluation(first + 1, second + 1)
+    torch.testing.assert_close(actual, [torch.full((4, 6), 3.0), torch.full((4, 6), 6.0)])
 
 
 def test_a_size_that_is_another_in_evaluation_is_rejected() -> None:
@@ -296,12 +296,12 @@ def test_a_module_that_changes_its_input_in_training_leaves_it_alone_in_evaluati
     out = Shifts()(h) + h
     test = default_main_program().clone(for_test=True)
     given = torch.randn(3, 6)
-    train, found = (
+    train, actual = (
         Executor().run(program, feed={"x": given}, fetch_list=[out], return_numpy=False)[0]
         for program in (default_main_program(), test)
     )
     torch.testing.assert_close(train, (given + 1) * 3)
-    torch.testing.assert_close(found, given * 3)
+    torch.testing.assert_close(actual, given * 3)
 
 
 # --- functions ----------------------------------------------------------------------------------------
@@ -331,9 +331,9 @@ def test_functions_that_were_called_for_training_are_evaluated(name: str) -> Non
     test = default_main_program().clone(for_test=True)
     given = torch.randn(4, 3, 8)
     (train,) = Executor().run(feed={"x": given}, fetch_list=[out], return_numpy=False)
-    (found,) = Executor().run(test, feed={"x": given}, fetch_list=[out], return_numpy=False)
+    (actual,) = Executor().run(test, feed={"x": given}, fetch_list=[out], return_numpy=False)
     wanted = WANTED.get(name, lambda x: x)(given)
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(actual, wanted)
     assert not torch.equal(train, wanted)
 
 
@@ -360,8 +360,8 @@ def test_functions_that_were_called_for_evaluation_stay_so() -> None:
     out = F.rrelu(F.dropout(x, training=False), training=False)
     given = torch.randn(4, 3, 8)
     for program in (default_main_program(), default_main_program().clone(for_test=True)):
-        found = Executor().run(program, feed={"x": given}, fetch_list=[out], return_numpy=False)
-        torch.testing.assert_close(found, [F.rrelu(given)])
+        actual = Executor().run(program, feed={"x": given}, fetch_list=[out], return_numpy=False)
+        torch.testing.assert_close(actual, [F.rrelu(given)])
 
 
 # --- what evaluation cannot replace -------------------------------------------------------------------
@@ -448,11 +448,11 @@ def test_values_inside_of_a_module_are_read_if_evaluation_computes_the_same() ->
     exe = Executor()
     exe.run(default_startup_program())
     given = torch.randn(4, 6)
-    (found,) = exe.run(test, feed={"x": given}, fetch_list=[loss], return_numpy=False)
+    (actual,) = exe.run(test, feed={"x": given}, fetch_list=[loss], return_numpy=False)
     given.requires_grad_()
     y = module(given)
     (grad,) = torch.autograd.grad(y.sum(), given)
-    torch.testing.assert_close(found, (y.mean() + grad.pow(2).mean()).detach())
+    torch.testing.assert_close(actual, (y.mean() + grad.pow(2).mean()).detach())
 
 
 def test_values_inside_of_a_module_that_only_training_has_are_named_with_their_reader() -> None:
@@ -471,5 +471,5 @@ def test_a_second_program_in_evaluation_mode_reads_the_trained_values() -> None:
     with paddle.static.program_guard(test):
         out = model.eval()(test.data("x", [None, 6]))
     given = torch.randn(3, 6)
-    found = exe.run(test, feed={"x": given}, fetch_list=[out], return_numpy=False)
-    torch.testing.assert_close(found, [evaluated(model, given)])
+    actual = exe.run(test, feed={"x": given}, fetch_list=[out], return_numpy=False)
+    torch.testing.assert_close(actual, [evaluated(model, given)])

@@ -15,7 +15,7 @@ def fails() -> None:
     with paused_gc():
         with paused_gc():
             assert not gc.isenabled()
-        assert not gc.isenabled(), "the outer pause goes on"
+        assert not gc.isenabled(), "the outer pause continues"
         raise ValueError("inside")
 
 

@@ -1,7 +1,7 @@
 """Golden programs: the printed text of small programs, as built and as run.
 
 A refactoring leaves `tests/programs/` untouched; a real change shows up there as a readable diff.
-`UPDATE_PROGRAMS=1 make test` writes them anew.
+`UPDATE_PROGRAMS=1 make test` rewrites them.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -98,4 +98,4 @@ def test_the_program_is_the_golden_one(build: Callable[[], paddle.Tensor]) -> No
     path = FOLDER / f"{build.__name__}.txt"
     if os.environ.get("UPDATE_PROGRAMS"):
         path.write_text(text)
-    assert text == path.read_text(), f"{path.name} has changed; UPDATE_PROGRAMS=1 writes it anew"
+    assert text == path.read_text(), f"{path.name} has changed; UPDATE_PROGRAMS=1 rewrites it"

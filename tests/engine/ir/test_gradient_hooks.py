@@ -47,17 +47,17 @@ def program_gradients(
         values["x"], grads["x"] = "x", gradients(loss, x)[0]
     exe = Executor()
     exe.run(default_startup_program())
-    found = exe.run(
+    fetched = exe.run(
         feed={"x": given}, fetch_list=[grads[name] for name in values.values()], return_numpy=False
     )
-    return dict(zip(values, found, strict=True))
+    return dict(zip(values, fetched, strict=True))
 
 
 def eager_gradients(module: nn.Module, given: Tensor, of_input: bool = False) -> dict[str, Any]:
     x = given.clone().requires_grad_(of_input)
     squares(module(x)).backward()
-    found: dict[str, Any] = {key: p.grad for key, p in module.named_parameters()}
-    return {**found, "x": x.grad} if of_input else found
+    grads: dict[str, Any] = {key: p.grad for key, p in module.named_parameters()}
+    return {**grads, "x": x.grad} if of_input else grads
 
 
 def assert_equals_eager(add: Add, is_after: bool = False, of_input: bool = False) -> None:
@@ -69,8 +69,8 @@ def assert_equals_eager(add: Add, is_after: bool = False, of_input: bool = False
         add(module)
     given = torch.randn(6, 4)
     wanted = eager_gradients(twin, given, of_input)
-    found = program_gradients(module, given, add if is_after else None, of_input)
-    torch.testing.assert_close(found, wanted)
+    actual = program_gradients(module, given, add if is_after else None, of_input)
+    torch.testing.assert_close(actual, wanted)
     unchanged = eager_gradients(plain, given, of_input)
     assert any(not torch.equal(wanted[key], unchanged[key]) for key in wanted)
 
@@ -198,9 +198,9 @@ def test_hooks_of_a_parameter_without_a_module_equal_eager() -> None:
     exe = Executor()
     exe.run(default_startup_program())
     given = torch.randn(6, 4)
-    (found,) = exe.run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
+    (actual,) = exe.run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
     squares(given @ weight).backward()
-    torch.testing.assert_close(found, weight.grad)
+    torch.testing.assert_close(actual, weight.grad)
 
 
 def test_a_hook_that_returns_nothing_is_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -312,9 +312,9 @@ def test_hooks_of_variables_equal_eager() -> None:
     x.register_hook(lambda grad: grad + 1)
     (grad,) = gradients(squares(h), x)
     given = torch.randn(6, 4)
-    (found,) = Executor().run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
+    (actual,) = Executor().run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
     h_value = given.tanh()
-    torch.testing.assert_close(found, 3 * 2 * h_value * (1 - h_value**2) + 1)
+    torch.testing.assert_close(actual, 3 * 2 * h_value * (1 - h_value**2) + 1)
     handle.remove()
 
 
@@ -325,8 +325,8 @@ def test_a_hook_of_a_variable_that_was_removed_is_not_called() -> None:
     h.register_hook(lambda grad: grad * 3).remove()
     (grad,) = gradients(h.sum(), x)
     given = torch.randn(6, 4)
-    (found,) = Executor().run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
-    torch.testing.assert_close(found, 1 - given.tanh() ** 2)
+    (actual,) = Executor().run(feed={"x": given}, fetch_list=[grad], return_numpy=False)
+    torch.testing.assert_close(actual, 1 - given.tanh() ** 2)
 
 
 GLOBAL_HOOKS: dict[str, Callable[[], Any]] = {

@@ -177,11 +177,11 @@ def test_gradients_use_the_value_that_a_reassigned_buffer_had() -> None:
     exe = started()
     for batch in (4, 2):
         given = torch.randn(batch, 3)
-        (found,) = run(exe, given, grad)
+        (actual,) = run(exe, given, grad)
         leaf = given.clone().requires_grad_()
         (wanted,) = torch.autograd.grad(twin(leaf).pow(2).sum(), leaf)
         twin.mean = twin.mean.detach()
-        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(actual, wanted)
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_a_tensor_in_an_attribute_is_a_variable_that_can_be_fetched() -> None:
     out = module(data())
     assert isinstance(module.attention, Variable)
     given = torch.randn(4, 3)
-    found = run(started(), given, out, module.attention)
-    torch.testing.assert_close(found, [twin(given).detach(), twin.attention.detach()])
+    actual = run(started(), given, out, module.attention)
+    torch.testing.assert_close(actual, [twin(given).detach(), twin.attention.detach()])
 
 
 def test_a_tensor_in_an_attribute_takes_part_in_the_loss() -> None:
@@ -254,10 +254,10 @@ def test_a_tensor_in_an_attribute_takes_part_in_the_loss() -> None:
     loss = module(x).sum() + module.attention.pow(2).sum()
     (grad,) = gradients(loss, x)
     given = torch.randn(4, 3)
-    (found,) = run(started(), given, grad)
+    (actual,) = run(started(), given, grad)
     given.requires_grad_()
     wanted = twin(given).sum() + twin.attention.pow(2).sum()
-    torch.testing.assert_close(found, *torch.autograd.grad(wanted, given))
+    torch.testing.assert_close(actual, *torch.autograd.grad(wanted, given))
 
 
 def test_tensors_in_attributes_of_submodules_are_variables() -> None:
@@ -275,11 +275,11 @@ def test_a_list_and_a_dict_of_tensors_in_attributes_are_variables() -> None:
     module = Module(function, parts=None, named=None)
     module(data())
     given = torch.randn(4, 3)
-    found = run(started(), given, module.parts[0], module.parts[1][0], module.named["double"])
-    torch.testing.assert_close(found, [given + 1, given * 2, given * 2])
+    actual = run(started(), given, module.parts[0], module.parts[1][0], module.named["double"])
+    torch.testing.assert_close(actual, [given + 1, given * 2, given * 2])
 
 
-def test_every_call_sets_the_attribute_anew() -> None:
+def test_every_call_sets_the_attribute_again() -> None:
     module = Attends()
     x = data()
     module(x)
@@ -494,14 +494,14 @@ def snapshot(module: nn.Module) -> list[Any]:
 def fails_late(self: Any, x: Tensor) -> Tensor:
     self.mean = self.mean + 1
     self.count += 1
-    self.kept = x * 2
+    self.last = x * 2
     self.steps = 7
     self.training = False
     raise ValueError("late")
 
 
 def needs_a_value(self: Any, x: Tensor) -> Tensor:
-    self.kept = x * 2
+    self.last = x * 2
     self.mean = self.mean + 1
     return x if x.sum() > 0 else -x
 
@@ -549,20 +549,20 @@ def test_a_module_has_its_own_tensors_after_the_call() -> None:
 
 
 def test_with_tensors_reports_what_was_changed() -> None:
-    module = nn.Sequential(nn.Linear(3, 3), Module(lambda self, x: x, steps=1, kept=None))
+    module = nn.Sequential(nn.Linear(3, 3), Module(lambda self, x: x, steps=1, last=None))
     given = {path: tensor.detach().clone() for path, tensor in tensors_of(module).items()}
     new = torch.ones(3)
     with with_tensors(module, given) as changes:
         assert module[0].weight is given["0.weight"]
         module[1].mean = new
-        module[1].kept = [new]
+        module[1].last = [new]
         module[1].steps = 2
     assert changes.buffers == {"1.mean": new}
-    assert changes.tensors == {(module[1], "kept"): [new]}
+    assert changes.tensors == {(module[1], "last"): [new]}
     assert changes.values == {(module[1], "steps"): (1, 2)}
     assert isinstance(module[0].weight, nn.Parameter)
     assert module[1].steps == 1
-    assert module[1].kept is None
+    assert module[1].last is None
 
 
 def test_tied_tensors_get_one_tensor() -> None:

@@ -97,7 +97,7 @@ def test_names_are_paddles() -> None:
     assert (x + 1).name == "elementwise_add_0.tmp_0"
 
 
-def test_names_start_anew_under_a_guard() -> None:
+def test_names_restart_under_a_guard() -> None:
     assert names.generate("fc") == "fc_0"
     with names.guard():
         assert names.generate("fc") == "fc_0"
@@ -196,8 +196,8 @@ def test_a_decision_on_data_is_refused_with_the_line() -> None:
 def test_a_number_taken_out_of_a_tensor_is_known_when_the_program_runs() -> None:
     x = default_main_program().data("x", [None, 4])
     y = default_main_program().call(lambda t: t * t.sum().item(), (x,), {})
-    (found,) = Executor().run(feed={"x": torch.full((2, 4), 0.5)}, fetch_list=[y])
-    assert found.tolist() == [[2.0] * 4] * 2
+    (actual,) = Executor().run(feed={"x": torch.full((2, 4), 0.5)}, fetch_list=[y])
+    assert actual.tolist() == [[2.0] * 4] * 2
 
 
 def test_a_feed_is_declared_once() -> None:

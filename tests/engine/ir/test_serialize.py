@@ -111,9 +111,9 @@ def test_a_loaded_program_trains_on_bit_equal() -> None:
     loaded = through_json(program)
     ours, theirs = filled(program), filled(program)
     for step in (5, 3, 9):
-        one = run(program, batch(step), loss.name, values=ours)
-        other = run(loaded, batch(step), loss.name, values=theirs)
-        assert one[0].tobytes() == other[0].tobytes()
+        expected = run(program, batch(step), loss.name, values=ours)
+        actual = run(loaded, batch(step), loss.name, values=theirs)
+        assert expected[0].tobytes() == actual[0].tobytes()
     for name in program.persistables():
         assert torch.equal(ours.get(name), theirs.get(name)), name
     assert not torch.equal(ours.get("head"), filled(program).get("head"))
@@ -175,9 +175,9 @@ def test_constants_come_back_with_their_dtype_and_values() -> None:
         torch.tensor([True, False]),
         torch.arange(12.0).reshape(2, 6)[:, ::3].t(),
     ]
-    made = [x * c for c in constants]
+    products = [x * c for c in constants]
     loaded = through_json(x.program)
-    fetches = [v.name for v in made]
+    fetches = [v.name for v in products]
     feed = {"x": np.array([1.0, 3.0], np.float32)}
     for ours, theirs in zip(run(x.program, feed, *fetches), run(loaded, feed, *fetches), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -209,8 +209,8 @@ def test_layers_can_be_added_to_a_loaded_program_but_not_gradients() -> None:
     loaded = through_json(x.program)
     z = loaded.vars[y.name].reshape(-1, 2, 3).sum(0)
     feed = {"x": np.arange(-12, 12, dtype=np.float32).reshape(4, 6)}
-    [found] = run(loaded, feed, z.name)
-    np.testing.assert_array_equal(found, np.maximum(feed["x"], 0).reshape(4, 2, 3).sum(0))
+    [actual] = run(loaded, feed, z.name)
+    np.testing.assert_array_equal(actual, np.maximum(feed["x"], 0).reshape(4, 2, 3).sum(0))
     with pytest.raises(ProgramError, match="it was loaded"):
         gradients([z], [loaded.vars["x"]])
 
@@ -428,7 +428,7 @@ BAD_RECORDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "two nodes of one name": lambda d: d["nodes"][2].update(name="x"),
     "a name that is no identifier": lambda d: d["nodes"][2].update(name="a b"),
     "an argument from the future": lambda d: d["nodes"][2].update(args=[{"node": "mul"}]),
-    "an argument of no node": lambda d: d["nodes"][2].update(args=[{"node": "nobody"}]),
+    "an argument of no node": lambda d: d["nodes"][2].update(args=[{"node": "missing"}]),
     "an unknown kind of argument": lambda d: d["nodes"][2].update(args=[{"pickle": "gASV"}]),
     "too many arguments": lambda d: d["nodes"][2].update(args=[{"node": "x"}] * 3),
     "a constant with arguments": lambda d: d["nodes"][1].update(args=[1]),
@@ -436,7 +436,7 @@ BAD_RECORDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a constant of another shape": lambda d: d["variables"][2].update(shape=[7]),
     "another dtype": lambda d: d["variables"][1].update(dtype="torch.int64"),
     "another shape": lambda d: d["variables"][1].update(shape=[None, 3]),
-    "a variable of no node": lambda d: d["variables"][1].update(node="nobody"),
+    "a variable of no node": lambda d: d["variables"][1].update(node="missing"),
     "a variable of another node": lambda d: d["variables"][0].update(placeholder=None, node="constant_0"),
     "a rule that cannot hold": lambda d: d.update(rules=[{"holds": False, "source": None}]),
     "a rule that calls": lambda d: d.update(
@@ -498,9 +498,9 @@ def test_data_that_is_no_program_at_all_is_refused(tree: Any) -> None:
 
 def test_an_op_of_another_library_cannot_be_saved() -> None:
     library: Any = torch.library
-    own = library.Library("argosy_test_serialize", "FRAGMENT")
-    own.define("twice(Tensor x) -> Tensor")
-    own.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+    fragment = library.Library("argosy_test_serialize", "FRAGMENT")
+    fragment.define("twice(Tensor x) -> Tensor")
+    fragment.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
     x = data("x", [2])
     x.program.call(torch.ops.argosy_test_serialize.twice, (x,), {})
     with pytest.raises(

@@ -30,15 +30,15 @@ def arguments(op: Any, dy: torch.Tensor, x: torch.Tensor) -> tuple[Any, ...]:
 
 
 def described(tree: Any) -> list[Any]:
-    found = (t for t in tree_leaves(tree) if t is not None)
-    return [(t.shape, t.stride(), t.dtype) for t in found]
+    tensors = (t for t in tree_leaves(tree) if t is not None)
+    return [(t.shape, t.stride(), t.dtype) for t in tensors]
 
 
 def check(op: Any, args: Any, kernel: Any = None) -> None:
     wanted = (kernel or op)(*args)
     with FakeTensorMode() as mode:
-        found = fake_result(op, tree_map_only(torch.Tensor, mode.from_tensor, args), {}, mode)
-    assert described(found) == described(wanted)
+        actual = fake_result(op, tree_map_only(torch.Tensor, mode.from_tensor, args), {}, mode)
+    assert described(actual) == described(wanted)
 
 
 BOTH = pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from argosy.engine.runtime.executor import Executor
 
 def run(y: Any, **shapes: tuple[int, ...]) -> tuple[int, ...]:
     feed = {name: torch.zeros(shape) for name, shape in shapes.items()}
-    found: tuple[int, ...] = Executor().run(feed=feed, fetch_list=[y])[0].shape
-    return found
+    actual: tuple[int, ...] = Executor().run(feed=feed, fetch_list=[y])[0].shape
+    return actual
 
 
 def test_labels_are_n_and_then_d1() -> None:
@@ -72,8 +72,8 @@ def test_a_number_that_is_computed_from_a_size_is_that_of_the_feed(batch: int) -
     x = default_main_program().data("x", [None, 3])
     y = x * (1 + 1 / x.size(0))
     given = np.ones((batch, 3), "float32")
-    (found,) = Executor().run(feed={"x": given}, fetch_list=[y])
-    np.testing.assert_allclose(found, given * (1 + 1 / batch), rtol=1e-6)
+    (actual,) = Executor().run(feed={"x": given}, fetch_list=[y])
+    np.testing.assert_allclose(actual, given * (1 + 1 / batch), rtol=1e-6)
 
 
 @pytest.mark.parametrize("function", [torch.masked.mean, torch.masked.std, torch.masked.var])

@@ -93,12 +93,12 @@ def test_values_gradients_and_buffers_equal_eager(
     exe.run(default_startup_program())
     for batch in (3, 5):
         given = sample(batch)
-        found = exe.run(feed={"x": given}, fetch_list=[out, *(g for _, g in pairs)])
+        actual = exe.run(feed={"x": given}, fetch_list=[out, *(g for _, g in pairs)])
         module.zero_grad()
         wanted = first(module(given))
         wanted.pow(2).sum().backward()
-        np.testing.assert_allclose(found[0], wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
-        by_name = {p.name: g for (p, _), g in zip(pairs, found[1:], strict=True)}
+        np.testing.assert_allclose(actual[0], wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
+        by_name = {p.name: g for (p, _), g in zip(pairs, actual[1:], strict=True)}
         for key, parameter in module.named_parameters():
             name = values_for(default_main_program(), module)[key].name
             assert parameter.grad is not None
@@ -129,8 +129,8 @@ def test_dropout_and_batch_norm_of_modules_switch_to_inference() -> None:
     static.write_back(module)
     module.eval()
     given = torch.randn(5, 4)
-    (found,) = exe.run(test, feed={"x": given}, fetch_list=[out])
-    np.testing.assert_allclose(found, module(given).detach().numpy(), rtol=1e-5, atol=1e-6)
+    (actual,) = exe.run(test, feed={"x": given}, fetch_list=[out])
+    np.testing.assert_allclose(actual, module(given).detach().numpy(), rtol=1e-5, atol=1e-6)
     assert int(module[1].num_batches_tracked) == 1
 
 
@@ -141,8 +141,8 @@ def test_a_module_in_eval_mode_is_recorded_as_inference() -> None:
     exe = Executor()
     exe.run(default_startup_program())
     given = torch.randn(5, 4)
-    (found,) = exe.run(feed={"x": given}, fetch_list=[out])
-    np.testing.assert_allclose(found, module(given).detach().numpy(), rtol=1e-5, atol=1e-6)
+    (actual,) = exe.run(feed={"x": given}, fetch_list=[out])
+    np.testing.assert_allclose(actual, module(given).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_frozen_parameters_stay_frozen() -> None:
@@ -161,8 +161,8 @@ def test_keyword_arguments_and_several_variables() -> None:
     b = default_main_program().data("b", [None, 4])
     out = Two()(a, b=b)
     given = {"a": torch.full((2, 4), 3.0), "b": torch.full((2, 4), 4.0)}
-    found = Executor().run(feed=given, fetch_list=[out["sum"], out["product"]])
-    assert (found[0][0, 0], found[1][0, 0]) == (7.0, 12.0)
+    actual = Executor().run(feed=given, fetch_list=[out["sum"], out["product"]])
+    assert (actual[0][0, 0], actual[1][0, 0]) == (7.0, 12.0)
 
 
 def test_a_module_that_fails_is_named_with_the_line() -> None:
@@ -171,7 +171,7 @@ def test_a_module_that_fails_is_named_with_the_line() -> None:
         nn.Linear(5, 3)(x)
 
 
-def test_eager_calls_go_on_as_before() -> None:
+def test_eager_calls_are_unchanged() -> None:
     assert torch.equal(nn.ReLU()(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))
 
 
@@ -200,5 +200,5 @@ def test_attention_with_a_mask_made_inside_equals_eager() -> None:
     exe.run(default_startup_program())
     for shape in ((2, 5, 8), (3, 9, 8)):
         given = torch.randn(shape)
-        (found,) = exe.run(feed={"x": given}, fetch_list=[out])
-        np.testing.assert_allclose(found, module(given).detach().numpy(), rtol=1e-4, atol=1e-5)
+        (actual,) = exe.run(feed={"x": given}, fetch_list=[out])
+        np.testing.assert_allclose(actual, module(given).detach().numpy(), rtol=1e-4, atol=1e-5)

@@ -45,12 +45,12 @@ def write(folder: Path, best: str) -> None:
     choices_file.add(file_in(folder), {WORDS: {"best": best, "ms": {}}})
 
 
-def found(known: Choices) -> str:
+def selected(known: Choices) -> str:
     return known.best(KEY, ALTERNATIVES, ARGUMENTS, by_rule)
 
 
 def test_without_a_search_the_rule_answers_and_nothing_is_measured_or_written(tmp_path: Path) -> None:
-    assert found(Choices(tmp_path, 30)) == "loop"
+    assert selected(Choices(tmp_path, 30)) == "loop"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -61,32 +61,32 @@ def test_what_the_file_says_is_done_with_and_without_a_search(
 ) -> None:
     write(tmp_path, best)
     known = Choices(tmp_path, 30, is_searching)
-    assert [found(known), found(known)] == [best, best]
+    assert [selected(known), selected(known)] == [best, best]
     assert known.spent_s == 0
 
 
 def test_a_choice_that_is_no_alternative_any_more_is_not_followed(tmp_path: Path) -> None:
     write(tmp_path, "of_an_older_argosy")
-    assert found(Choices(tmp_path, 30)) == "loop"
+    assert selected(Choices(tmp_path, 30)) == "loop"
 
 
 def test_a_search_finds_the_faster_one_and_the_next_start_knows_it(tmp_path: Path) -> None:
     first = Choices(tmp_path, 30, is_searching=True)
-    assert found(first) == "product"
+    assert selected(first) == "product"
     assert 0 < first.spent_s < 5
     entry = json.loads(file_in(tmp_path).read_text())["choices"][WORDS]
     assert entry["best"] == "product"
     assert entry["ms"]["product"] < entry["ms"]["loop"]
-    assert found(Choices(tmp_path, 30)) == "product"
+    assert selected(Choices(tmp_path, 30)) == "product"
 
 
 def test_a_search_that_is_switched_on_later_asks_again(tmp_path: Path) -> None:
     known = Choices(tmp_path, 30)
-    assert found(known) == "loop"
+    assert selected(known) == "loop"
     known.search(True)
-    assert found(known) == "product"
+    assert selected(known) == "product"
     known.search(False)
-    assert found(known) == "product"
+    assert selected(known) == "product"
 
 
 def test_other_threads_are_another_question(tmp_path: Path) -> None:
@@ -95,10 +95,10 @@ def test_other_threads_are_another_question(tmp_path: Path) -> None:
     known = Choices(tmp_path, 30)
     try:
         torch.set_num_threads(threads + 1)
-        assert found(known) == "loop"
+        assert selected(known) == "loop"
     finally:
         torch.set_num_threads(threads)
-    assert found(known) == "product"
+    assert selected(known) == "product"
 
 
 def test_a_search_ends_with_its_budget_and_says_so_once(
@@ -122,10 +122,10 @@ def test_a_hopeless_alternative_does_not_make_the_search_long(tmp_path: Path) ->
     assert known.spent_s < 2
 
 
-def test_the_log_tells_how_many_choices_are_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_how_many_choices_are_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path, "product")
     with caplog.at_level(logging.INFO, logger="argosy"):
-        found(Choices(tmp_path, 30))
+        selected(Choices(tmp_path, 30))
     assert caplog.messages == [f"kernel choices: 1 known from {file_in(tmp_path)}"]
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_used_is_put_aside_with_a_warning(
     content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file_in(tmp_path).write_bytes(content)
-    assert found(Choices(tmp_path, 30, is_searching=True)) == "product"
+    assert selected(Choices(tmp_path, 30, is_searching=True)) == "product"
     assert "is invalid" in caplog.text
     assert file_in(tmp_path).with_name(file_in(tmp_path).name + ".damaged").read_bytes() == content
     assert choices_file.read(file_in(tmp_path))[WORDS]["best"] == "product"
@@ -156,7 +156,7 @@ def test_where_nothing_can_be_written_the_choice_is_kept_in_memory(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     known = Choices(tmp_path / "file" / "choices", 30, is_searching=True)
-    assert [found(known), found(known)] == ["product", "product"]
+    assert [selected(known), selected(known)] == ["product", "product"]
     assert len([m for m in caplog.messages if "cannot be stored" in m]) == 1
 
 
@@ -181,8 +181,8 @@ def test_the_file_is_of_this_cpu_this_torch_and_these_threads() -> None:
 
 def test_a_lookup_takes_few_microseconds(tmp_path: Path) -> None:
     known = Choices(tmp_path, 30)
-    found(known)
-    best_us = min(timeit.repeat(lambda: found(known), number=2000, repeat=5)) / 2000 * 1e6
+    selected(known)
+    best_us = min(timeit.repeat(lambda: selected(known), number=2000, repeat=5)) / 2000 * 1e6
     assert best_us < 10  # 1 us on an idle machine
 
 
@@ -208,7 +208,11 @@ def test_the_environment_starts_a_search_too(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("ARGOSY_SEARCH_S", "7")
     choices.of_process.cache_clear()
     try:
-        made = choices.of_process()
-        assert (made.is_searching, made.budget_s, made.folder) == (True, 7, tmp_path / "choices")
+        process_choices = choices.of_process()
+        assert (process_choices.is_searching, process_choices.budget_s, process_choices.folder) == (
+            True,
+            7,
+            tmp_path / "choices",
+        )
     finally:
         choices.of_process.cache_clear()

@@ -186,7 +186,7 @@ def test_an_image_without_pixels_gives_what_padding_gives() -> None:
 
 
 def test_no_other_file_passes_pointers_of_tensors() -> None:
-    """`data_ptr` outside of the two files with descriptions would be a call that nobody checks."""
+    """`data_ptr` outside of the two files with descriptions would be an unchecked call."""
     allowed = {
         "engine/kernels/signatures.py",
         "engine/kernels/updates.py",

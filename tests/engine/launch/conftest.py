@@ -1,7 +1,7 @@
 """fleetrun as a real command in a temporary directory; no process that it started may outlive the test."""
 
 # SPDX-License-Identifier: Apache-2.0
-import os
+import contextlib
 import subprocess
 import sys
 import time
@@ -12,19 +12,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 
-ROOT = Path(__file__).parents[3]
-FOREIGN = (
-    "PADDLE_",
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_",
-    "MASTER_",
-    "ARGOSY_",
-    "FLAGS_",
-    "OMP_",
-    "CUDA_",
-    "TORCHELASTIC",
-)
+from tests.ranks import clean_environ
 
 
 class Fleetrun:
@@ -33,9 +21,7 @@ class Fleetrun:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.mark = uuid.uuid4().hex
-        path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)])
-        self.environ = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-        self.environ |= {"PYTHONPATH": path, "TEST_MARK": self.mark}
+        self.environ = clean_environ() | {"TEST_MARK": self.mark}
 
     def script(self, text: str, name: str = "train.py") -> str:
         (self.directory / name).write_text(
@@ -99,5 +85,6 @@ def fleetrun(tmp_path: Path) -> Iterator[Fleetrun]:
     yield launcher
     left = launcher.alive()
     for process in left:
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may exit meanwhile
+            process.kill()
     assert not left, f"left behind: {left}"

@@ -30,8 +30,8 @@ def applied(name: str, x: Tensor) -> Tensor:
 def test_forward_gives_the_numbers_of_the_two_ops(name: str) -> None:
     a, b = torch.randn(3, 5, 7) * 4, torch.randn(3, 5, 7) * 4
     wanted = applied(name, a.double() + b.double())
-    for found in (add_act(a, b, name, SCALE), add_act_keep(a, b, name, SCALE)[0]):
-        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6)
+    for actual in (add_act(a, b, name, SCALE), add_act_keep(a, b, name, SCALE)[0]):
+        torch.testing.assert_close(actual.double(), wanted, rtol=1e-5, atol=1e-6)
     assert torch.equal(add_act_keep(a, b, name, SCALE)[1], a + b)
     first = act_add(a, b, name, SCALE)
     torch.testing.assert_close(first.double(), a.double() + applied(name, b.double()), rtol=1e-5, atol=1e-6)
@@ -49,10 +49,10 @@ def test_backward_gives_the_numbers_of_autograd(name: str, twice: bool) -> None:
     total = dy if more is None else dy + more
     wanted = torch.autograd.grad(y, z, total.double())[0]
     ref = (z if Activation.known[name].from_input else y).detach().float()
-    found = act_backward(dy, more, ref, name, SCALE)
-    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=2e-6)
-    assert torch.equal(act_backward_(dy, more, ref, name, SCALE), found)
-    assert torch.equal(dy, found)
+    actual = act_backward(dy, more, ref, name, SCALE)
+    torch.testing.assert_close(actual.double(), wanted, rtol=1e-4, atol=2e-6)
+    assert torch.equal(act_backward_(dy, more, ref, name, SCALE), actual)
+    assert torch.equal(dy, actual)
 
 
 def test_a_bias_is_repeated() -> None:
@@ -65,9 +65,9 @@ def test_a_bias_is_repeated() -> None:
 def test_orders_in_memory_may_differ() -> None:
     a = torch.randn(2, 8, 3, 3).contiguous(memory_format=torch.channels_last)
     b = torch.randn(2, 8, 3, 3)
-    found = add_act(a, b, "relu", 1.0)
-    assert torch.equal(found, torch.relu(a + b))
-    assert torch.equal(act_backward(b, None, found, "relu", 1.0), torch.where(found > 0, b, 0))
+    actual = add_act(a, b, "relu", 1.0)
+    assert torch.equal(actual, torch.relu(a + b))
+    assert torch.equal(act_backward(b, None, actual, "relu", 1.0), torch.where(actual > 0, b, 0))
 
 
 def test_a_bias_is_repeated_by_its_place_not_by_memory() -> None:
@@ -88,15 +88,15 @@ def test_tanh_is_right_near_zero() -> None:
 def test_a_nan_stays_one() -> None:
     a = torch.tensor([torch.nan, 1.0, -1.0, torch.inf])
     for name in NAMES:
-        found = add_act(a, torch.zeros(4), name, SCALE)
-        assert found.isnan().tolist() == [True, False, False, False], name
+        actual = add_act(a, torch.zeros(4), name, SCALE)
+        assert actual.isnan().tolist() == [True, False, False, False], name
 
 
 def test_numbers_far_out_stay_finite() -> None:
     a = torch.tensor([-1e4, -100.0, -88.0, 88.0, 100.0, 1e4])
     for name in ("tanh", "sigmoid", "silu", "gelu", "gelu_tanh"):
-        found = add_act(a, torch.zeros(6), name, 1.0)
-        torch.testing.assert_close(found, applied(name, a), rtol=1e-5, atol=1e-6)
+        actual = add_act(a, torch.zeros(6), name, 1.0)
+        torch.testing.assert_close(actual, applied(name, a), rtol=1e-5, atol=1e-6)
 
 
 def test_an_empty_tensor_stays_one() -> None:

@@ -15,15 +15,15 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 
 
 def sums() -> None:
-    """On every rank: the sum lies in the tensor's own memory, whatever its dtype and its order in memory."""
+    """On every rank: the sum replaces the tensor's values in place, for every dtype and memory format."""
     collective.connect()
     world = collective.world()
     for dtype in DTYPES:
         x = torch.arange(6, dtype=dtype).reshape(2, 3) + world.rank
         for mine in (x.clone(), x.t().contiguous().t()):
-            found = SPEC.kernel(mine, "dp", "x@GRAD")
-            assert found.tensor is mine
-            assert WAIT_SPEC.kernel(found) is mine
+            work = SPEC.kernel(mine, "dp", "x@GRAD")
+            assert work.tensor is mine
+            assert WAIT_SPEC.kernel(work) is mine
             wanted = sum(torch.arange(6, dtype=dtype).reshape(2, 3) + rank for rank in range(world.size))
             assert torch.equal(mine, wanted), f"{dtype}: {mine}"
     several = [torch.full((1000,), float(world.rank + i)) for i in range(8)]
@@ -65,8 +65,8 @@ def sum_without_a_plane_in_shared_memory() -> None:
     buffer = world.flat_buffer("test", 128, torch.float32, "dp")
     assert buffer.segment is not None
     buffer.local.fill_(world.rank + 1.0)
-    found = WAIT_SPEC.kernel(FUSED_SPEC.kernel(buffer, 64, 64, "dp", "x@GRAD"))
-    assert found.tolist() == [3.0] * 64
+    actual = WAIT_SPEC.kernel(FUSED_SPEC.kernel(buffer, 64, 64, "dp", "x@GRAD"))
+    assert actual.tolist() == [3.0] * 64
 
 
 def test_a_sum_is_where_the_group_made_it(ranks: Nursery) -> None:

@@ -85,13 +85,13 @@ def test_adds_what_is_added_and_gives_its_gradient(order: torch.memory_format, t
     y, mean, invstd = bn_act(x, w, b, other, EPS, "relu")
     half = dy / 2
     first, more = (half, half) if twice else (dy, None)
-    found = bn_act_backward(first, more, x, y, w, b, mean, invstd, "relu", [True] * 3)
+    actual = bn_act_backward(first, more, x, y, w, b, mean, invstd, "relu", [True] * 3)
     over = bn_act_backward_(
         first.clone(memory_format=torch.preserve_format), more, x, y, w, b, mean, invstd, "relu", [True] * 3
     )
-    for one, wanted in zip((y, *found), reference(x, w, b, other, "relu", dy), strict=True):
+    for one, wanted in zip((y, *actual), reference(x, w, b, other, "relu", dy), strict=True):
         torch.testing.assert_close(one.double(), wanted, rtol=2e-5, atol=2e-5)
-    assert all(torch.equal(a, c) for a, c in zip(found, over, strict=True))
+    assert all(torch.equal(a, c) for a, c in zip(actual, over, strict=True))
 
 
 @pytest.mark.parametrize("order", LAYOUTS)
@@ -119,20 +119,20 @@ def test_layouts_may_differ_and_weights_may_be_missing() -> None:
     x, _, _, dy = case((3, 16, 4, 4), torch.channels_last)
     ones, zeros = torch.ones(16), torch.zeros(16)
     y, mean, invstd = bn_act(x, None, None, None, EPS, "relu")
-    found = bn_act_backward(
+    actual = bn_act_backward(
         dy.contiguous(), None, x, None, None, None, mean, invstd, "relu", [True, False, False]
     )
     wanted = reference(x, ones, zeros, None, "relu", dy)
     torch.testing.assert_close(y.double(), wanted[0], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found[0].double(), wanted[1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(actual[0].double(), wanted[1], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (4, 3, 7), (2, 3, 4, 5, 2)], ids=str)
 def test_takes_tensors_of_any_number_of_dimensions(shape: tuple[int, ...]) -> None:
     x, w, b, dy = case(shape, torch.contiguous_format)
     y, mean, invstd = bn_act(x, w, b, None, EPS, "tanh")
-    found = bn_act_backward(dy, None, x, None, w, b, mean, invstd, "tanh", [True] * 3)
-    for one, wanted in zip((y, *found[:3]), reference(x, w, b, None, "tanh", dy), strict=True):
+    actual = bn_act_backward(dy, None, x, None, w, b, mean, invstd, "tanh", [True] * 3)
+    for one, wanted in zip((y, *actual[:3]), reference(x, w, b, None, "tanh", dy), strict=True):
         torch.testing.assert_close(one.double(), wanted, rtol=2e-5, atol=2e-5)
 
 
@@ -147,9 +147,9 @@ def test_weights_may_lie_anywhere_but_must_be_enough() -> None:
     table = torch.rand(8, 3) + 0.5
     for w, b in ((table[:, 1], table[:, 2]), (table[:1, 0].expand(8), None)):
         y, mean, invstd = bn_act(x, w, b, None, EPS, "tanh")
-        found = bn_act_backward(dy, None, x, None, w, b, mean, invstd, "tanh", [True] * 3)
+        actual = bn_act_backward(dy, None, x, None, w, b, mean, invstd, "tanh", [True] * 3)
         wanted = reference(x, w, torch.zeros(8) if b is None else b, None, "tanh", dy)
-        for one, other in zip((y, *found[:3]), wanted, strict=True):
+        for one, other in zip((y, *actual[:3]), wanted, strict=True):
             torch.testing.assert_close(one.double(), other, rtol=2e-5, atol=2e-5)
     with pytest.raises(ValueError, match=r"weight is float32\[3\].*a contiguous \[C\]"):
         bn_act(x, table[0], None, None, EPS, "relu")
@@ -165,19 +165,19 @@ def test_a_gradient_in_another_order_is_written_over_all_the_same(order: torch.m
         y, mean, invstd = bn_act(x, w, b, added, EPS, "relu")
         back: Any = (None, x, None if added is None else y, w, b, mean, invstd, "relu", [True] * 3)
         wanted, given = bn_act_backward(dy, *back), dy.clone(memory_format=torch.preserve_format)
-        found = bn_act_backward_(given, *back)
-        assert torch.equal(found[0], wanted[0])
+        actual = bn_act_backward_(given, *back)
+        assert torch.equal(actual[0], wanted[0])
         assert torch.equal(given, wanted[0] if added is None else wanted[3])
 
 
 def test_an_infinity_spoils_its_channel_as_in_torch() -> None:
     x, w, b, _ = case((2, 8, 4, 4), torch.channels_last)
     x[0, 3, 1, 1] = torch.inf
-    found, wanted = (
+    actual, wanted = (
         bn_act(x, w, b, None, EPS, "none"),
         aten.native_batch_norm(x, w, b, None, None, True, 0.0, EPS),
     )
-    assert [one.isnan().tolist() for one in found] == [one.isnan().tolist() for one in wanted]
+    assert [one.isnan().tolist() for one in actual] == [one.isnan().tolist() for one in wanted]
 
 
 @pytest.mark.parametrize("order", LAYOUTS)

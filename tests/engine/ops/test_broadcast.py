@@ -41,8 +41,8 @@ def spread_several() -> None:
     sources = [place % 2 for place in range(len(wanted))]
     mine = [x.clone() if rank == s else torch.zeros_like(x) for x, s in zip(wanted, sources, strict=True)]
     FUSED_SPEC.kernel(mine, sources, "dp", "several")
-    for found, value in zip(mine, wanted, strict=True):
-        assert torch.equal(found, value), f"{value.dtype}: {found}"
+    for actual, value in zip(mine, wanted, strict=True):
+        assert torch.equal(actual, value), f"{value.dtype}: {actual}"
 
 
 def test_several_are_spread_in_one_exchange(ranks: Nursery) -> None:
@@ -55,7 +55,7 @@ def test_alone_the_value_is_the_tensor_itself() -> None:
     assert SPEC.kernel(x, 0, "dp", "w") is x
 
 
-def test_in_a_program_the_value_lies_in_the_memory_of_the_input() -> None:
+def test_in_a_program_the_result_aliases_the_input() -> None:
     program = Program()
     x = program.data("x", [None, 3]).value
     with program.recording():

@@ -28,10 +28,12 @@ def shared() -> None:
 
 def feeds(*var: int | None) -> list[Variable]:
     program = default_main_program()
-    made = [program.data(name, shape) for name, shape in zip(NAMES, ([None, 3], [None, 3], var), strict=True)]
-    for variable in made:
+    variables = [
+        program.data(name, shape) for name, shape in zip(NAMES, ([None, 3], [None, 3], var), strict=True)
+    ]
+    for variable in variables:
         variable.stop_gradient = False
-    return made
+    return variables
 
 
 def run(fetched: Sequence[Any], *given: Tensor) -> list[Tensor]:
@@ -65,8 +67,8 @@ def test_a_variance_that_is_a_number_equals_eager() -> None:
     x, target, _ = feeds(1)
     out = nn.functional.gaussian_nll_loss(x, target, 0.5)
     given = torch.randn(4, 3), torch.randn(4, 3)
-    found = run([out], *given, torch.zeros(1))
-    torch.testing.assert_close(found, [nn.functional.gaussian_nll_loss(*given, 0.5)])
+    actual = run([out], *given, torch.zeros(1))
+    torch.testing.assert_close(actual, [nn.functional.gaussian_nll_loss(*given, 0.5)])
 
 
 def test_a_negative_variance_raises_when_the_step_runs_and_names_the_line() -> None:
@@ -107,9 +109,9 @@ def test_variances_of_another_shape_are_rejected() -> None:
 
 def test_a_condition_that_holds_gives_the_tensor() -> None:
     x = torch.randn(3)
-    found = checked(x, torch.tensor(True), "")
-    assert torch.equal(found, x)
-    assert found.data_ptr() != x.data_ptr()
+    actual = checked(x, torch.tensor(True), "")
+    assert torch.equal(actual, x)
+    assert actual.data_ptr() != x.data_ptr()
 
 
 def test_a_condition_that_does_not_hold_raises_the_message() -> None:

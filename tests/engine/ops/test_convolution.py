@@ -54,12 +54,12 @@ def window(stride: Any, padding: Any) -> tuple[Any, ...]:
     return list(stride), list(padding), [1, 1], False, [0, 0], 1
 
 
-def assert_near(found: torch.Tensor, wanted: torch.Tensor) -> None:
+def assert_near(actual: torch.Tensor, wanted: torch.Tensor) -> None:
     """1e-5 of the largest value: sums in another order."""
-    assert found.shape == wanted.shape
+    assert actual.shape == wanted.shape
     if wanted.numel():
-        assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max().clamp(min=1e-3)
-    assert found.is_contiguous() or found.is_contiguous(memory_format=torch.channels_last)
+        assert (actual - wanted).abs().max() <= 1e-5 * wanted.abs().max().clamp(min=1e-3)
+    assert actual.is_contiguous() or actual.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_forward_and_backward_are_those_of_aten(case: Any, with_bias: bool, is_s
     x, w = channels_last(batch, channels, *image), channels_last(outputs, channels, *kernel)
     bias = torch.randn(outputs) if with_bias else None
     try:
-        found = convolution(x, w, bias, *window(stride, padding))
+        actual = convolution(x, w, bias, *window(stride, padding))
         wanted = aten.convolution(x, w, bias, *window(stride, padding))
-        assert_near(found, wanted)
-        assert found.is_contiguous(memory_format=torch.channels_last)
+        assert_near(actual, wanted)
+        assert actual.is_contiguous(memory_format=torch.channels_last)
         grad = channels_last(*wanted.shape)
         for mask in ([True, True, with_bias], [False, True, False], [True, False, with_bias]):
             arguments = (grad, x, w, [outputs] if with_bias else None, *window(stride, padding), mask)
@@ -106,10 +106,10 @@ def test_every_alternative_computes_the_same(
     padding = [size // 2 for size in kernel]
     x, w = channels_last(batch, channels, *image), channels_last(outputs, channels, *kernel)
     arguments = (list(stride), padding)
-    made = [run(x, w, None, *arguments) for run in FORWARD.values()]
-    grad = channels_last(*made[0].shape)
+    outputs_of_each = [run(x, w, None, *arguments) for run in FORWARD.values()]
+    grad = channels_last(*outputs_of_each[0].shape)
     for alternatives in (
-        made,
+        outputs_of_each,
         *([f(grad, x, w, *arguments) for f in p.values()] for p in (OF_INPUT, OF_WEIGHT)),
     ):
         for other in alternatives[1:]:

@@ -47,22 +47,22 @@ def concatenated(steps: int, batch: int) -> list[Tensor]:
 
 def feeds(*shapes: Sequence[int | None]) -> list[Variable]:
     program = default_main_program()
-    made = [
+    variables = [
         program.data(name, shape, "int64" if number else "float32")
         for number, (name, shape) in enumerate(zip(NAMES, shapes, strict=False))
     ]
-    made[0].stop_gradient = False
-    return made
+    variables[0].stop_gradient = False
+    return variables
 
 
 def assert_equals_eager(
     loss: nn.Module, fetched: Sequence[Any], given: Sequence[Tensor], constants: Sequence[Any] = ()
 ) -> None:
     fed = dict(zip(NAMES, given, strict=False))
-    found = Executor().run(feed=fed, fetch_list=list(fetched), return_numpy=False)
+    actual = Executor().run(feed=fed, fetch_list=list(fetched), return_numpy=False)
     leaf = given[0].clone().requires_grad_()
     wanted = loss(leaf, *given[1:], *constants)
-    torch.testing.assert_close(found, [wanted.detach(), *torch.autograd.grad(wanted.sum(), leaf)])
+    torch.testing.assert_close(actual, [wanted.detach(), *torch.autograd.grad(wanted.sum(), leaf)])
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -108,9 +108,11 @@ def test_a_target_longer_than_its_input_equals_eager(zero_infinity: bool) -> Non
     variables = feeds([None, None, CLASSES], [None, 3], [None], [None])
     out = loss(*variables)
     given = [*padded(8, 2)[:2], torch.tensor([2, 8]), torch.tensor([3, 3])]
-    (found,) = Executor().run(feed=dict(zip(NAMES, given, strict=True)), fetch_list=[out], return_numpy=False)
-    torch.testing.assert_close(found, loss(*given))
-    assert bool(torch.isinf(found[0])) != zero_infinity
+    (actual,) = Executor().run(
+        feed=dict(zip(NAMES, given, strict=True)), fetch_list=[out], return_numpy=False
+    )
+    torch.testing.assert_close(actual, loss(*given))
+    assert bool(torch.isinf(actual[0])) != zero_infinity
 
 
 def test_infinite_losses_have_the_gradients_of_eager() -> None:
@@ -129,8 +131,8 @@ def test_the_functions_of_torch_are_recorded_too() -> None:
         lambda x, y, m, n: torch.ctc_loss(x, y, m, n, 0, 2, False),
     ]
     outs = [function(scores, *rest) for function in functions]
-    found = Executor().run(feed=dict(zip(NAMES, given, strict=True)), fetch_list=outs, return_numpy=False)
-    torch.testing.assert_close(found, [functions[0](*given)] * 2)
+    actual = Executor().run(feed=dict(zip(NAMES, given, strict=True)), fetch_list=outs, return_numpy=False)
+    torch.testing.assert_close(actual, [functions[0](*given)] * 2)
 
 
 def test_lengths_that_do_not_fit_raise_when_the_step_runs() -> None:
@@ -168,7 +170,7 @@ def test_fake_shapes_equal_real_shapes(batch: int | None, reduction: int) -> Non
 def test_the_gradient_kernel_works_below_autograd() -> None:
     given = padded(8, 3)
     with torch._C._AutoDispatchBelowAutograd():
-        found = ctc_loss_backward(torch.tensor(2.0), *given, 0, 1, False)
+        actual = ctc_loss_backward(torch.tensor(2.0), *given, 0, 1, False)
     leaf = given[0].clone().requires_grad_()
     (wanted,) = torch.autograd.grad(2 * nn.CTCLoss()(leaf, *given[1:]), leaf)
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(actual, wanted)

@@ -89,9 +89,9 @@ class Model:
             kernel(self.params[i], grad, *states, self.rate, *numbers)
 
 
-def assert_close(found: Model, wanted: Model) -> None:
+def assert_close(actual: Model, wanted: Model) -> None:
     """Within a rounding or two of each other in each step."""
-    for a, b in zip(found.tensors(), wanted.tensors(), strict=True):
+    for a, b in zip(actual.tensors(), wanted.tensors(), strict=True):
         torch.testing.assert_close(a, b, rtol=2e-7, atol=5e-7)
 
 
@@ -223,7 +223,7 @@ def test_the_op_returns_nothing_fake_or_real_and_takes_no_tensor_at_all(case: Ca
 
 
 @each_case
-def test_each_argument_of_an_update_stands_in_the_same_place_of_the_fused_one(case: Case) -> None:
+def test_each_argument_of_an_update_has_the_same_position_in_the_fused_one(case: Case) -> None:
     own, fused = case.op._schema.arguments, FUSED[case.op]._schema.arguments
     assert len(own) == len(fused)
     for one, many in zip(own, fused, strict=True):

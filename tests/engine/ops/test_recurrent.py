@@ -46,9 +46,9 @@ def shared() -> None:
 
 
 def data(name: str, *shape: int | None) -> Variable:
-    made = default_main_program().data(name, shape)
-    made.stop_gradient = False
-    return made
+    variable = default_main_program().data(name, shape)
+    variable.stop_gradient = False
+    return variable
 
 
 def squares(out: Any) -> Any:
@@ -84,11 +84,11 @@ def test_outputs_states_and_gradients_equal_eager(make: Callable[[], nn.RNNBase]
     exe = started()
     for steps, batch in ((5, 3), (1, 1)):
         given = torch.randn(steps, batch, 4)
-        found = exe.run(feed={"x": given}, fetch_list=fetched, return_numpy=False)
+        actual = exe.run(feed={"x": given}, fetch_list=fetched, return_numpy=False)
         given.requires_grad_()
         wanted = module(given)
         grads = eager_grads(squares(wanted), [given], module)
-        torch.testing.assert_close(found, [*(t.detach() for t in tree_leaves(wanted)), *grads])
+        torch.testing.assert_close(actual, [*(t.detach() for t in tree_leaves(wanted)), *grads])
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -99,12 +99,12 @@ def test_first_states_are_inputs_that_have_gradients(kind: Callable[..., nn.RNNB
     out = module(x, tuple(states) if kind is nn.LSTM else states[0])
     grads = grad_variables(squares(out), [x, *states], module)
     given = [torch.randn(5, 2, 4), *(torch.randn(4, 2, 3) for _ in names)]
-    found = started().run(
+    actual = started().run(
         feed=dict(zip(("x", *names), given, strict=True)), fetch_list=grads, return_numpy=False
     )
     leaves = [t.requires_grad_() for t in given]
     wanted = module(leaves[0], tuple(leaves[1:]) if kind is nn.LSTM else leaves[1])
-    torch.testing.assert_close(found, eager_grads(squares(wanted), leaves, module))
+    torch.testing.assert_close(actual, eager_grads(squares(wanted), leaves, module))
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -113,8 +113,8 @@ def test_one_sequence_without_a_batch_equals_eager(kind: Callable[..., nn.RNNBas
     x = data("x", None, 4)
     out = module(x)
     given = torch.randn(6, 4)
-    found = started().run(feed={"x": given}, fetch_list=tree_leaves(out), return_numpy=False)
-    torch.testing.assert_close(found, [t.detach() for t in tree_leaves(module(given))])
+    actual = started().run(feed={"x": given}, fetch_list=tree_leaves(out), return_numpy=False)
+    torch.testing.assert_close(actual, [t.detach() for t in tree_leaves(module(given))])
 
 
 def test_the_gradient_of_one_output_alone_equals_eager() -> None:
@@ -124,10 +124,10 @@ def test_the_gradient_of_one_output_alone_equals_eager() -> None:
     given = torch.randn(5, 2, 4)
     for number, leaf in enumerate((y, h, c)):
         grads = grad_variables(leaf.pow(2).sum(), [x], module)
-        found = started().run(feed={"x": given}, fetch_list=grads, return_numpy=False)
+        actual = started().run(feed={"x": given}, fetch_list=grads, return_numpy=False)
         source = given.clone().requires_grad_()
         wanted = tree_leaves(module(source))[number]
-        torch.testing.assert_close(found, eager_grads(wanted.pow(2).sum(), [source], module))
+        torch.testing.assert_close(actual, eager_grads(wanted.pow(2).sum(), [source], module))
 
 
 def test_torch_lstm_is_recorded_like_the_module() -> None:
@@ -135,9 +135,9 @@ def test_torch_lstm_is_recorded_like_the_module() -> None:
     x, h, c = data("x", None, None, 4), data("h", 2, None, 3), data("c", 2, None, 3)
     out = torch.lstm(x, (h, c), module._flat_weights, True, 2, 0.0, True, False, False)
     given = {"x": torch.randn(5, 2, 4), "h": torch.randn(2, 2, 3), "c": torch.randn(2, 2, 3)}
-    found = started().run(feed=given, fetch_list=list(out), return_numpy=False)
+    actual = started().run(feed=given, fetch_list=list(out), return_numpy=False)
     y, (last, cell) = module(given["x"], (given["h"], given["c"]))
-    torch.testing.assert_close(found, [t.detach() for t in (y, last, cell)])
+    torch.testing.assert_close(actual, [t.detach() for t in (y, last, cell)])
 
 
 def test_a_layer_is_one_node_whatever_the_number_of_steps() -> None:
@@ -161,7 +161,7 @@ def test_no_steps_raise_as_in_eager() -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_dropout_draws_anew_in_every_run_and_not_in_evaluation(kind: Callable[..., nn.RNNBase]) -> None:
+def test_dropout_draws_new_masks_in_every_run_and_none_in_evaluation(kind: Callable[..., nn.RNNBase]) -> None:
     module = kind(4, 3, 2, dropout=0.5)
     out, _ = module(data("x", None, None, 4))
     test = default_main_program().clone(for_test=True)
@@ -169,8 +169,8 @@ def test_dropout_draws_anew_in_every_run_and_not_in_evaluation(kind: Callable[..
     given = torch.randn(5, 3, 4)
     runs = [exe.run(feed={"x": given}, fetch_list=[out], return_numpy=False)[0] for _ in range(2)]
     assert not torch.equal(*runs)
-    found = exe.run(test, feed={"x": given}, fetch_list=[out], return_numpy=False)[0]
-    torch.testing.assert_close(found, module.eval()(given)[0].detach())
+    actual = exe.run(test, feed={"x": given}, fetch_list=[out], return_numpy=False)[0]
+    torch.testing.assert_close(actual, module.eval()(given)[0].detach())
 
 
 @pytest.mark.parametrize("p", [0.2, 0.7])
@@ -200,14 +200,14 @@ def test_gradients_pass_the_mask_that_forward_drew() -> None:
     mask = default_main_program().wrap(node.meta["val"][1], "mask")
     grads = grad_variables(out.pow(2).sum(), [x], module)
     given = torch.randn(5, 3, 4)
-    drawn, *found = started().run(feed={"x": given}, fetch_list=[mask, *grads], return_numpy=False)
+    drawn, *actual = started().run(feed={"x": given}, fetch_list=[mask, *grads], return_numpy=False)
     first, second = nn.GRU(4, 3), nn.GRU(3, 3)
     for layer, number in ((first, 0), (second, 1)):
         layer.load_state_dict({key: module.state_dict()[f"{key[:-1]}{number}"] for key in layer.state_dict()})
     given.requires_grad_()
     wanted, _ = second(first(given)[0] * drawn / 0.5)
     leaves = [given, *first.parameters(), *second.parameters()]
-    torch.testing.assert_close(found, list(torch.autograd.grad(wanted.pow(2).sum(), leaves)))
+    torch.testing.assert_close(actual, list(torch.autograd.grad(wanted.pow(2).sum(), leaves)))
 
 
 # --- what is rejected ---------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_the_gradient_kernel_works_below_autograd(kind: str) -> None:
     x, states, weights, *options = arguments(kind, True, False)
     dy, dh = torch.randn(5, 2, 6), torch.randn(2, 2, 3)
     with torch._C._AutoDispatchBelowAutograd():
-        found = recurrent_backward(dy, dh, None, x, states, weights, *options)
+        actual = recurrent_backward(dy, dh, None, x, states, weights, *options)
     leaves = [t.clone().requires_grad_() for t in (x, *states, *weights)]
     first = leaves[1 : 1 + len(states)]
     y, h, *_ = FUNCTIONS[kind](
@@ -315,15 +315,15 @@ def test_the_gradient_kernel_works_below_autograd(kind: str) -> None:
         False,
     )
     wanted = torch.autograd.grad([y, h], leaves, [dy, dh])
-    assert not any(grad.requires_grad for grad in found)
-    torch.testing.assert_close(found, list(wanted))
+    assert not any(grad.requires_grad for grad in actual)
+    torch.testing.assert_close(actual, list(wanted))
 
 
 def test_the_gradient_of_no_output_is_zero() -> None:
     given = arguments("lstm", False, False)
-    found = recurrent_backward(None, None, None, *given)
-    assert [g.shape for g in found] == [t.shape for t in (given[0], *given[1], *given[2])]
-    assert not any(g.any() for g in found)
+    actual = recurrent_backward(None, None, None, *given)
+    assert [g.shape for g in actual] == [t.shape for t in (given[0], *given[1], *given[2])]
+    assert not any(g.any() for g in actual)
 
 
 def test_trained_weights_come_back_to_the_module() -> None:

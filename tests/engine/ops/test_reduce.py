@@ -12,22 +12,22 @@ from tests.ranks import Nursery
 
 
 def sums() -> None:
-    """The sum lies in the root's own memory, whatever its dtype and its order in memory."""
+    """The sum replaces the root's values in place, for every dtype and memory format."""
     collective.connect()
     world = collective.world()
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
         x = torch.arange(6, dtype=dtype).reshape(2, 3)
         for root in range(world.size):
             mine = (x + world.rank).t().contiguous().t()
-            found = SPEC.kernel(mine, root, "dp", "x@GRAD")
-            assert WAIT_SPEC.kernel(found) is mine
+            work = SPEC.kernel(mine, root, "dp", "x@GRAD")
+            assert WAIT_SPEC.kernel(work) is mine
             if world.rank == root:
                 assert torch.equal(mine, 2 * x + 1), f"{dtype}: {mine}"
     several = [torch.full((1000,), float(world.rank + i)) for i in range(4)]
     started = [SPEC.kernel(x, i % 2, "dp", f"x_{i}") for i, x in enumerate(several)]
     for i, pending in enumerate(started):
-        found = WAIT_SPEC.kernel(pending)
-        assert world.rank != i % 2 or torch.equal(found, torch.full((1000,), 1.0 + 2 * i))
+        work = WAIT_SPEC.kernel(pending)
+        assert world.rank != i % 2 or torch.equal(work, torch.full((1000,), 1.0 + 2 * i))
 
 
 def test_one_rank_gets_the_sum_in_place(ranks: Nursery) -> None:
@@ -40,7 +40,7 @@ def test_alone_the_sum_is_the_tensor_itself() -> None:
     assert WAIT_SPEC.kernel(SPEC.kernel(x, 0, "dp", "x")) is x
 
 
-def test_in_a_program_the_value_lies_in_the_memory_of_the_input() -> None:
+def test_in_a_program_the_result_aliases_the_input() -> None:
     program = Program()
     x = program.data("x", [None, 3]).value
     with program.recording():

@@ -54,8 +54,8 @@ def window(case: Any) -> tuple[list[int], list[int]]:
 
 def aten_forward(x: torch.Tensor, w: torch.Tensor, case: Any, relu: bool) -> torch.Tensor:
     x = torch.relu(x) if relu else x
-    made: torch.Tensor = aten.convolution(x, w, None, *window(case), [1, 1], False, [0, 0], x.shape[1])
-    return made
+    y: torch.Tensor = aten.convolution(x, w, None, *window(case), [1, 1], False, [0, 0], x.shape[1])
+    return y
 
 
 def aten_backward(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, case: Any, relu: bool) -> Any:
@@ -86,8 +86,8 @@ def test_the_numbers_are_those_of_aten(case: Any, layout: torch.memory_format, r
     torch.testing.assert_close(y, wanted, rtol=1e-5, atol=1e-5)
     dy = torch.randn_like(wanted)
     for mask in ([True, True], [True, False], [False, True]):
-        found = backward(dy, x, w, *window(case), mask)
-        for one, other, is_wanted in zip(found, aten_backward(dy, x, w, case, relu), mask, strict=True):
+        actual = backward(dy, x, w, *window(case), mask)
+        for one, other, is_wanted in zip(actual, aten_backward(dy, x, w, case, relu), mask, strict=True):
             if is_wanted:
                 size = other.abs().max().item() if other.numel() else 1.0
                 torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6 * max(size, 1))
@@ -119,9 +119,9 @@ def test_memory_in_any_other_order_is_read_right() -> None:
     dy = torch.randn(2, 9, 9, 8).permute(0, 3, 1, 2)  # channels_last, while x becomes contiguous
     case = (2, 8, (9, 9), (3, 3), (1, 1), (1, 1))
     torch.testing.assert_close(relu_depthwise(x, w, *window(case)), aten_forward(x, w, case, True))
-    found = relu_depthwise_backward(dy, x, w, *window(case), [True, True])
-    torch.testing.assert_close(found, aten_backward(dy, x, w, case, True), rtol=1e-5, atol=1e-4)
-    assert found[1].stride() == torch.empty_like(w).stride()
+    actual = relu_depthwise_backward(dy, x, w, *window(case), [True, True])
+    torch.testing.assert_close(actual, aten_backward(dy, x, w, case, True), rtol=1e-5, atol=1e-4)
+    assert actual[1].stride() == torch.empty_like(w).stride()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -32,19 +32,19 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def strategy(dtype: str = "float16", **switches: Any) -> fleet.DistributedStrategy:
-    made = fleet.DistributedStrategy()
-    made.fp16_allreduce, made.fp16_allreduce_configs = True, {"dtype": dtype}
+    options = fleet.DistributedStrategy()
+    options.fp16_allreduce, options.fp16_allreduce_configs = True, {"dtype": dtype}
     for name, value in switches.items():
-        setattr(made, name, value)
-    return made
+        setattr(options, name, value)
+    return options
 
 
 def reports(loss: Any, made: fleet.DistributedStrategy) -> dict[str, Report]:
     """Minimize, and rewrite the program for two ranks; what each pass reported."""
     _, pairs = paddle.optimizer.Momentum(0.1, 0.9).minimize(loss)
     passes = training_passes(made, loss.program, pairs, ranks=2)
-    found = rewrite(default_main_program(), passes)
-    return {one.name: report for one, report in zip(passes, found, strict=True)}
+    by_pass = rewrite(default_main_program(), passes)
+    return {one.name: report for one, report in zip(passes, by_pass, strict=True)}
 
 
 def two_layers(dtype: str = "float32") -> Any:
@@ -79,9 +79,9 @@ def test_the_variable_of_a_gradient_is_the_32_bit_sum() -> None:
     program = default_main_program()
     assert str(program.var("fc_0.w_0@GRAD").dtype) == "torch.float32"
     assert "communicate fc_0.w_0@GRAD = _to_copy(wait_2, dtype=float32)" in str(program)
-    made = paddle.tanh(program.var("fc_0.w_0@GRAD"))
-    assert made.node.args[0].target is cast
-    assert made.node.args[0].args[0].target is wait
+    reader = paddle.tanh(program.var("fc_0.w_0@GRAD"))
+    assert reader.node.args[0].target is cast
+    assert reader.node.args[0].args[0].target is wait
 
 
 def test_with_overlap_wait_and_cast_stand_before_the_reader() -> None:
@@ -92,8 +92,8 @@ def test_with_overlap_wait_and_cast_stand_before_the_reader() -> None:
 
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_fused_gradients_lie_in_one_16_bit_buffer(overlaps: bool) -> None:
-    found = reports(two_layers(), strategy(sync_nccl_allreduce=not overlaps))
-    assert found["fuse_all_reduce"].text == "4 all_reduce in 1 buckets (4)"
+    by_pass = reports(two_layers(), strategy(sync_nccl_allreduce=not overlaps))
+    assert by_pass["fuse_all_reduce"].text == "4 all_reduce in 1 buckets (4)"
     (fused,) = nodes(all_reduce_fused)
     assert fused.args[0].meta["val"].dtype == torch.float16
     assert len(nodes(cast)) == 4, "to 32 bits; to 16 bits, writing into the buffer does"
@@ -112,8 +112,8 @@ def test_gradients_of_other_dtypes_are_left_alone_and_named() -> None:
 def test_the_rows_of_a_sparse_table_keep_32_bits() -> None:
     ids = paddle.static.data("ids", [None], "int64")
     rows = paddle.static.nn.embedding(ids, [10, 4], is_sparse=True)
-    found = reports(paddle.static.nn.fc(rows, 2).mean(), strategy())
-    assert found["cast_all_reduce"].text == "2 of 2 gradients are sent as float16"
+    by_pass = reports(paddle.static.nn.fc(rows, 2).mean(), strategy())
+    assert by_pass["cast_all_reduce"].text == "2 of 2 gradients are sent as float16"
     (gathered,) = nodes(torch.ops.argosy.gather_rows.default)
     assert gathered.meta["val"][0].dtype == torch.float32
 
@@ -123,8 +123,8 @@ def test_a_copy_for_the_exchange_is_not_needed_any_more() -> None:
     x = paddle.static.data("x", [None, 4], "float32")
     make = paddle.static.create_parameter
     w = make([4, 3], "float32", name="w1") + make([4, 3], "float32", name="w2") * 0.5
-    found = reports(paddle.matmul(x, w).mean(), strategy(fuse_all_reduce_ops=False))
-    assert "1 of them in a copy" in found["insert_all_reduce"].text
+    by_pass = reports(paddle.matmul(x, w).mean(), strategy(fuse_all_reduce_ops=False))
+    assert "1 of them in a copy" in by_pass["insert_all_reduce"].text
     assert not nodes(torch.ops.aten.clone.default)
     (started,) = [n for n in nodes(all_reduce) if n.args[2] == "w1@GRAD"]
     assert started.args[0].target is cast
@@ -144,10 +144,10 @@ def test_a_second_run_changes_nothing() -> None:
 
 
 def test_a_program_by_itself_can_be_cast_later() -> None:
-    """The pass runs without insert_all_reduce before it: the variables stand for the waits already."""
-    made = fleet.DistributedStrategy()
-    made.fuse_all_reduce_ops = False
-    reports(two_layers(), made)
+    """The pass runs without insert_all_reduce before it: the variables are bound to the waits already."""
+    options = fleet.DistributedStrategy()
+    options.fuse_all_reduce_ops = False
+    reports(two_layers(), options)
     (report,) = rewrite(default_main_program(), [CastAllReduce(torch.bfloat16)])
     assert report.changed == 4
     assert default_main_program().var("fc_0.w_0@GRAD").node.target is cast
@@ -180,8 +180,8 @@ def gradient(mine: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     _, ((_, grad),) = fleet.distributed_optimizer(paddle.optimizer.SGD(0.1)).minimize((w * x).sum())
     exe = paddle.static.Executor()
     exe.run(paddle.static.default_startup_program())
-    (found,) = exe.run(feed={"x": mine}, fetch_list=[grad])
-    return np.asarray(found)
+    (gradient,) = exe.run(feed={"x": mine}, fetch_list=[grad])
+    return np.asarray(gradient)
 
 
 def mlp() -> Any:
@@ -214,8 +214,10 @@ def train(net: Callable[[], Any]) -> tuple[Arrays, Arrays]:
     for step in range(5):
         drawn = np.random.default_rng(step)
         x, y = drawn.standard_normal((2, 6, 3, 16, 16)), drawn.integers(0, 10, (2, 6, 1))
-        found = exe.run(feed={"x": x[rank].astype("float32"), "y": y[rank]}, fetch_list=[g for _, g in pairs])
-        gradients = gradients or {p.name: g.copy() for (p, _), g in zip(pairs, found, strict=True)}
+        fetched = exe.run(
+            feed={"x": x[rank].astype("float32"), "y": y[rank]}, fetch_list=[g for _, g in pairs]
+        )
+        gradients = gradients or {p.name: g.copy() for (p, _), g in zip(pairs, fetched, strict=True)}
     scope = paddle.static.global_scope()
     return gradients, {p.name: scope.get(p.name).numpy().copy() for p, _ in pairs}
 
@@ -234,25 +236,25 @@ def rounded_sum(dtype: str) -> np.ndarray[Any, Any]:
     return np.asarray((first + second).float())
 
 
-def distance(found: Arrays, wanted: Arrays) -> float:
+def distance(actual: Arrays, wanted: Arrays) -> float:
     """How far apart, as a part of the wanted one's norm."""
-    f, w = (np.concatenate([one[name].ravel() for name in wanted]) for one in (found, wanted))
+    f, w = (np.concatenate([one[name].ravel() for name in wanted]) for one in (actual, wanted))
     return float(np.linalg.norm(f - w) / np.linalg.norm(w))
 
 
-def exchange() -> None:
+def all_reduce_casts() -> None:
     fleet.init(is_collective=True)
     assert (world().group("dp").shm is None) == (os.environ["ARGOSY_SHM"] == "0")
     for dtype in UNIT:
         for switches in ({}, {"fuse_all_reduce_ops": False}, {"sync_nccl_allreduce": False}):
-            found = with_strategy(strategy(dtype, **switches), gradient, PARTS[fleet.worker_index()])
-            np.testing.assert_array_equal(found, rounded_sum(dtype), f"{dtype}, {switches}")
+            actual = with_strategy(strategy(dtype, **switches), gradient, PARTS[fleet.worker_index()])
+            np.testing.assert_array_equal(actual, rounded_sum(dtype), f"{dtype}, {switches}")
 
 
 @pytest.mark.parametrize("shm", ["1", "0"])
 def test_two_ranks_get_the_rounded_sum_of_rounded_gradients(ranks: Nursery, shm: str) -> None:
     """Fused or not, overlapped or not, through shared memory or gloo."""
-    ranks.check(2, exchange, ARGOSY_SHM=shm)
+    ranks.check(2, all_reduce_casts, ARGOSY_SHM=shm)
 
 
 def train_both_ways() -> None:

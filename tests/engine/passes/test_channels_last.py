@@ -81,7 +81,7 @@ def test_leaves_alone_what_looks_at_strides() -> None:
     assert "reads memory by its strides" in report.text
 
 
-def test_training_equals_eager_and_the_weight_lies_in_channels_last() -> None:
+def test_training_equals_eager_and_the_weight_is_channels_last() -> None:
     program, loss = net()
     exe = Executor()
     exe.run(default_startup_program())
@@ -89,12 +89,12 @@ def test_training_equals_eager_and_the_weight_lies_in_channels_last() -> None:
     optimizer = torch.optim.SGD([w], 0.001, 0.9)
     for batch in (4, 2, 5):
         x = torch.randn(batch, 3, 9, 9)
-        (found,) = exe.run(program, feed={"x": x}, fetch_list=[loss])
+        (actual,) = exe.run(program, feed={"x": x}, fetch_list=[loss])
         optimizer.zero_grad()
         wanted = (F.max_pool2d(F.relu(F.conv2d(x, w, padding=1)), 2).flatten(1) ** 2).sum()
         wanted.backward()
         optimizer.step()
-        assert found == pytest.approx(wanted.item(), rel=1e-5)
+        assert actual == pytest.approx(wanted.item(), rel=1e-5)
         np.testing.assert_allclose(global_scope().get("w").numpy(), w.detach().numpy(), rtol=1e-4, atol=1e-6)
     assert global_scope().get("w").is_contiguous(memory_format=torch.channels_last)
 
@@ -112,5 +112,5 @@ def test_an_image_of_one_row_can_be_flattened() -> None:
     y = paddle.flatten(paddle.static.nn.conv2d(x, 8, 3, padding=1), 1)
     exe = paddle.static.Executor()
     exe.run(paddle.static.default_startup_program())
-    (found,) = exe.run(feed={"x": np.ones((2, 8, 1, 4), "float32")}, fetch_list=[y])
-    assert found.shape == (2, 32)
+    (actual,) = exe.run(feed={"x": np.ones((2, 8, 1, 4), "float32")}, fetch_list=[y])
+    assert actual.shape == (2, 32)

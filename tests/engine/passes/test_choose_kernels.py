@@ -50,7 +50,7 @@ def test_a_program_that_is_not_in_channels_last_is_left_alone() -> None:
 
 
 def test_training_is_the_same_with_and_without_the_pass() -> None:
-    found: dict[int, list[float]] = {}
+    losses: dict[int, list[float]] = {}
     for without in (frozenset[str](), frozenset({"choose_kernels"})):
         with program_guard(Program(), Program()), unique_name.guard(), scope_guard(Scope()):
             paddle.static.default_startup_program().random_seed = 3
@@ -61,6 +61,6 @@ def test_training_is_the_same_with_and_without_the_pass() -> None:
             for batch in (2, 40):  # few pixels, then many
                 image = np.random.RandomState(0).rand(batch, 256, 3, 3).astype("float32")
                 (value,) = exe.run(feed={"x": image}, fetch_list=[loss])
-                found.setdefault(batch, []).append(float(value))
-    for one, other in found.values():
+                losses.setdefault(batch, []).append(float(value))
+    for one, other in losses.values():
         np.testing.assert_allclose(one, other, rtol=1e-4)

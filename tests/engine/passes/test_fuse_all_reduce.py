@@ -1,4 +1,4 @@
-"""fuse_all_reduce: which gradients travel together, where the exchange begins, what stays alone."""
+"""fuse_all_reduce: which gradients share a bucket, where its all-reduce starts, which gradients get none."""
 
 # SPDX-License-Identifier: Apache-2.0
 

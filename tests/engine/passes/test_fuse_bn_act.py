@@ -104,8 +104,8 @@ def test_a_fetched_norm_is_left_alone_and_its_relu_may_be_fetched() -> None:
     main.touch()
     both = exe.run(main, feed=feed, fetch_list=[t, y])
     alone = exe.run(main, feed=feed, fetch_list=[y])
-    for found, wanted in zip((*both, *alone), (*plain, plain[1]), strict=True):
-        torch.testing.assert_close(torch.from_numpy(found), torch.from_numpy(wanted), rtol=1e-5, atol=1e-5)
+    for actual, wanted in zip((*both, *alone), (*plain, plain[1]), strict=True):
+        torch.testing.assert_close(torch.from_numpy(actual), torch.from_numpy(wanted), rtol=1e-5, atol=1e-5)
 
 
 def test_other_types_are_left_alone() -> None:

@@ -17,15 +17,15 @@ from argosy.engine.passes.rewrite import rewrite
 
 def state(name: str) -> fx.Node:
     program = default_main_program()
-    made = program.state(name, [3], "float32", trainable=True)
-    return program.recorder.placeholder_of[made.value]  # type: ignore[no-any-return]  # a table of torch's
+    variable = program.state(name, [3], "float32", trainable=True)
+    return program.recorder.placeholder_of[variable.value]  # type: ignore[no-any-return]  # a table of torch's
 
 
 def send(node: fx.Node, source: int, group: str = "dp") -> None:
-    made = node.graph.create_node("call_function", broadcast, (node, source, group, node.name))
-    made.meta = {"role": "communicate", "source": None}
-    made.meta["val"] = infer(made)
-    default_main_program().recorder.rebind(node, made)
+    sent = node.graph.create_node("call_function", broadcast, (node, source, group, node.name))
+    sent.meta = {"role": "communicate", "source": None}
+    sent.meta["val"] = infer(sent)
+    default_main_program().recorder.rebind(node, sent)
 
 
 def fused() -> tuple[Program, list[Any]]:
@@ -53,7 +53,7 @@ def test_one_alone_stays_as_it_is() -> None:
     assert report == Report(0, "1 broadcasts in 1 collectives")
 
 
-def test_what_stands_between_them_keeps_them_apart() -> None:
+def test_a_node_between_them_prevents_fusion() -> None:
     """It may read what the first has brought."""
     a, b = map(state, "ab")
     send(a, 0)

@@ -263,7 +263,7 @@ def test_a_fused_program_is_printed_shortly_copied_saved_and_loaded() -> None:
     program, startup = default_main_program(), default_startup_program()
     assert "fused_adam([fc_0.w_0, …, fc_4.b_0] (10), " in str(program)
     assert "fused" not in str(program.clone(for_test=True))
-    found = []
+    results = []
     for one in (program, program.clone(), from_dict(to_dict(program))):
         with scope_guard(Scope()):
             exe = paddle.static.Executor()
@@ -271,9 +271,9 @@ def test_a_fused_program_is_printed_shortly_copied_saved_and_loaded() -> None:
             exe.run(startup)
             feed = {"x": np.ones((2, 4), "float32")}
             wanted = [loss.name, "fc_0.w_0@GRAD", "fc_0.w_0"]
-            found.append([exe.run(one, feed=feed, fetch_list=wanted) for _ in range(2)])
-    np.testing.assert_equal(found[1], found[0])
-    np.testing.assert_equal(found[2], found[0])
+            results.append([exe.run(one, feed=feed, fetch_list=wanted) for _ in range(2)])
+    np.testing.assert_equal(results[1], results[0])
+    np.testing.assert_equal(results[2], results[0])
 
 
 # --- the same numbers ---------------------------------------------------------------------------------
@@ -297,8 +297,8 @@ def trained(make: Callable[[], Any], fuses: bool) -> dict[str, Any]:
     with program_guard(Program("main"), Program("startup")), names.guard(), scope_guard(Scope()):
         x = paddle.static.data("x", [4, 3, 8, 8], "float32")
         h = paddle.static.nn.conv2d(x, 5, 3, act="relu").flatten(1)
-        own = ParamAttr(learning_rate=0.5, regularizer=paddle.regularizer.L2Decay(0.05))
-        h = torch.tanh(paddle.static.nn.fc(h, 9, weight_attr=own))
+        attr = ParamAttr(learning_rate=0.5, regularizer=paddle.regularizer.L2Decay(0.05))
+        h = torch.tanh(paddle.static.nn.fc(h, 9, weight_attr=attr))
         loss = (paddle.static.nn.fc(h, 3) ** 2).mean()
         optimizer = make()
         optimizer.minimize(loss)
@@ -329,10 +329,10 @@ def test_five_steps_fused_are_those_unfused(name: str, settings: str, kernels: s
     def make() -> Any:
         return OPTIMIZERS[name](**{key: value() for key, value in how.items()})
 
-    plain, found = trained(make, fuses=False), trained(make, fuses=True)
-    assert plain.keys() == found.keys()
+    plain, fused = trained(make, fuses=False), trained(make, fuses=True)
+    assert plain.keys() == fused.keys()
     for variable, value in plain.items():
-        np.testing.assert_allclose(found[variable], value, rtol=1e-5, atol=1e-6, err_msg=variable)
+        np.testing.assert_allclose(fused[variable], value, rtol=1e-5, atol=1e-6, err_msg=variable)
 
 
 # --- two ranks ----------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def train_fused_and_not() -> None:
     fleet.init(is_collective=True)
     place = fleet.worker_index(), fleet.worker_num()
     for case in CASES[place[1]]:
-        found = []
+        results = []
         for fuses in (False, True):
             strategy = fleet.DistributedStrategy()
             strategy.sync_nccl_allreduce, strategy.fuse_grad_size_in_MB = False, 0
@@ -356,18 +356,20 @@ def train_fused_and_not() -> None:
             fleet.init(is_collective=True, strategy=strategy)
 
             def minimize(optimizer: Any, loss: Any, fuses: bool = fuses, **how: Any) -> Any:
-                made = equality_small.with_fleet(optimizer, loss, **how)
+                minimized = equality_small.with_fleet(optimizer, loss, **how)
                 if fuses:
                     rewrite(loss.program, [FuseOptimizer(), OrderUpdates()])
                 is_fused = any(
                     "fused_" in n.name for n in loss.program.graph.nodes if n.meta["role"] == "optimize"
                 )
                 assert is_fused == fuses
-                return made
+                return minimized
 
-            found.append(equality_small.train(case, minimize, *place))
-        for name, value in found[0].items():
-            np.testing.assert_allclose(found[1][name], value, rtol=1e-5, atol=1e-6, err_msg=f"{case}: {name}")
+            results.append(equality_small.train(case, minimize, *place))
+        for name, value in results[0].items():
+            np.testing.assert_allclose(
+                results[1][name], value, rtol=1e-5, atol=1e-6, err_msg=f"{case}: {name}"
+            )
 
 
 @pytest.mark.parametrize("size", CASES)

@@ -66,9 +66,9 @@ def ops() -> Counter[str]:
 
 
 def fuse() -> tuple[Counter[str], Report]:
-    one = FuseReluDepthwiseConv()
-    once, (report,) = fused(default_main_program(), one)
-    twice, (_, second) = fused(default_main_program(), one, one)
+    rewrite = FuseReluDepthwiseConv()
+    once, (report,) = fused(default_main_program(), rewrite)
+    twice, (_, second) = fused(default_main_program(), rewrite, rewrite)
     assert (twice, second.changed) == (once, 0), "a second run changes nothing"
     return once, report
 
@@ -76,11 +76,11 @@ def fuse() -> tuple[Counter[str], Report]:
 def test_forward_and_backward_become_one_node_each() -> None:
     trained(net(image()))
     relus = ops()["relu"]
-    found, report = fuse()
+    actual, report = fuse()
     said = ("---  detected 2 subgraphs",)
     assert report == Report(2, "2 of 2 relu + depthwise convolution with backward fused", said)
-    assert found["relu_depthwise"] == found["relu_depthwise_backward"] == 2
-    assert found["relu"] == found["threshold_backward"] == relus - 2
+    assert actual["relu_depthwise"] == actual["relu_depthwise_backward"] == 2
+    assert actual["relu"] == actual["threshold_backward"] == relus - 2
 
 
 def test_the_printed_program_shows_them() -> None:
@@ -91,17 +91,17 @@ def test_the_printed_program_shows_them() -> None:
 
 def test_a_program_for_testing_is_fused_too() -> None:
     net(image())
-    found, report = fuse()
+    actual, report = fuse()
     assert report.text == "2 of 2 relu + depthwise convolution without backward fused"
-    assert found["relu_depthwise"] == 2
+    assert actual["relu_depthwise"] == 2
 
 
 def test_a_relu_of_a_feed_needs_no_gradient_of_its_own() -> None:
     x = paddle.static.data("x", [None, CHANNELS, 5, 5], "float32")
     trained(depthwise(functional.relu(x)))
-    found, report = fuse()
+    actual, report = fuse()
     assert report.text == "1 of 1 relu + depthwise convolution with backward fused"
-    assert found["relu_depthwise_backward"] == 1
+    assert actual["relu_depthwise_backward"] == 1
 
 
 def test_nothing_is_found_in_a_network_without_depthwise_convolutions() -> None:
@@ -123,10 +123,10 @@ def test_what_the_kernel_cannot_do_is_left_alone_with_the_reason(reason: str, is
     y = LEFT_ALONE[reason](functional.relu(conv(image())))
     if is_trained:
         trained(y)
-    found, report = fuse()
+    actual, report = fuse()
     assert report.changed == 0
     assert reason in report.text
-    assert found == ops()
+    assert actual == ops()
 
 
 def test_only_the_pair_with_the_reason_is_left_alone() -> None:
@@ -191,13 +191,13 @@ def steps(is_fused: bool, without: frozenset[str] = frozenset()) -> list[np.ndar
         program.build = Build(without_passes=without)
         exe = paddle.static.Executor()
         exe.run(paddle.static.default_startup_program())
-        found = []
+        results = []
         for batch in (2, 5, 1, 4):
             x = np.random.RandomState(batch).randn(batch, 3, 9, 10).astype("float32")
-            found += exe.run(feed={"x": x}, fetch_list=[loss])
-        found += exe.run(program.clone(for_test=True), feed={"x": x}, fetch_list=[loss.name])
+            results += exe.run(feed={"x": x}, fetch_list=[loss])
+        results += exe.run(program.clone(for_test=True), feed={"x": x}, fetch_list=[loss.name])
         parameters = [p.name for p in program.all_parameters()]
-        return found + [paddle.static.global_scope().get(name).numpy().copy() for name in parameters]
+        return results + [paddle.static.global_scope().get(name).numpy().copy() for name in parameters]
 
 
 @pytest.mark.parametrize("without", [frozenset[str](), frozenset({"channels_last"})])
@@ -221,15 +221,15 @@ def test_mobilenet_has_thirteen_and_gives_the_numbers_of_torch(monkeypatch: pyte
     values["fc.weight"] = values["fc.weight"].t()
     model.load_state_dict(values, strict=False)
     images = torch.randn(8, 3, 64, 64)
-    (found,) = exe.run(feed={"x": images.numpy()}, fetch_list=[loss])
+    (actual,) = exe.run(feed={"x": images.numpy()}, fetch_list=[loss])
     # Not the gradients: through 27 norms a relu that rounding turns on or off changes them by percents.
-    np.testing.assert_allclose(found, (model(images) ** 2).mean().item(), rtol=1e-4)
+    np.testing.assert_allclose(actual, (model(images) ** 2).mean().item(), rtol=1e-4)
 
 
 WITHOUT_KERNELS = """
 from tests.engine.passes.test_fuse_relu_depthwise_conv import *
 trained(net(image()))
-found, report = fuse()
+fused, report = fuse()
 assert report.changed == 0, report
 assert "ARGOSY_KERNELS=0" in report.text, report
 """

@@ -96,9 +96,9 @@ def test_a_second_run_changes_nothing() -> None:
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     graph.graph_copy(default_main_program().graph, copies)
-    kept = frozenset([copies[y.node]])
-    run_passes(graph, [InPlace(kept)])
-    (report,) = run_passes(graph, [InPlace(kept)])
+    fetched = frozenset([copies[y.node]])
+    run_passes(graph, [InPlace(fetched)])
+    (report,) = run_passes(graph, [InPlace(fetched)])
     assert report.changed == 0
 
 
@@ -121,10 +121,10 @@ def test_results_and_gradients_equal_eager(batch: int) -> None:
     exe = Executor()
     exe.run(default_startup_program())
     given = torch.randn(batch, 4)
-    found = exe.run(feed={"x": given}, fetch_list=[out, grad])
+    actual = exe.run(feed={"x": given}, fetch_list=[out, grad])
     leaf = start.clone().requires_grad_()
     wanted = residual(given, leaf)
     wanted.sum().backward()
     assert leaf.grad is not None
-    np.testing.assert_array_equal(found[0], wanted.detach().numpy())
-    np.testing.assert_array_equal(found[1], leaf.grad.numpy())
+    np.testing.assert_array_equal(actual[0], wanted.detach().numpy())
+    np.testing.assert_array_equal(actual[1], leaf.grad.numpy())

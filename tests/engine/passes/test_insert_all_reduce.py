@@ -54,13 +54,13 @@ def sums() -> list[fx.Node]:
 
 
 def is_copied(name: str) -> bool:
-    (found,) = [node for node in sums() if node.args[2] == name]
-    return found.args[0].target is torch.ops.aten.clone.default
+    (collective,) = [node for node in sums() if node.args[2] == name]
+    return collective.args[0].target is torch.ops.aten.clone.default
 
 
 def test_each_gradient_is_summed_where_it_is_made_and_waited_for_behind() -> None:
-    one = two_layers()
-    report = run(one)
+    insertion = two_layers()
+    report = run(insertion)
     assert (report.changed, report.text) == (4, "4 gradients are all-reduced over group 'dp'")
     assert [node.args[2] for node in sums()] == [
         "fc_1.w_0@GRAD",
@@ -68,7 +68,7 @@ def test_each_gradient_is_summed_where_it_is_made_and_waited_for_behind() -> Non
         "fc_0.w_0@GRAD",
         "fc_0.b_0@GRAD",
     ]
-    for node, (_, gradient) in zip(sums(), one.gradients, strict=True):
+    for node, (_, gradient) in zip(sums(), insertion.gradients, strict=True):
         assert (node.args[:2], node.prev, node.next.target) == ((gradient, "dp"), gradient, wait)
         assert node.meta["role"] == node.next.meta["role"] == "communicate"
         assert node.meta["source"] == gradient.meta["source"]
@@ -82,20 +82,20 @@ def test_the_optimizer_reads_the_sums_and_backward_does_not() -> None:
         assert (wait in read) == (node.target is torch.ops.argosy.momentum.default)
 
 
-def test_with_overlap_each_wait_stands_before_the_first_reader() -> None:
-    one = two_layers()
-    (report,) = rewrite(default_main_program(), [InsertAllReduce(one.gradients, overlap=True)])
+def test_with_overlap_each_wait_precedes_the_first_reader() -> None:
+    insertion = two_layers()
+    (report,) = rewrite(default_main_program(), [InsertAllReduce(insertion.gradients, overlap=True)])
     assert report.changed == 4
-    found = targets()
-    first_wait = found.index(wait)
-    assert all(place < first_wait for place, target in enumerate(found) if target is all_reduce)
-    assert found[first_wait:] == [wait, torch.ops.argosy.momentum.default] * 4
+    order = targets()
+    first_wait = order.index(wait)
+    assert all(place < first_wait for place, target in enumerate(order) if target is all_reduce)
+    assert order[first_wait:] == [wait, torch.ops.argosy.momentum.default] * 4
 
 
 def test_with_overlap_clipping_by_the_global_norm_waits_for_all() -> None:
     loss = paddle.static.nn.fc(x(), 2).mean()
-    one = minimize(loss, grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0))
-    rewrite(default_main_program(), [InsertAllReduce(one.gradients, overlap=True)])
+    insertion = minimize(loss, grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0))
+    rewrite(default_main_program(), [InsertAllReduce(insertion.gradients, overlap=True)])
     norms = [n for n in default_main_program().graph.nodes if "vector_norm" in str(n.target)]
     assert [n.args[0].target for n in norms[:2]] == [wait, wait]
 
@@ -111,9 +111,9 @@ def test_a_second_run_changes_nothing() -> None:
 
 
 def test_a_gradient_that_was_gathered_by_rows_is_left_alone() -> None:
-    one = two_layers()
-    one.gradients[0][1].meta["reduced"] = True
-    report = run(one)
+    insertion = two_layers()
+    insertion.gradients[0][1].meta["reduced"] = True
+    report = run(insertion)
     assert report.text == "3 gradients are all-reduced over group 'dp'; 1 are reduced already"
     assert "fc_1.w_0@GRAD" not in [node.args[2] for node in sums()]
 
@@ -161,14 +161,14 @@ def test_two_parameters_with_one_gradient_need_one_sum() -> None:
 
 def test_what_reads_a_gradient_afterwards_reads_the_sum() -> None:
     run(two_layers())
-    made = paddle.tanh(default_main_program().var("fc_0.w_0@GRAD"))
-    assert made.node.args[0].target is wait
+    reader = paddle.tanh(default_main_program().var("fc_0.w_0@GRAD"))
+    assert reader.node.args[0].target is wait
 
 
 def test_the_program_for_testing_has_no_trace_of_it() -> None:
-    one = two_layers()
+    insertion = two_layers()
     before = str(default_main_program().clone(for_test=True)).splitlines()[1:]
-    run(one)
+    run(insertion)
     assert str(default_main_program().clone(for_test=True)).splitlines()[1:] == before
 
 
@@ -180,8 +180,8 @@ def test_a_copy_of_the_program_has_the_same_sums() -> None:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_program_that_was_saved_and_loaded_is_the_same_and_wants_its_ranks(overlap: bool) -> None:
-    one = two_layers()
-    rewrite(default_main_program(), [InsertAllReduce(one.gradients, overlap=overlap)])
+    insertion = two_layers()
+    rewrite(default_main_program(), [InsertAllReduce(insertion.gradients, overlap=overlap)])
     loaded = from_dict(to_dict(default_main_program()))
     assert str(loaded) == str(default_main_program())
     exe = Executor()

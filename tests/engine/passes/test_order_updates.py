@@ -27,11 +27,11 @@ LAST_FIRST = ["fc_2.w_0", "fc_2.b_0", "fc_1.w_0", "fc_1.b_0", "fc_0.w_0", "fc_0.
 
 def strategy(**switches: Any) -> fleet.DistributedStrategy:
     """Exchanges overlap, one for each layer."""
-    made = fleet.DistributedStrategy()
-    made.sync_nccl_allreduce, made.fuse_grad_size_in_MB = False, 0
+    options = fleet.DistributedStrategy()
+    options.sync_nccl_allreduce, options.fuse_grad_size_in_MB = False, 0
     for name, value in switches.items():
-        setattr(made, name, value)
-    return made
+        setattr(options, name, value)
+    return options
 
 
 def three_layers() -> Any:
@@ -41,11 +41,11 @@ def three_layers() -> Any:
     return x.mean()
 
 
-def planned(made: fleet.DistributedStrategy, optimizer: Any = None, loss: Any = None) -> list[Pass]:
+def planned(options: fleet.DistributedStrategy, optimizer: Any = None, loss: Any = None) -> list[Pass]:
     """Minimize; the passes for two ranks."""
     loss = three_layers() if loss is None else loss
     _, pairs = (optimizer or paddle.optimizer.Momentum(0.1, 0.9)).minimize(loss)
-    return training_passes(made, loss.program, pairs, ranks=2)
+    return training_passes(options, loss.program, pairs, ranks=2)
 
 
 def ordered(passes: list[Pass]) -> Report:
@@ -60,8 +60,8 @@ def nodes() -> list[fx.Node]:
 def updates() -> list[str]:
     """The parameters in the order of their updates."""
     named = default_main_program().names_of_nodes()
-    found = [n for n in nodes() if n.meta["role"] == "optimize" and any(True for _ in mutated_inputs(n))]
-    return [named[n.args[0]] for n in found]
+    updates = [n for n in nodes() if n.meta["role"] == "optimize" and any(True for _ in mutated_inputs(n))]
+    return [named[n.args[0]] for n in updates]
 
 
 def waited_for(node: fx.Node) -> set[fx.Node]:
@@ -110,7 +110,7 @@ def test_a_second_run_changes_nothing(fuses: bool) -> None:
     assert str(default_main_program()) == once
 
 
-def test_what_stands_between_a_wait_and_its_update_moves_with_it() -> None:
+def test_nodes_between_a_wait_and_its_update_move_with_it() -> None:
     """Clipping, L1Decay: several nodes a gradient, some of which read no gradient at all."""
     decay = paddle.regularizer.L1Decay(0.01)
     clip = paddle.nn.ClipGradByNorm(1.0)
@@ -146,9 +146,9 @@ def test_what_reads_a_weight_keeps_its_side_of_the_update() -> None:
     ordered(training_passes(strategy(), loss.program, pairs, ranks=2))
     assert updates() == LAST_FIRST
     place = {n: i for i, n in enumerate(nodes())}
-    found = [n for n in nodes() if n.target is torch.ops.argosy.momentum.default]
-    assert place[found[0]] < place[after.node]
-    assert place[found[3]] < place[before.node] < place[found[4]], "beside the update, not earlier"
+    actual = [n for n in nodes() if n.target is torch.ops.argosy.momentum.default]
+    assert place[actual[0]] < place[after.node]
+    assert place[actual[3]] < place[before.node] < place[actual[4]], "beside the update, not earlier"
 
 
 def test_random_numbers_are_drawn_in_the_same_order() -> None:
@@ -197,12 +197,12 @@ def train_in_both_orders() -> None:
     fleet.init(is_collective=True)
     place = fleet.worker_index(), fleet.worker_num()
     for case in CASES[os.environ["ARGOSY_SHM"]]:
-        found = []
+        results = []
         for overlaps in (False, True):
             fleet.init(is_collective=True, strategy=strategy(sync_nccl_allreduce=not overlaps))
-            found.append(equality_small.train(case, equality_small.with_fleet, *place))
-        for name, value in found[0].items():
-            np.testing.assert_array_equal(found[1][name], value, f"{case}: {name}")
+            results.append(equality_small.train(case, equality_small.with_fleet, *place))
+        for name, value in results[0].items():
+            np.testing.assert_array_equal(results[1][name], value, f"{case}: {name}")
 
 
 @pytest.mark.parametrize("shm", ["1", "0"])

@@ -50,9 +50,9 @@ def two_rank_program(overlap: bool) -> None:
     """What `minimize` makes on two ranks, with gradients in two groups."""
     loss = net()
     _, pairs = paddle.optimizer.Momentum(0.1, 0.9).minimize(loss)
-    made = fleet.DistributedStrategy()
-    made._fuse_grad_size_in_TFLOPS, made.sync_nccl_allreduce = 2, not overlap
-    rewrite(default_main_program(), training_passes(made, loss.program, pairs, ranks=2))
+    strategy = fleet.DistributedStrategy()
+    strategy._fuse_grad_size_in_TFLOPS, strategy.sync_nccl_allreduce = 2, not overlap
+    rewrite(default_main_program(), training_passes(strategy, loss.program, pairs, ranks=2))
 
 
 def test_forward_and_backward_of_one_process_are_one_group_before_the_updates() -> None:
@@ -76,23 +76,23 @@ def test_random_numbers_are_drawn_outside_and_in_their_order() -> None:
 
 def test_exchanges_and_waits_keep_their_places_and_nothing_crosses_them() -> None:
     two_rank_program(overlap=True)
-    plain, found = calls(), nodes_of(outline(calls()))
+    plain, actual = calls(), nodes_of(outline(calls()))
 
     def before_each(nodes: list[fx.Node]) -> list[tuple[str, set[str]]]:
         cuts = [i for i, n in enumerate(nodes) if op_name(n) in ("all_reduce_fused", "wait")]
         return [(nodes[i].name, {n.name for n in nodes[:i]}) for i in cuts]
 
     assert len(before_each(plain)) == 4
-    assert before_each(found) == before_each(plain)
-    assert is_in_order(found)
+    assert before_each(actual) == before_each(plain)
+    assert is_in_order(actual)
 
 
 def test_gradients_are_put_behind_the_group_that_makes_them_not_between() -> None:
     two_rank_program(overlap=True)
     names = shown(outline(calls()))
-    assert names.count("group") == 2, "one for each exchange"
+    assert names.count("group") == 2, "one for each all-reduce"
     assert names.index("all_reduce_fused") < len(names) - 1 - names[::-1].index("group"), (
-        "backward goes on behind it"
+        "backward continues after it"
     )
 
 

@@ -50,7 +50,7 @@ def built(**options: Any) -> tuple[Program, Report]:
 
 
 def on_rank(rank: int, **options: Any) -> Program:
-    """The program of one of two ranks, built anew."""
+    """A new program of one of two ranks."""
     with paddle.static.program_guard(Program("main"), Program()), paddle.utils.unique_name.guard():
         return built(rank=rank, **options)[0]
 
@@ -67,8 +67,8 @@ def parameters(program: Program) -> dict[str, int]:
 def test_each_gradient_goes_to_the_rank_with_the_fewest_elements_so_far() -> None:
     """In the order of backward: 16, 2, 64, 8, 32, 8 elements; the first of two equal ranks wins."""
     program, report = built()
-    found = [(node.args[3], node.args[1]) for node in nodes(program, reduce)]
-    assert found == [
+    actual = [(node.args[3], node.args[1]) for node in nodes(program, reduce)]
+    assert actual == [
         ("fc_2.w_0@GRAD", 0),  # 16, 0
         ("fc_2.b_0@GRAD", 1),  # 16, 2
         ("fc_1.w_0@GRAD", 1),  # 16, 66
@@ -103,8 +103,8 @@ def test_the_owner_updates_and_the_others_leave_it_to_it() -> None:
         program = on_rank(rank)
         mine = {str(node.args[0]) for node in nodes(program, MOMENTUM)}
         left = {str(node.args[0][0]): node for node in nodes(program, updated_by_owner)}
-        own = {name.replace(".", "_") for name, owner in parameters(program).items() if owner == rank}
-        assert mine == own
+        owned = {name.replace(".", "_") for name, owner in parameters(program).items() if owner == rank}
+        assert mine == owned
         assert len(mine) + len(left) == 6
         for node in left.values():
             assert node.args[2] == 1 - rank
@@ -113,11 +113,11 @@ def test_the_owner_updates_and_the_others_leave_it_to_it() -> None:
 
 
 def test_the_state_has_the_owner_of_its_parameter() -> None:
-    found = owners(built()[0])
-    assert found["fc_1.w_0"] == found["fc_1.w_0_velocity_0"] == 1
-    assert found["fc_2.w_0"] == found["fc_2.w_0_velocity_0"] == 0
-    assert "learning_rate_0" not in found
-    assert len(found) == 12
+    owner_of = owners(built()[0])
+    assert owner_of["fc_1.w_0"] == owner_of["fc_1.w_0_velocity_0"] == 1
+    assert owner_of["fc_2.w_0"] == owner_of["fc_2.w_0_velocity_0"] == 0
+    assert "learning_rate_0" not in owner_of
+    assert len(owner_of) == 12
 
 
 def test_it_can_be_read_in_the_printed_program() -> None:
@@ -143,14 +143,14 @@ def test_the_ranks_differ_in_the_updates_alone_and_exchange_the_same(overlap: bo
     assert [line.split() for line in lines[0]] == [line.split() for line in lines[1]]
     schedules = [compile_program(p, []).schedule for p in programs]
     assert schedules[0] == schedules[1]
-    assert len(schedules[0]) == 12, "nobody prunes an exchange whose sum another rank reads"
+    assert len(schedules[0]) == 12, "a reduce whose sum another rank reads is not pruned"
 
 
 def test_with_overlap_a_sum_is_waited_for_where_it_is_used_or_left() -> None:
     program = on_rank(1, overlap=True)
-    found = [n.target for n in program.graph.nodes if n.target in (wait, MOMENTUM, updated_by_owner, reduce)]
-    assert found[:6] == [reduce] * 6
-    assert found[6::2] == [wait] * 6
+    order = [n.target for n in program.graph.nodes if n.target in (wait, MOMENTUM, updated_by_owner, reduce)]
+    assert order[:6] == [reduce] * 6
+    assert order[6::2] == [wait] * 6
 
 
 def test_gradients_take_turns_on_the_communicators() -> None:
@@ -194,8 +194,8 @@ def test_two_parameters_with_one_gradient_have_one_owner() -> None:
     both = torch.add(*scale_and_shift())
     loss = (paddle.static.nn.fc(paddle.static.data("x", [None, 4]), 4, bias_attr=False) + both).mean()
     rewrite(loss.program, minimize(loss))
-    found = parameters(loss.program)
-    assert found["scale"] == found["shift"]
+    values = parameters(loss.program)
+    assert values["scale"] == values["shift"]
     assert len(nodes(loss.program, reduce)) == 2
     assert len(nodes(loss.program, broadcast)) == 3
 
@@ -243,6 +243,6 @@ def test_the_program_for_testing_is_whole() -> None:
     passes = minimize(loss)
     before = str(loss.program.clone(for_test=True)).splitlines()[1:]
     rewrite(loss.program, passes)
-    made = loss.program.clone(for_test=True)
-    assert str(made).splitlines()[1:] == before
-    assert not is_divided(made)
+    test_program = loss.program.clone(for_test=True)
+    assert str(test_program).splitlines()[1:] == before
+    assert not is_divided(test_program)

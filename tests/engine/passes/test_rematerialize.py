@@ -34,17 +34,17 @@ def image() -> Variable:
 
 
 def parameter(name: str, *shape: int) -> Variable:
-    made = default_main_program().state(name, list(shape), "float32", trainable=True)
+    variable = default_main_program().state(name, list(shape), "float32", trainable=True)
     default_startup_program().define(name, lambda: torch.randn(*shape) * 0.3)
-    return made
+    return variable
 
 
 def conv(x: Variable, name: str, act: Callable[[Any], Any] = torch.relu) -> Variable:
     """convolution, batch norm, activation"""
     y = F.conv2d(x, parameter(name, 8, 8, 3, 3), padding=1)  # type: ignore[arg-type]  # a Variable
     y = F.batch_norm(y, None, None, parameter(f"{name}.g", 8), parameter(f"{name}.b", 8), training=True)  # type: ignore[arg-type]
-    made: Variable = act(y)
-    return made
+    activation: Variable = act(y)
+    return activation
 
 
 def copied(program: Program, kept: tuple[Variable, ...]) -> tuple[fx.Graph, frozenset[fx.Node]]:
@@ -55,8 +55,8 @@ def copied(program: Program, kept: tuple[Variable, ...]) -> tuple[fx.Graph, froz
 
 
 def rematerialized(*fetches: Variable, share: float = 1.0, **options: Any) -> tuple[fx.Graph, Report]:
-    graph, kept = copied(default_main_program(), fetches)
-    (report,) = run_passes(graph, [Rematerialize(kept, share, min_bytes=0, **options)])
+    graph, fetched = copied(default_main_program(), fetches)
+    (report,) = run_passes(graph, [Rematerialize(fetched, share, min_bytes=0, **options)])
     return graph, report
 
 
@@ -92,10 +92,10 @@ def test_a_value_with_several_readers_is_recomputed_once() -> None:
 def test_the_peak_falls_and_in_place_writes_over_what_was_recomputed() -> None:
     loss = conv(conv(conv(image(), "a"), "b"), "c").sum()
     append_backward(loss)
-    graph, kept = copied(default_main_program(), (loss,))
-    run_passes(graph, [ChannelsLast(), Rematerialize(kept, 1.0, min_bytes=0), InPlace(kept)])
-    (made,) = [n for n in graph.nodes if n.name == "relu_recompute_1"]
-    assert made.target is aten.relu_.default
+    graph, fetched = copied(default_main_program(), (loss,))
+    run_passes(graph, [ChannelsLast(), Rematerialize(fetched, 1.0, min_bytes=0), InPlace(fetched)])
+    (recomputed_relu,) = [n for n in graph.nodes if n.name == "relu_recompute_1"]
+    assert recomputed_relu.target is aten.relu_.default
 
 
 def test_a_cast_of_a_kept_value_is_recomputed() -> None:
@@ -170,13 +170,13 @@ def test_what_comes_from_a_value_that_dies_is_kept() -> None:
 
 def test_small_values_and_programs_without_backward_are_left_alone() -> None:
     y = conv(conv(image(), "a"), "b")
-    graph, kept = copied(default_main_program(), (y,))
-    (report,) = run_passes(graph, [Rematerialize(kept)])
+    graph, fetched = copied(default_main_program(), (y,))
+    (report,) = run_passes(graph, [Rematerialize(fetched)])
     assert (report.changed, report.text) == (0, "there is no backward")
     loss = y.sum()
     append_backward(loss)
-    graph, kept = copied(default_main_program(), (loss,))
-    (report,) = run_passes(graph, [Rematerialize(kept)])
+    graph, fetched = copied(default_main_program(), (loss,))
+    (report,) = run_passes(graph, [Rematerialize(fetched)])
     assert report.changed == 0
 
 
@@ -202,10 +202,10 @@ def test_a_second_run_changes_nothing() -> None:
     y = conv(F.max_pool2d(conv(conv(image(), "a"), "b"), 2), "c")  # type: ignore[arg-type]
     loss = y.sum()
     append_backward(loss)
-    graph, kept = copied(default_main_program(), (loss,))
-    one = Rematerialize(kept, 1.0, min_bytes=0)
-    assert run_passes(graph, [one])[0].changed > 0
-    assert run_passes(graph, [one])[0].changed == 0
+    graph, fetched = copied(default_main_program(), (loss,))
+    rematerialize = Rematerialize(fetched, 1.0, min_bytes=0)
+    assert run_passes(graph, [rematerialize])[0].changed > 0
+    assert run_passes(graph, [rematerialize])[0].changed == 0
 
 
 # --- pools --------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_a_pool_looks_at_the_shape_of_another_value() -> None:
 def test_pools_read_no_number_of_what_they_look_at(order: torch.memory_format) -> None:
     x = torch.randn(2, 8, 9, 9).to(memory_format=order)
     y, indices = aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])
-    dy, one = torch.randn_like(y), torch.randn_like(aten._adaptive_avg_pool2d(x, [2, 2]))
+    dy, pooled_grad = torch.randn_like(y), torch.randn_like(aten._adaptive_avg_pool2d(x, [2, 2]))
     calls: dict[Any, Callable[[torch.Tensor], torch.Tensor]] = {
         aten.max_pool2d_with_indices_backward.default: lambda t: aten.max_pool2d_with_indices_backward(
             dy, t, [3, 3], [2, 2], [1, 1], [1, 1], False, indices
@@ -231,13 +231,15 @@ def test_pools_read_no_number_of_what_they_look_at(order: torch.memory_format) -
         aten.avg_pool2d_backward.default: lambda t: aten.avg_pool2d_backward(
             dy, t, [3, 3], [2, 2], [1, 1], False, True, None
         ),
-        aten._adaptive_avg_pool2d_backward.default: lambda t: aten._adaptive_avg_pool2d_backward(one, t),
+        aten._adaptive_avg_pool2d_backward.default: lambda t: aten._adaptive_avg_pool2d_backward(
+            pooled_grad, t
+        ),
     }
     assert calls.keys() == SHAPE_ONLY.keys()
     for call in calls.values():
-        found = call(torch.full_like(x, torch.nan))
-        assert torch.equal(found, call(x))
-        assert found.stride() == call(x).stride()
+        actual = call(torch.full_like(x, torch.nan))
+        assert torch.equal(actual, call(x))
+        assert actual.stride() == call(x).stride()
 
 
 # --- numbers ------------------------------------------------------------------------------------------
@@ -253,16 +255,18 @@ def run(
     program.build = Build(without_passes=frozenset({"rematerialize"}))
     gradients = [f"{p.name}@GRAD" for p in program.all_parameters()]
     torch.manual_seed(5)
-    found: list[np.ndarray[Any, Any]] = Executor().run(program, feed=feed, fetch_list=[loss.name, *gradients])
-    return found
+    fetched: list[np.ndarray[Any, Any]] = Executor().run(
+        program, feed=feed, fetch_list=[loss.name, *gradients]
+    )
+    return fetched
 
 
 def assert_equal_results(loss: Variable, feed: dict[str, torch.Tensor], *before: Pass) -> None:
     Executor().run(default_startup_program())
     plain = run([*before], loss, feed)
-    found = run([*before, Rematerialize(share=1.0, min_bytes=0)], loss, feed)
+    actual = run([*before, Rematerialize(share=1.0, min_bytes=0)], loss, feed)
     assert len(plain) > 1
-    for one, other in zip(found, plain, strict=True):
+    for one, other in zip(actual, plain, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -311,6 +315,6 @@ def test_batch_norm_recompute_gives_what_the_norm_gave(shape: tuple[int, ...], a
     for value in (x, x.to(memory_format=torch.channels_last)) if x.ndim == 4 else (x,):
         weight, bias = (torch.randn(8), torch.randn(8)) if affine else (None, None)
         y, mean, invstd = torch.native_batch_norm(value, weight, bias, None, None, True, 0.1, 1e-5)
-        found = batch_norm_recompute(value, weight, bias, mean, invstd)
-        torch.testing.assert_close(found, y, rtol=1e-6, atol=1e-6)
-        assert found.stride() == y.stride()
+        actual = batch_norm_recompute(value, weight, bias, mean, invstd)
+        torch.testing.assert_close(actual, y, rtol=1e-6, atol=1e-6)
+        assert actual.stride() == y.stride()

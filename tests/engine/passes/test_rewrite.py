@@ -1,4 +1,4 @@
-"""rewrite: passes on a program itself; its variables follow what stands for them."""
+"""rewrite: passes on a program itself; its variables are bound to the nodes that replace theirs."""
 
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from argosy.engine.runtime.executor import Executor
 
 @dataclass(frozen=True)
 class Double(Pass):
-    """Put `2 * node` in the place of a node, for whoever asks for its variable."""
+    """Replace a node by `2 * node` for every reader of its variable."""
 
     name: ClassVar[str] = "double"
     node: fx.Node
 
     def run(self, graph: fx.Graph) -> Report:
         with graph.inserting_after(self.node):
-            made = graph.call_function(torch.ops.aten.mul.Tensor, (self.node, 2))
-        made.meta = {"role": "forward", "source": None, "replaces": self.node}
-        made.meta["val"] = infer(made)
+            doubled = graph.call_function(torch.ops.aten.mul.Tensor, (self.node, 2))
+        doubled.meta = {"role": "forward", "source": None, "replaces": self.node}
+        doubled.meta["val"] = infer(doubled)
         return Report(1, "")
 
 
@@ -46,7 +46,7 @@ def test_a_variable_is_bound_to_the_node_that_replaces_it() -> None:
     assert not any("replaces" in node.meta for node in program.graph.nodes)
 
 
-def test_what_was_compiled_before_is_compiled_anew() -> None:
+def test_a_program_that_was_compiled_before_is_compiled_again() -> None:
     program, exe = net(), Executor()
     assert exe.run(program, {"x": torch.ones(2)}, ["neg_0.tmp_0"])[0].tolist() == [-1.0, -1.0]
     rewrite(program, [Double(program.var("neg_0.tmp_0").node)])

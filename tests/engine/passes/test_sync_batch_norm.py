@@ -51,8 +51,8 @@ def one_step(
         default_main_program().touch()
         exe = Executor()
         exe.run(default_startup_program())
-        found = dict(zip(grads, exe.run(feed={"x": batch}, fetch_list=grads), strict=True))
-        return found | {name: global_scope().get(name).numpy().copy() for name in STATISTICS}
+        values = dict(zip(grads, exe.run(feed={"x": batch}, fetch_list=grads), strict=True))
+        return values | {name: global_scope().get(name).numpy().copy() for name in STATISTICS}
 
 
 def as_one_process() -> None:
@@ -63,8 +63,8 @@ def as_one_process() -> None:
         whole = 2 + np.random.default_rng(0).standard_normal((7, 3, 6, 6)).astype(dtype)
         wanted = one_step(dtype, whole)
         mine = np.split(whole, [5])[world.rank]
-        found = one_step(dtype, mine, SyncBatchNorm(ranks=world.size))
-        for name, value in found.items():
+        actual = one_step(dtype, mine, SyncBatchNorm(ranks=world.size))
+        for name, value in actual.items():
             total = torch.from_numpy(value)
             if name not in STATISTICS:
                 world.group("dp").all_reduce(total)
@@ -80,9 +80,9 @@ def test_two_ranks_are_as_one_process_with_the_whole_batch(ranks: Nursery) -> No
 
 def test_alone_a_rewritten_program_gives_the_same_numbers() -> None:
     batch = np.random.default_rng(0).standard_normal((5, 3, 6, 6)).astype("float32")
-    wanted, found = one_step("float32", batch), one_step("float32", batch, SyncBatchNorm(ranks=2))
+    wanted, actual = one_step("float32", batch), one_step("float32", batch, SyncBatchNorm(ranks=2))
     for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-4 * np.abs(value).max())
+        np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=1e-4 * np.abs(value).max())
 
 
 def test_rewrites_the_norm_its_backward_and_the_count_of_the_unbiased_variance() -> None:

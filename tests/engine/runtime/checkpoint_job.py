@@ -1,4 +1,4 @@
-"""A training script for test_checkpoint_kills.py: checkpointed, on one rank or several, killed if told so."""
+"""A training script for test_checkpoint_kills.py: checkpointed, on one rank or several, killed if asked to."""
 
 # SPDX-License-Identifier: Apache-2.0
 import argparse
@@ -16,7 +16,7 @@ from argosy.distributed import fleet
 
 
 class Numbers(io.Dataset[Any]):
-    """Samples that can be told from each other, with noise."""
+    """Distinct samples, with noise."""
 
     def __getitem__(self, index: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         x = np.sin(np.arange(3) + index) + np.random.rand(3) + random.random()

@@ -46,8 +46,8 @@ def started() -> Executor:
 
 
 def run(exe: Executor, fetch: Any, x: Any, program: Any = None) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = exe.run(program, feed={"x": x}, fetch_list=[fetch])[0]
-    return found
+    fetched: np.ndarray[Any, Any] = exe.run(program, feed={"x": x}, fetch_list=[fetch])[0]
+    return fetched
 
 
 def test_a_test_program_without_its_dropout_overwrites_no_parameter() -> None:
@@ -98,8 +98,8 @@ def test_a_constant_is_what_it_was_when_it_was_used() -> None:
     a = x + c
     c.add_(1)
     b = x + c
-    found = started().run(feed={"x": torch.zeros(1, 1)}, fetch_list=[a, b])
-    assert [f.item() for f in found] == [1.0, 2.0]
+    fetched = started().run(feed={"x": torch.zeros(1, 1)}, fetch_list=[a, b])
+    assert [f.item() for f in fetched] == [1.0, 2.0]
 
 
 def test_a_test_program_sees_the_weights_that_training_moved_to_another_layout() -> None:
@@ -122,8 +122,8 @@ def test_a_weight_in_channels_last_can_be_viewed_by_another_program() -> None:
     exe = started()
     exe.run(feed={"x": torch.randn(2, 3, 6, 6)}, fetch_list=[h])
     flat = default_main_program().var("w").view(4, -1)
-    (found,) = exe.run(fetch_list=[flat])
-    np.testing.assert_array_equal(found, global_scope().get("w").reshape(4, -1).numpy())
+    (actual,) = exe.run(fetch_list=[flat])
+    np.testing.assert_array_equal(actual, global_scope().get("w").reshape(4, -1).numpy())
 
 
 def test_fetched_weights_do_not_change_with_the_next_run() -> None:
@@ -133,11 +133,11 @@ def test_fetched_weights_do_not_change_with_the_next_run() -> None:
     paddle.optimizer.SGD(0.1).minimize(loss)
     exe = Executor()
     (first,) = exe.run(default_startup_program(), fetch_list=["w"])
-    kept = first.copy()
+    copy = first.copy()
     for _ in range(3):
-        (found,) = exe.run(feed={"x": torch.randn(2, 3, 6, 6)}, fetch_list=["w"])
-        np.testing.assert_array_equal(first, kept)
-        first, kept = found, found.copy()
+        (fetched,) = exe.run(feed={"x": torch.randn(2, 3, 6, 6)}, fetch_list=["w"])
+        np.testing.assert_array_equal(first, copy)
+        first, copy = fetched, fetched.copy()
 
 
 def test_a_value_fetched_twice_gives_two_arrays() -> None:
@@ -174,9 +174,9 @@ def test_a_test_program_leaves_the_buffers_of_modules_alone() -> None:
     exe = started()
     x = torch.ones(2, 3)
     run(exe, y, x)
-    kept = global_scope().get("module_0.e").clone()
-    np.testing.assert_allclose(run(exe, y, x, test), (x - kept).numpy())
-    assert torch.equal(global_scope().get("module_0.e"), kept)
+    value = global_scope().get("module_0.e").clone()
+    np.testing.assert_allclose(run(exe, y, x, test), (x - value).numpy())
+    assert torch.equal(global_scope().get("module_0.e"), value)
 
 
 def test_a_batch_norm_called_twice_can_be_cloned_for_testing() -> None:
@@ -215,11 +215,11 @@ def test_gradients_can_be_differentiated_again() -> None:
     ((_, second),) = append_backward(penalty)
     given = torch.randn(2, 3)
     exe = started()
-    found = run(exe, second, given)
+    fetched = run(exe, second, given)
     leaf, weight = given.clone().requires_grad_(), global_scope().get("w").clone().requires_grad_()
     (first,) = torch.autograd.grad((leaf * leaf * weight).sum(), leaf, create_graph=True)
     (wanted,) = torch.autograd.grad((first * first).sum(), weight)
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(fetched, wanted.numpy(), rtol=1e-5)
 
 
 def test_stopping_one_part_of_a_chunk_lets_the_others_through() -> None:
@@ -228,9 +228,9 @@ def test_stopping_one_part_of_a_chunk_lets_the_others_through() -> None:
     a.stop_gradient = True
     ((_, grad),) = append_backward((feed(2) * a * b).sum())
     exe = started()
-    found = run(exe, grad, torch.ones(1, 2))
+    fetched = run(exe, grad, torch.ones(1, 2))
     value = global_scope().get("w")
-    np.testing.assert_allclose(found, [0.0, 0.0, *value[:2].tolist()], rtol=1e-6)
+    np.testing.assert_allclose(fetched, [0.0, 0.0, *value[:2].tolist()], rtol=1e-6)
 
 
 def test_freezing_in_a_clone_leaves_the_program_alone() -> None:

@@ -1,4 +1,4 @@
-"""Files on disk: whole or not at all; truncated, altered or foreign ones are refused."""
+"""Files on disk: writes are atomic; truncated, altered or foreign files are rejected."""
 
 # SPDX-License-Identifier: Apache-2.0
 import json
@@ -69,8 +69,8 @@ def test_tensors_come_back_bit_equal(tmp_path: Path, wanted: dict[str, Any]) -> 
         values = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 50
         tensors[name] = values.to(dtype)
     write(tmp_path / "t", tensors)
-    found, _ = atomic_files.read_tensors(tmp_path / "t")
-    assert same(found, tensors)
+    actual, _ = atomic_files.read_tensors(tmp_path / "t")
+    assert same(actual, tensors)
 
 
 def test_nan_and_negative_zero_keep_their_bits(tmp_path: Path) -> None:
@@ -90,18 +90,18 @@ def test_memory_formats_strides_and_shared_memory_do_not_matter(tmp_path: Path) 
         "parameter": torch.nn.Parameter(torch.ones(2)),
     }
     write(tmp_path / "t", tensors)
-    found, _ = atomic_files.read_tensors(tmp_path / "t")
-    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
-    assert all(value.is_contiguous() for value in found.values())
+    actual, _ = atomic_files.read_tensors(tmp_path / "t")
+    assert all(torch.equal(actual[name], tensors[name]) for name in tensors)
+    assert all(value.is_contiguous() for value in actual.values())
 
 
 def test_what_was_read_is_memory_of_its_own(tmp_path: Path) -> None:
     write(tmp_path / "t", {"x": torch.ones(1000)})
-    found = atomic_files.read_tensors(tmp_path / "t")[0]["x"]
+    actual = atomic_files.read_tensors(tmp_path / "t")[0]["x"]
     with (tmp_path / "t").open("r+b") as file:
         file.truncate(0)
-    found += 1
-    assert found.sum() == 2000
+    actual += 1
+    assert actual.sum() == 2000
 
 
 def test_the_file_is_plain_safetensors_and_the_same_for_the_same_tensors(tmp_path: Path) -> None:
@@ -146,10 +146,10 @@ def test_a_tensor_file_with_altered_bytes_is_refused_or_gives_the_same(
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     (tmp_path / "altered").write_bytes(content)
     try:
-        found, _ = atomic_files.read_tensors(tmp_path / "altered")
+        actual, _ = atomic_files.read_tensors(tmp_path / "altered")
     except CorruptFileError:
         return
-    assert same(found, tiny())
+    assert same(actual, tiny())
 
 
 def test_the_altered_tensor_is_named(tmp_path: Path) -> None:
@@ -226,10 +226,10 @@ def test_sealed_content_with_altered_bytes_is_refused_or_gives_the_same(data: st
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     try:
-        found = atomic_files.unseal(bytes(content), "m")
+        actual = atomic_files.unseal(bytes(content), "m")
     except CorruptFileError:
         return
-    assert repr(found) == repr(CONTENT)
+    assert repr(actual) == repr(CONTENT)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_what_is_no_sealed_content_is_refused(data: bytes) -> None:
         atomic_files.unseal(data, "m")
 
 
-# --- whole or not at all ------------------------------------------------------------------------------
+# --- atomicity ----------------------------------------------------------------------------------------
 
 
 def test_what_a_writer_at_work_has_is_left_to_it(tmp_path: Path) -> None:
@@ -322,8 +322,8 @@ def test_many_writers_of_one_file_leave_one_whole_file(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    found, _ = atomic_files.read_tensors(tmp_path / "t")
-    assert any(same(found, content) for content in contents)
+    actual, _ = atomic_files.read_tensors(tmp_path / "t")
+    assert any(same(actual, content) for content in contents)
     assert os.listdir(tmp_path) == ["t"]
 
 
@@ -393,8 +393,8 @@ for turn in range(int(sys.argv[3])):
     atomic_files.finish(paths[1], lambda p: atomic_files.read_tensors(p)[1] == saved)
     last = int(values["m.pdparams"])
     assert int(atomic_files.read_tensors(paths[1])[0]["m.pdopt"]) == last, "the set is not whole"
-for found in folder.iterdir():
-    os.utime(found, (0, 0))  # an empty folder that is new may be of a writer that is just starting
+for path in folder.iterdir():
+    os.utime(path, (0, 0))  # an empty folder that is new may be of a writer that is just starting
 save(last + 1)
 print(last, left, mixed, len(os.listdir(folder)))
 """

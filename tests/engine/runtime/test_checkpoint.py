@@ -26,7 +26,7 @@ SAMPLES = 22  # six batches of four, the last one short
 
 
 class Numbers(io.Dataset[Any]):
-    """Samples that can be told from each other; `noisy` ones draw from NumPy's and Python's generators."""
+    """Distinct samples; `noisy` ones draw from NumPy's and Python's generators."""
 
     def __init__(self, noisy: bool = False) -> None:
         self.noisy = noisy
@@ -125,10 +125,10 @@ def random_numbers() -> tuple[float, float, float]:
     return float(torch.rand(())), float(np.random.rand()), random.random()
 
 
-def assert_equal(found: Job, wanted: Job) -> None:
+def assert_equal(actual: Job, wanted: Job) -> None:
     values = wanted.values()
-    assert [n for n, value in found.values().items() if not torch.equal(value, values[n])] == []
-    assert found.rate.state_dict() == wanted.rate.state_dict()
+    assert [n for n, value in actual.values().items() if not torch.equal(value, values[n])] == []
+    assert actual.rate.state_dict() == wanted.rate.state_dict()
 
 
 def steps(folder: Path) -> list[int]:
@@ -139,7 +139,7 @@ def part(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08}" / "rank-0-of-1.safetensors"
 
 
-# --- going on ---------------------------------------------------------------------------------------------
+# --- resuming ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("loader", "seed"), [(loader, 7 * (loader == "shuffled")) for loader in LOADERS])
@@ -164,7 +164,7 @@ def test_a_checkpoint_changes_nothing_of_the_training(tmp_path: Path) -> None:
     assert_equal(saved, plain)
 
 
-def test_a_finished_training_has_nothing_left_and_a_longer_one_goes_on(tmp_path: Path) -> None:
+def test_a_finished_training_has_no_epochs_left_and_a_longer_one_resumes(tmp_path: Path) -> None:
     done = Job(tmp_path / "cut").train(epochs=2)
     again = Job(tmp_path / "cut", life=1).train(epochs=2)
     assert again.seen == []
@@ -179,7 +179,7 @@ def test_the_end_is_saved_also_between_two_checkpoints(tmp_path: Path) -> None:
     assert steps(tmp_path) == [6]
 
 
-def test_says_where_it_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_where_training_resumes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "argosy"):
         Job(tmp_path).train(until=9)
         Job(tmp_path).train(until=9)
@@ -191,8 +191,8 @@ def test_says_where_it_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 def test_a_loop_of_ones_own_saves_and_restores(tmp_path: Path) -> None:
     def train(job: Job, stop: int | None) -> Job:
-        found = job.checkpoint.restore(job.exe, job.main, job.scope)
-        first = found.epoch if found else 0
+        position = job.checkpoint.restore(job.exe, job.main, job.scope)
+        first = position.epoch if position else 0
         for epoch in range(first, 3):
             for data in job.loader:
                 job.one_step(data)
@@ -232,10 +232,10 @@ def test_a_damaged_checkpoint_is_skipped_by_name(
     assert again.seen[0] == (1, 0)
     if damage is not Path.unlink:
         assert f"checkpoint {tmp_path / 'step-00000008'} is skipped" in caplog.text
-    assert steps(tmp_path) == [8, 10, 12]  # 8 was written anew
+    assert steps(tmp_path) == [8, 10, 12]  # 8 was rewritten
 
 
-def test_without_any_whole_one_training_begins_anew_and_says_so(
+def test_without_a_valid_checkpoint_training_starts_from_scratch_and_the_log_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Job(tmp_path).train(until=5)

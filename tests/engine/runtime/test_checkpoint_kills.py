@@ -41,16 +41,18 @@ def arguments(folder: Path, *options: str) -> dict[str, str]:
     return {"ARGUMENTS": json.dumps([str(folder), *options])}
 
 
-def assert_equal_results(found: Path, wanted: Path, ranks: int = 1) -> None:
+def assert_equal_results(actual: Path, wanted: Path, ranks: int = 1) -> None:
     for rank in range(ranks):
-        one, other = np.load(found / f"result-{rank}.npz"), np.load(wanted / f"result-{rank}.npz")
+        one, other = np.load(actual / f"result-{rank}.npz"), np.load(wanted / f"result-{rank}.npz")
         assert sorted(one) == sorted(other)
         assert [name for name in one if not np.array_equal(one[name], other[name])] == []
 
 
-def test_killed_at_any_moment_it_goes_on_and_ends_equal(tmp_path: Path, ranks: Nursery) -> None:
+def test_a_job_killed_at_any_moment_resumes_and_ends_with_equal_values(
+    tmp_path: Path, ranks: Nursery
+) -> None:
     # So wide a layer that saving takes longer than training: most kills hit a save.
-    options = ("--hidden", "100000", "--every", "1")
+    options = ("--hidden", "40000", "--every", "1")
     kills = random.Random()
     given = arguments(tmp_path / "killed", *options)
     for _ in range(3):
@@ -103,8 +105,8 @@ def job(width: int = 3) -> tuple[Executor, Any, Scope]:
 
 def same_folder() -> Path:
     """A folder for all ranks, made by rank 0."""
-    made = tempfile.mkdtemp() if collective.world().rank == 0 else ""
-    return Path(collective.world().group("util").all_gather_bytes(made.encode())[0].decode())
+    folder = tempfile.mkdtemp() if collective.world().rank == 0 else ""
+    return Path(collective.world().group("util").all_gather_bytes(folder.encode())[0].decode())
 
 
 def ranks_agree() -> None:

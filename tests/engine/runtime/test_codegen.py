@@ -50,6 +50,6 @@ def test_an_error_knows_its_node() -> None:
 def test_infinities_and_dtypes_survive_as_arguments() -> None:
     x = default_main_program().data("x", [None, 4])
     y = torch.where(x > 0, torch.full_like(x, float("-inf")), x).to(torch.float64)
-    found = compile_program(default_main_program(), [y]).step.function(torch.tensor([[1.0, -1, 0, 2]]))[0]
-    assert found.dtype == torch.float64
-    assert found[0, 0] == float("-inf")
+    actual = compile_program(default_main_program(), [y]).step.function(torch.tensor([[1.0, -1, 0, 2]]))[0]
+    assert actual.dtype == torch.float64
+    assert actual[0, 0] == float("-inf")

@@ -191,16 +191,16 @@ def test_values_are_printed_every_so_many_batches(capsys: pytest.CaptureFixture[
 
 def test_a_handler_gets_values_from_time_to_time() -> None:
     exe, _, mean = build_sum()
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
 
     class Handler(FetchHandler):
         def handler(self, res_dict: dict[str, Any]) -> None:
-            found.append(res_dict)
+            results.append(res_dict)
 
     exe.train_from_dataset(dataset=Given(numbers(3)), fetch_handler=Handler({"m": mean}, period_secs=0))
-    assert [float(one["m"]) for one in found] == [1, 2, 3]
+    assert [float(one["m"]) for one in results] == [1, 2, 3]
     exe.train_from_dataset(dataset=Given(numbers(3)), fetch_handler=Handler({"m": mean}, period_secs=60))
-    assert len(found) == 3
+    assert len(results) == 3
 
 
 # --- inference ------------------------------------------------------------------------------------------------

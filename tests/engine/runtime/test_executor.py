@@ -67,7 +67,7 @@ def test_one_program_runs_with_any_batch_size_and_is_compiled_once(caplog: pytes
     assert [m.count("compiled main") for m in caplog.messages].count(1) == 1
 
 
-def test_a_changed_program_is_compiled_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_program_is_compiled_again(caplog: pytest.LogCaptureFixture) -> None:
     loss = net()
     exe = started()
     exe.run(feed=feed(), fetch_list=[loss])
@@ -100,10 +100,10 @@ def test_a_list_of_feeds_is_one_batch() -> None:
 
 def test_one_element_prints_as_a_number_and_keeps_its_shape() -> None:
     x = default_main_program().data("x", [None, 4])
-    (found,) = Executor().run(feed={"x": np.ones((2, 4), "float32")}, fetch_list=[x.mean().reshape(1)])
-    assert found.shape == (1,)
-    assert "%.5f" % found == "1.00000"  # noqa: UP031  (as the seeds' scripts print)
-    assert (float(found), int(found), found[0]) == (1.0, 1, 1.0)
+    (actual,) = Executor().run(feed={"x": np.ones((2, 4), "float32")}, fetch_list=[x.mean().reshape(1)])
+    assert actual.shape == (1,)
+    assert "%.5f" % actual == "1.00000"  # noqa: UP031  (as the seeds' scripts print)
+    assert (float(actual), int(actual), actual[0]) == (1.0, 1, 1.0)
 
 
 def test_only_what_fetches_and_updates_need_is_run() -> None:
@@ -147,16 +147,16 @@ def test_fetched_parameters_are_copies() -> None:
     net()
     exe = started()
     (before,) = exe.run(feed=feed(), fetch_list=["w"])
-    kept = before.copy()
+    copy = before.copy()
     exe.run(feed=feed(), fetch_list=["w"])
-    np.testing.assert_array_equal(before, kept)
+    np.testing.assert_array_equal(before, copy)
 
 
 def test_fetched_parameters_are_the_updated_ones() -> None:
     net()
-    (found,) = started().run(feed=feed(), fetch_list=["w"])
-    np.testing.assert_array_equal(found, global_scope().get("w").numpy())
-    assert not np.array_equal(found, np.ones((4, 3)))
+    (actual,) = started().run(feed=feed(), fetch_list=["w"])
+    np.testing.assert_array_equal(actual, global_scope().get("w").numpy())
+    assert not np.array_equal(actual, np.ones((4, 3)))
 
 
 def test_a_program_that_changes_its_feed_leaves_the_users_array_alone() -> None:
@@ -281,8 +281,8 @@ def test_sizes_are_checked_by_name_and_not_by_the_order_of_the_feeds() -> None:
 def test_parts_of_a_feed_are_put_together() -> None:
     x = default_main_program().data("x", [None, 2])
     parts = [{"x": [[1, 2]]}, {"x": np.full((1, 2), 3, "float32")}, {"x": torch.full((1, 2), 4.0)}]
-    (found,) = Executor().run(feed=parts, fetch_list=[x])
-    assert found.tolist() == [[1, 2], [3, 3], [4, 4]]
+    (actual,) = Executor().run(feed=parts, fetch_list=[x])
+    assert actual.tolist() == [[1, 2], [3, 3], [4, 4]]
 
 
 def test_plain_lists_are_converted() -> None:

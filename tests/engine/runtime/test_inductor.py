@@ -44,9 +44,9 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the session's compiled code lies; the workers of pytest-xdist share it."""
     base = tmp_path_factory.getbasetemp()
-    made = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "inductor"
-    made.mkdir(exist_ok=True)
-    return made
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "inductor"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +93,10 @@ def trained(net: Any, feeds: list[Arrays], compiler: str, fetched: Any = None) -
         main.build = Build(compiler=compiler)
         exe = Executor()
         exe.run(default_startup_program())
-        found = [exe.run(main, feed=one, fetch_list=[loss, *([fetched] if fetched else [])]) for one in feeds]
-        return {name: global_scope().get(name).numpy().copy() for name in main.persistables()}, found
+        actual = [
+            exe.run(main, feed=one, fetch_list=[loss, *([fetched] if fetched else [])]) for one in feeds
+        ]
+        return {name: global_scope().get(name).numpy().copy() for name in main.persistables()}, actual
 
 
 def check_alike(plain: tuple[Arrays, list[Any]], compiled: tuple[Arrays, list[Any]]) -> None:
@@ -141,9 +143,9 @@ def test_results_that_inductor_would_put_into_one_memory_do_not_share_it() -> No
     nodes = [n for n in default_main_program().graph.nodes if n.op != "placeholder"]
     region = inductor.Region(tuple(nodes), [x.node], [v.node for v in copies])
     given = torch.ones(4)
-    found = region([given])
-    assert len({t.data_ptr() for t in (given, *found)}) == 5
-    assert [t.tolist() for t in found] == [[2.0] * 4, [2.0] * 4, [1.0] * 4, [1.0] * 4]
+    outputs = region([given])
+    assert len({t.data_ptr() for t in (given, *outputs)}) == 5
+    assert [t.tolist() for t in outputs] == [[2.0] * 4, [2.0] * 4, [1.0] * 4, [1.0] * 4]
 
 
 def test_many_sizes_are_not_compiled_and_that_is_said_once(
@@ -266,14 +268,14 @@ def train_on_two_ranks(compiler: str) -> tuple[Arrays, tuple[str, ...], int]:
         main.build = Build(compiler=compiler)
         exe = Executor()
         exe.run(default_startup_program())
-        own = feed(4, 8)
-        own["x"] += int(os.environ["PADDLE_TRAINER_ID"])
+        batch = feed(4, 8)
+        batch["x"] += int(os.environ["PADDLE_TRAINER_ID"])
         for _ in range(3):
-            exe.run(main, feed=own, fetch_list=[loss])
+            exe.run(main, feed=batch, fetch_list=[loss])
         compiled = next(iter(exe._compiled[main].values()))
         regions = sum(isinstance(node.target, inductor.Region) for node in compiled.step.nodes)
-        found = {name: global_scope().get(name).numpy().copy() for name in main.persistables()}
-        return found, compiled.schedule, regions
+        values = {name: global_scope().get(name).numpy().copy() for name in main.persistables()}
+        return values, compiled.schedule, regions
 
 
 def two_ranks() -> None:

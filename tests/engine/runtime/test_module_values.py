@@ -39,8 +39,8 @@ def started() -> Executor:
 
 
 def fetched(exe: Executor, out: Variable, program: Program | None = None) -> Tensor:
-    found: Tensor = exe.run(program, feed={"x": GIVEN}, fetch_list=[out], return_numpy=False)[0]
-    return found
+    fetched: Tensor = exe.run(program, feed={"x": GIVEN}, fetch_list=[out], return_numpy=False)[0]
+    return fetched
 
 
 def in_scope(module: nn.Module, program: Program | None = None) -> dict[str, Tensor]:
@@ -94,7 +94,7 @@ def test_what_is_loaded_after_startup_is_written_to_the_scope() -> None:
     torch.testing.assert_close(fetched(exe, out), other(GIVEN).detach())
 
 
-def test_training_goes_on_from_what_was_loaded() -> None:
+def test_training_resumes_from_loaded_values() -> None:
     module, other = model(), model()
     exe, out = trained(module)
     module.load_state_dict(other.state_dict())

@@ -83,10 +83,12 @@ def test_the_peak_follows_the_sizes_that_are_fed() -> None:
     x = default_main_program().var("x")
     for batch in (16, 8):
         exe.run(feed={x.name: torch.randn(batch, 3, 32, 32)})
-        found = exe.memory_report()
-        assert found.breakdown.parameters == small.breakdown.parameters
-        assert found.breakdown.feeds == batch * 3 * 32 * 32 * 4
-        assert found.breakdown.activations == pytest.approx(small.breakdown.activations * batch / 8, rel=0.01)
+        report = exe.memory_report()
+        assert report.breakdown.parameters == small.breakdown.parameters
+        assert report.breakdown.feeds == batch * 3 * 32 * 32 * 4
+        assert report.breakdown.activations == pytest.approx(
+            small.breakdown.activations * batch / 8, rel=0.01
+        )
 
 
 def test_the_shares_add_up_and_name_what_they_are() -> None:

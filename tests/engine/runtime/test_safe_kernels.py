@@ -39,12 +39,12 @@ for module, shape in ((nn.BatchNorm1d(3), [3]), (nn.BatchNorm1d(3), [3, 2]), (nn
         exe.run(default_startup_program())
         for batch in (2, 0):
             given = torch.randn(batch, *shape)
-            found = exe.run(feed={"x": given}, fetch_list=[out, *grads], return_numpy=False)
+            actual = exe.run(feed={"x": given}, fetch_list=[out, *grads], return_numpy=False)
             given.requires_grad_()
             wanted = module(given)
             leaves = [given, module.weight, module.bias]
             wanted_grads = torch.autograd.grad(wanted.pow(2).sum(), leaves)
-            torch.testing.assert_close(found, [wanted.detach(), *wanted_grads])
+            torch.testing.assert_close(actual, [wanted.detach(), *wanted_grads])
 print("three modules, no rows")
 """
 
@@ -61,19 +61,19 @@ def test_batch_norm_of_no_rows_equals_eager(ranks: Nursery) -> None:
 def test_the_gradients_of_no_rows_are_zero(has_weight: bool, mask: list[bool]) -> None:
     kernel = SAFE[aten.native_batch_norm_backward.default]
     x, weight = torch.randn(0, 3, 4), torch.randn(3) if has_weight else None
-    found = kernel(x, x, weight, torch.zeros(3), torch.ones(3), None, None, False, 1e-5, mask)
-    assert [g is not None for g in found] == mask
-    shapes = [g.shape for g in found if g is not None]
+    actual = kernel(x, x, weight, torch.zeros(3), torch.ones(3), None, None, False, 1e-5, mask)
+    assert [g is not None for g in actual] == mask
+    shapes = [g.shape for g in actual if g is not None]
     assert shapes == [s for s, wanted in zip(((0, 3, 4), (3,), (3,)), mask, strict=True) if wanted]
-    assert not any(g.any() for g in found if g is not None)
+    assert not any(g.any() for g in actual if g is not None)
 
 
 def test_the_gradients_of_some_rows_are_those_of_torch() -> None:
     x, dy, weight = torch.randn(4, 3), torch.randn(4, 3), torch.randn(3)
     rest = (torch.zeros(3), torch.ones(3), None, None, False, 1e-5, [True, True, True])
-    found = SAFE[aten.native_batch_norm_backward.default](dy, x, weight, *rest)
+    actual = SAFE[aten.native_batch_norm_backward.default](dy, x, weight, *rest)
     torch.testing.assert_close(
-        list(found), list(aten.native_batch_norm_backward.default(dy, x, weight, *rest))
+        list(actual), list(aten.native_batch_norm_backward.default(dy, x, weight, *rest))
     )
 
 
@@ -99,11 +99,11 @@ def test_spreads_of_few_rows_and_their_gradients_equal_eager(
     out = function(x)
     (grad,) = gradients(out.sum(), x)
     given = torch.randn(rows, 1)
-    found = Executor().run(feed={"x": given}, fetch_list=[out, grad], return_numpy=False)
+    actual = Executor().run(feed={"x": given}, fetch_list=[out, grad], return_numpy=False)
     leaf = given.clone().requires_grad_()
     wanted = function(leaf)
     torch.testing.assert_close(
-        found, [wanted.detach(), *torch.autograd.grad(wanted.sum(), leaf)], equal_nan=True
+        actual, [wanted.detach(), *torch.autograd.grad(wanted.sum(), leaf)], equal_nan=True
     )
 
 
@@ -111,16 +111,16 @@ def test_the_spread_of_one_row_is_nan() -> None:
     x = default_main_program().data("x", [None, 1])
     x.stop_gradient = False
     (grad,) = gradients(x.std(0).sum(), x)
-    (found,) = Executor().run(feed={"x": torch.ones(1, 1)}, fetch_list=[grad], return_numpy=False)
-    assert found.isnan().all()
+    (actual,) = Executor().run(feed={"x": torch.ones(1, 1)}, fetch_list=[grad], return_numpy=False)
+    assert actual.isnan().all()
 
 
 @pytest.mark.parametrize("a", [1.0, -1.0, 0.0, -0.0, 3, 0, math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("b", [0.0, -0.0, 0, 2.0, -4])
 def test_sizes_are_divided_as_in_c(a: float, b: float) -> None:
-    found = SAFE[operator.truediv](a, b)
+    actual = SAFE[operator.truediv](a, b)
     wanted = torch.tensor(float(a), dtype=torch.float64) / torch.tensor(float(b), dtype=torch.float64)
-    assert found == wanted or (math.isnan(found) and wanted.isnan())
+    assert actual == wanted or (math.isnan(actual) and wanted.isnan())
 
 
 def test_a_mean_over_no_rows_is_what_eager_gives() -> None:
@@ -131,8 +131,8 @@ def test_a_mean_over_no_rows_is_what_eager_gives() -> None:
     out = default_main_program().call(per_row, (x,), {})
     for rows in (2, 0):
         given = torch.ones(rows, 3)
-        (found,) = Executor().run(feed={"x": given}, fetch_list=[out], return_numpy=False)
-        torch.testing.assert_close(found, per_row(given), equal_nan=True)
+        (actual,) = Executor().run(feed={"x": given}, fetch_list=[out], return_numpy=False)
+        torch.testing.assert_close(actual, per_row(given), equal_nan=True)
 
 
 def test_a_group_norm_behind_frozen_images_trains_in_channels_last(ranks: Nursery) -> None:
@@ -164,8 +164,8 @@ def test_the_gradient_of_a_group_norm_does_not_depend_on_the_layout(is_last: tup
     wanted = torch.ops.aten.native_group_norm_backward(dy, x, *rest)
     orders = [torch.channels_last if last else torch.contiguous_format for last in is_last]
     given = [t.contiguous(memory_format=order) for t, order in zip((dy, x), orders, strict=True)]
-    found = SAFE[torch.ops.aten.native_group_norm_backward.default](*given, *rest)
-    for have, want in zip(found, wanted, strict=True):
+    actual = SAFE[torch.ops.aten.native_group_norm_backward.default](*given, *rest)
+    for have, want in zip(actual, wanted, strict=True):
         torch.testing.assert_close(have, want)
 
 
@@ -176,6 +176,6 @@ def test_the_gradient_of_a_weight_norm_does_not_depend_on_the_layout(is_last: tu
     wanted = torch.ops.aten._weight_norm_interface_backward(dw, v, g, norms, 0)
     orders = [torch.channels_last if last else torch.contiguous_format for last in is_last]
     given = [t.contiguous(memory_format=order) for t, order in zip((dw, v), orders, strict=True)]
-    found = SAFE[torch.ops.aten._weight_norm_interface_backward.default](*given, g, norms, 0)
-    for have, want in zip(found, wanted, strict=True):
+    actual = SAFE[torch.ops.aten._weight_norm_interface_backward.default](*given, g, norms, 0)
+    for have, want in zip(actual, wanted, strict=True):
         torch.testing.assert_close(have, want)

@@ -12,19 +12,19 @@ from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 def test_set_and_read_a_variable() -> None:
     scope = Scope()
     scope.var("w").get_tensor().set(np.arange(3, dtype="float32"), None)
-    found = scope.find_var("w")
-    assert found is not None
-    assert np.asarray(found.get_tensor()).tolist() == [0.0, 1.0, 2.0]
-    assert found.get_tensor()._get_dims() == [3]
-    assert found.is_initialized()
+    variable = scope.find_var("w")
+    assert variable is not None
+    assert np.asarray(variable.get_tensor()).tolist() == [0.0, 1.0, 2.0]
+    assert variable.get_tensor()._get_dims() == [3]
+    assert variable.is_initialized()
 
 
 def test_setting_keeps_the_tensor_so_that_programs_see_it() -> None:
     scope = Scope()
     scope.put("w", torch.zeros(2))
-    held = scope.get("w")
+    tensor = scope.get("w")
     scope.var("w").get_tensor().set(np.ones(2, "float32"))
-    assert held.tolist() == [1.0, 1.0]
+    assert tensor.tolist() == [1.0, 1.0]
 
 
 def test_another_shape_or_dtype_is_refused() -> None:

@@ -24,11 +24,11 @@ def test_a_run_that_fails_does_not_change_the_report_of_the_last_one() -> None:
     """Between feeding and the end of a run another thread may ask: it gets the sizes of the last whole run."""
     x, ids = paddle.static.data("x", [None, 8]), paddle.static.data("ids", [1], "int64")
     out = paddle.matmul(x, x, transpose_y=True).sum() + paddle.gather(x, ids).sum()
-    exe, one = Executor(), np.zeros(1, "int64")
-    exe.run(feed={"x": np.ones((4, 8), "float32"), "ids": one}, fetch_list=[out])
+    exe, index = Executor(), np.zeros(1, "int64")
+    exe.run(feed={"x": np.ones((4, 8), "float32"), "ids": index}, fetch_list=[out])
     before = exe.memory_report().peak_bytes
     with pytest.raises(ProgramError):
-        exe.run(feed={"x": np.ones((400, 8), "float32"), "ids": one + 1000}, fetch_list=[out])
+        exe.run(feed={"x": np.ones((400, 8), "float32"), "ids": index + 1000}, fetch_list=[out])
     assert exe.memory_report().peak_bytes == before
 
 
@@ -43,8 +43,8 @@ def test_threads_feed_one_executor_different_sizes() -> None:
         for _ in range(20):
             rows, columns = rng.randint(1, 12, 2)
             a, b = rng.randn(rows, 8).astype("float32"), rng.randn(columns, 8).astype("float32")
-            (found,) = exe.run(default_main_program(), {"x": a, "y": b}, [out])
-            np.testing.assert_allclose(found, (a @ b.T + 1.0).sum(1), rtol=1e-4, atol=1e-4)
+            (actual,) = exe.run(default_main_program(), {"x": a, "y": b}, [out])
+            np.testing.assert_allclose(actual, (a @ b.T + 1.0).sum(1), rtol=1e-4, atol=1e-4)
             assert exe.memory_report().peak_bytes > 0
 
     with ThreadPoolExecutor(THREADS) as pool:

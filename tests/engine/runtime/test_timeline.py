@@ -44,16 +44,16 @@ def net() -> tuple[Executor, Any]:
 
 
 def loaded(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_bytes())
-    return found
+    trace: dict[str, Any] = json.loads(path.read_bytes())
+    return trace
 
 
-def tracks(found: dict[str, Any]) -> list[str]:
-    return [e["args"]["name"] for e in found["traceEvents"] if e["name"] == "thread_name"]
+def tracks(trace: dict[str, Any]) -> list[str]:
+    return [e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"]
 
 
-def of_kind(found: dict[str, Any], *kinds: str) -> list[dict[str, Any]]:
-    return [e for e in found["traceEvents"] if e.get("cat") in kinds]
+def of_kind(trace: dict[str, Any], *kinds: str) -> list[dict[str, Any]]:
+    return [e for e in trace["traceEvents"] if e.get("cat") in kinds]
 
 
 def test_the_steps_asked_for_are_recorded_with_every_node_and_its_source(tmp_path: Path) -> None:
@@ -61,20 +61,20 @@ def test_the_steps_asked_for_are_recorded_with_every_node_and_its_source(tmp_pat
     with paddle.timeline.record(tmp_path, steps="2-3"):
         train(5, exe, loss)
         assert (tmp_path / "rank0.json").exists()  # as soon as the last of them is done
-    found = loaded(tmp_path / "rank0.json")
-    assert tracks(found) == ["step", "compute", "blocked"]
-    assert [e["name"] for e in of_kind(found, "step")] == ["step 2", "step 3"]
-    nodes = of_kind(found, "forward", "backward", "optimize")
+    trace = loaded(tmp_path / "rank0.json")
+    assert tracks(trace) == ["step", "compute", "blocked"]
+    assert [e["name"] for e in of_kind(trace, "step")] == ["step 2", "step 3"]
+    nodes = of_kind(trace, "forward", "backward", "optimize")
     assert {e["args"]["op"] for e in nodes} >= {"addmm", "relu_", "sgd"}
     relu = next(e for e in nodes if e["args"]["op"] == "relu_")
     assert f" {relu['name']} = relu(" in str(default_main_program())
     assert relu["cat"] == "forward"
     assert relu["args"]["type"] == "float32[N, 16]"
     assert relu["args"]["source"].startswith("test_timeline.py:")
-    step = of_kind(found, "step")[0]
+    step = of_kind(trace, "step")[0]
     inside = [e for e in nodes if step["ts"] <= e["ts"] and e["ts"] + e["dur"] <= step["ts"] + step["dur"]]
     assert 2 * len(inside) == len(nodes)
-    about = found["otherData"]
+    about = trace["otherData"]
     assert (about["rank"], about["size"], about["format"]) == (0, 1, "argosy.timeline")
     assert about["network"] == os.readlink("/proc/self/ns/net")
     assert len(about["anchors"]) == 2
@@ -107,8 +107,8 @@ def test_the_end_of_the_block_writes_what_there_is_and_only_training_counts(tmp_
         exe.run(test_program, feed=feed, fetch_list=[loss.name])
         train(2, exe, loss)
         assert not list(tmp_path.iterdir())
-    found = loaded(tmp_path / "rank0.json")
-    assert [e["args"]["number"] for e in of_kind(found, "step")] == [3, 4]
+    trace = loaded(tmp_path / "rank0.json")
+    assert [e["args"]["number"] for e in of_kind(trace, "step")] == [3, 4]
     assert collective_trace.recording is None
 
 
@@ -139,7 +139,7 @@ def test_a_last_step_that_fails_does_not_keep_the_recording_on(tmp_path: Path) -
         assert [e["name"] for e in of_kind(loaded(tmp_path / "rank0.json"), "step")] == ["step 1"]
 
 
-def test_a_timeline_without_a_step_is_told_and_leaves_no_old_file(
+def test_a_timeline_without_a_step_is_reported_and_leaves_no_old_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     exe, loss = net()
@@ -154,7 +154,7 @@ def test_a_timeline_without_a_step_is_told_and_leaves_no_old_file(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="steps='12-3' are not steps; use the first and the last"):
         paddle.timeline.record(tmp_path, steps="12-3")
     (tmp_path / "file").touch()
@@ -173,9 +173,9 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "one" / "rank0.json").exists()
 
 
-def test_exchanges_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
-    made = timeline.Timeline(tmp_path, (1, 1))
-    made.exchanges = [
+def test_collectives_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
+    recorder = timeline.Timeline(tmp_path, (1, 1))
+    recorder.collectives = [
         TracedCollective("all_reduce", "a", "dp", 1, 400, 1_000, 0, 5_000, [(4_000, 5_000)]),
         TracedCollective("all_reduce", "b", "dp", 2, 800, 2_000, 0, 9_000),  # begins when the first has ended
         TracedCollective("all_reduce", "c", "dp.1", 1, 80, 2_000, 2_500, 0, [(3_000, 4_000), (6_000, 7_000)]),
@@ -184,9 +184,9 @@ def test_exchanges_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
         ),  # beside the first: a lane of its own
         TracedCollective("barrier", "", "dp", 3, 0, 9_000),  # still in flight
     ]
-    found = made.trace()
-    assert tracks(found)[3:] == ["dp", "dp (2)", "dp.1"]
-    about = {e["name"]: (e["tid"], e["ts"], e["dur"], e["args"]) for e in of_kind(found, "exchange")}
+    trace = recorder.trace()
+    assert tracks(trace)[3:] == ["dp", "dp (2)", "dp.1"]
+    about = {e["name"]: (e["tid"], e["ts"], e["dur"], e["args"]) for e in of_kind(trace, "collective")}
     key = {"group": "dp", "number": 2, "communicator": "dp", "bytes": 800, "queue_us": 3.0, "wait_us": 0}
     assert about["all_reduce b"] == (4, 5.0, 4.0, key)
     assert about["all_reduce a"][1:3] == (1.0, 4.0)
@@ -195,7 +195,7 @@ def test_exchanges_get_their_tracks_queue_and_waits(tmp_path: Path) -> None:
     assert about["all_reduce c"][1:3] == (2.5, 4.5)
     assert about["all_reduce c"][3]["wait_us"] == 2.0
     assert len(about) == 4
-    waits = [(e["name"], e["ts"], e["dur"]) for e in of_kind(found, "wait")]
+    waits = [(e["name"], e["ts"], e["dur"]) for e in of_kind(trace, "wait")]
     assert ("wait for all_reduce a", 4.0, 1.0) in waits
     assert len(waits) == 3
 
@@ -208,7 +208,7 @@ def two_ranks_train() -> None:
     assert collective_trace.recording is None
     train(1, exe, loss)
     assert collective_trace.recording is not None
-    if not collective_trace.recording:  # the groups do not tell yet
+    if not collective_trace.recording:  # the groups do not record yet
         collective_trace.recording.append(
             TracedCollective("all_reduce", "g", "dp", 3, 4, 1_000, 1_000, 2_000)
         )
@@ -217,7 +217,7 @@ def two_ranks_train() -> None:
     print("done")
 
 
-def test_two_ranks_write_a_file_each_with_the_same_exchanges(ranks: Nursery, tmp_path: Path) -> None:
+def test_two_ranks_write_a_file_each_with_the_same_collectives(ranks: Nursery, tmp_path: Path) -> None:
     environ = {"ARGOSY_TIMELINE": str(tmp_path), "ARGOSY_TIMELINE_STEPS": "3-4"}
     assert all("done" in said for said in ranks.check(2, two_ranks_train, **environ))
     traces = paddle.timeline.read(tmp_path)

@@ -44,7 +44,7 @@ def test_equal_shapes_and_shapes_that_end_alike_are_torch_s(agree: Agree, name: 
 
 
 @pytest.mark.parametrize("name", ["add", "div"])
-def test_y_lies_at_the_axis_of_x(agree: Agree, name: str) -> None:
+def test_y_is_broadcast_from_the_axis_of_x(agree: Agree, name: str) -> None:
     function = getattr(layers, f"elementwise_{name}")
     agree(
         lambda x, y: function(x, y, axis=1),

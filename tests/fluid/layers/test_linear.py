@@ -230,9 +230,9 @@ def test_dropout_keeps_as_it_is_in_training_and_scales_in_testing() -> None:
     x = np.random.default_rng(0).uniform(1, 2, (200, 50)).astype("float32")
     out = layers.dropout(layers.data("x", [50]), 0.3)
     fetched = ran(out, x)
-    kept = fetched != 0
-    assert kept.mean() == pytest.approx(0.7, abs=0.02)
-    np.testing.assert_allclose(fetched[kept], x[kept], rtol=1e-6)
+    nonzero = fetched != 0
+    assert nonzero.mean() == pytest.approx(0.7, abs=0.02)
+    np.testing.assert_allclose(fetched[nonzero], x[nonzero], rtol=1e-6)
     np.testing.assert_allclose(ran(out, x, for_test=True), 0.7 * x, rtol=1e-6)
 
 
@@ -240,9 +240,9 @@ def test_dropout_upscaled_in_training_does_nothing_in_testing() -> None:
     x = np.random.default_rng(0).uniform(1, 2, (200, 50)).astype("float32")
     out = layers.dropout(layers.data("x", [50]), 0.3, dropout_implementation="upscale_in_train")
     fetched = ran(out, x)
-    kept = fetched != 0
-    assert kept.mean() == pytest.approx(0.7, abs=0.02)
-    np.testing.assert_allclose(fetched[kept], x[kept] / 0.7, rtol=1e-6)
+    nonzero = fetched != 0
+    assert nonzero.mean() == pytest.approx(0.7, abs=0.02)
+    np.testing.assert_allclose(fetched[nonzero], x[nonzero] / 0.7, rtol=1e-6)
     np.testing.assert_array_equal(ran(out, x, for_test=True), x)
 
 

@@ -164,7 +164,7 @@ def test_labels_are_smoothed_towards_all_classes_or_a_prior(agree: Agree) -> Non
     )
 
 
-def test_losses_refuse_what_makes_no_sense() -> None:
+def test_losses_reject_invalid_arguments() -> None:
     x = layers.data("x", [3])
     with pytest.raises(ConfigError, match="give both or none"):
         layers.smooth_l1(x, x, inside_weight=x)

@@ -28,7 +28,7 @@ def test_pool2d_takes_the_max_or_the_mean_of_windows(agree: Agree) -> None:
     )
 
 
-def test_pool2d_moves_by_one_unless_told_otherwise(agree: Agree) -> None:
+def test_the_default_stride_of_pool2d_is_one(agree: Agree) -> None:
     agree(lambda x: layers.pool2d(x, (3, 2)), lambda x: F.max_pool2d(x, (3, 2), 1), SHAPE)
 
 

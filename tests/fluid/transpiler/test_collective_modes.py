@@ -202,8 +202,8 @@ def test_local_sgd_takes_the_mean_of_the_parameters_after_each_step(ranks: Nurse
     exe.run(default_startup_program())
     wanted = parameters()
     for step in range(STEPS):
-        own = [after_a_step(exe, wanted, batch(step, part, 2)) for part in range(2)]
-        wanted = {name: (own[0][name] + own[1][name]) / 2 for name in wanted}
+        by_rank = [after_a_step(exe, wanted, batch(step, part, 2)) for part in range(2)]
+        wanted = {name: (by_rank[0][name] + by_rank[1][name]) / 2 for name in wanted}
     assert_equal(trained, wanted)
 
 
@@ -222,7 +222,7 @@ TWO = "127.0.0.1:6174,127.0.0.1:6175"
         ("nccl2", 0, "127.0.0.1:6174,here", "127.0.0.1:6174", "is not an endpoint"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_rejected(
     mode: str, trainer_id: int, trainers: Any, endpoint: str, message: str
 ) -> None:
     built()

@@ -79,7 +79,7 @@ def test_maxout_takes_the_greatest_of_neighbours(agree: Agree, axis: int) -> Non
     agree(lambda x: functional.maxout(x, 2, axis), expect, (None, 4, 4))
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(ConfigError, match="groups of 3"):
         functional.maxout(tensor.ones([2, 4]), 3)
     with pytest.raises(ConfigError, match="negative"):

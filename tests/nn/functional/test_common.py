@@ -59,8 +59,8 @@ def test_dropout_keeps_a_share_and_the_clone_for_testing_none(mode: str, kept: f
 
 @pytest.mark.parametrize(("mode", "expected"), [("upscale_in_train", 1.0), ("downscale_in_infer", 0.25)])
 def test_dropout_without_training_is_what_the_clone_gives(mode: str, expected: float) -> None:
-    for found in run_dropout(training=False, p=0.75, mode=mode):
-        np.testing.assert_allclose(found, np.full_like(found, expected))
+    for actual in run_dropout(training=False, p=0.75, mode=mode):
+        np.testing.assert_allclose(actual, np.full_like(actual, expected))
 
 
 @pytest.mark.parametrize("mode", ["upscale_in_train", "downscale_in_infer"])

@@ -157,7 +157,7 @@ def test_output_size_chooses_among_what_is_possible(agree: Agree, size: int) -> 
     )
 
 
-def test_output_size_tells_the_unknown_size_of_an_input() -> None:
+def test_output_size_determines_the_unknown_size_of_an_input() -> None:
     x = static.data("x", [None, 3, None, None])
     w = static.data("w", [3, 4, 3, 3])
     out = functional.conv2d_transpose(x, w, None, 2, output_size=[9, 8])

@@ -367,7 +367,7 @@ class Fleet:
             write_inference_model(inference_files(dirname), feeded_var_names, target_vars, main_program)
 
     def shutdown(self) -> None:
-        """Leave the job, and undo what Argosy has changed in this process (docs/process_effects.md).
+        """Leave the job, and undo what Argosy has changed in this process (docs/reference/process-effects.md).
 
         A worker leaves its servers as in `stop_worker`. A process that has left a job of several ranks cannot rejoin
         it; programs can still be built and run.

@@ -57,7 +57,7 @@ class SlotSpec:
         if over == 0 and (rest == 1 or self.is_sequence):
             return values.reshape(rows * rest, *wanted)
         raise DataError(
-            f"slot {self.name!r}: a record has {count} values, the variable of shape {list(self.shape)} wants "
+            f"slot {self.name!r}: a record has {count} values, the variable of shape {list(self.shape)} expects "
             f"{known}; change the data generator, or the variable's shape"
         )
 

@@ -70,8 +70,11 @@ class RowRule:
             [torch.zeros(dim), *(torch.full((self.fields[s.row_name],), s.value) for s in slots)]
         )
         self._update = spec.update_rows or spec.update
-        self._slots = [slot.row_name for slot in spec.slots]
         self._numbers = [values[s.name] for s in spec.settings if s.in_op]
+        self._sizes, self._has_count = list(self.fields.values()), spec.has_count
+        names = list(self.fields)
+        self._parts = [names.index(s.row_name) if s.row_name in names else None for s in spec.slots]
+        """For each slot of the formula, the number of its part in a record; None if it is not used."""
 
     def start(self, values: Tensor) -> Tensor:
         """Records of rows with these values that no step has changed yet."""
@@ -81,9 +84,9 @@ class RowRule:
 
     def apply(self, records: Tensor, grads: Tensor, rate: float) -> None:
         """One step for each of these rows, in place."""
-        parts = dict(zip(self.fields, records.split(list(self.fields.values()), dim=1), strict=True))
-        p, count = parts["Param"], parts.get("Count")
-        if count is not None:
-            count.add_(1.0)
-        grads = grads.add(p, alpha=self._l2) if self._l2 else grads
-        self._update(p, grads, *map(parts.get, self._slots), rate, *self._numbers)
+        parts = records.split(self._sizes, dim=1)
+        if self._has_count:
+            parts[-1].add_(1.0)
+        slots = [None if i is None else parts[i] for i in self._parts]
+        grads = grads.add(parts[0], alpha=self._l2) if self._l2 else grads
+        self._update(parts[0], grads, *slots, rate, *self._numbers)

@@ -95,7 +95,9 @@ def test_without_servers_a_worker_trains_alone(environ: pytest.MonkeyPatch) -> N
     assert (role._worker_num(), role._worker_index(), role._is_non_distributed()) == (1, 0, True)
 
 
-def test_several_ranks_without_servers_are_told_to_be_collective(environ: pytest.MonkeyPatch) -> None:
+def test_several_ranks_without_servers_get_an_error_that_names_is_collective(
+    environ: pytest.MonkeyPatch,
+) -> None:
     put(environ, {"PADDLE_TRAINER_ID": "1", "PADDLE_TRAINERS_NUM": "2"})
     with pytest.raises(ConfigError, match="is_collective=True"):
         PaddleCloudRoleMaker()._generate_role()

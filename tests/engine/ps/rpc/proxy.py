@@ -116,15 +116,15 @@ class Mistreater:
         routes: dict[Any, bytes] = {}
         while not self._is_over.is_set():
             self._authenticator.handle()
-            for found, _ in self._poller.poll(5):
-                if found is self._front:
+            for readable, _ in self._poller.poll(5):
+                if readable is self._front:
                     route, *frames = self._front.recv_multipart()
                     if route not in self._backs:
                         self._backs[route] = self._connect()
                         routes[self._backs[route]] = route
                     self._treat(self._backs[route], frames)
                 else:
-                    self._treat(self._front, [routes[found], *found.recv_multipart()])
+                    self._treat(self._front, [routes[readable], *readable.recv_multipart()])
             while self._later and self._later[0][0] < time.monotonic():
                 _, _, target, frames = heapq.heappop(self._later)
                 target.send_multipart(frames)

@@ -45,9 +45,11 @@ def serving(
 
 def process(endpoint: str, settings: RpcSettings = QUICK) -> BaseProcess:
     """A server that echoes, in a process of its own, to be killed."""
-    made = multiprocessing.get_context("fork").Process(target=_serve, args=(endpoint, settings), daemon=True)
-    made.start()
-    return made
+    server = multiprocessing.get_context("fork").Process(
+        target=_serve, args=(endpoint, settings), daemon=True
+    )
+    server.start()
+    return server
 
 
 def _serve(endpoint: str, settings: RpcSettings) -> None:

@@ -3,9 +3,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -19,11 +16,7 @@ from argosy.engine.ps.rpc.client import Client, PendingReply
 from argosy.engine.ps.rpc.server import Handler, Request
 from tests.engine.ps.rpc import serving as servers
 from tests.engine.ps.rpc.serving import QUICK, serving
-
-
-def free_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return f"127.0.0.1:{found.getsockname()[1]}"
+from tests.ranks import Nursery, free_endpoint
 
 
 def test_many_requests_are_outstanding_at_two_servers() -> None:
@@ -45,9 +38,9 @@ def test_large_tensors_arrive_whole_and_writable() -> None:
         sent = [torch.rand(1 << 20) for _ in range(6)]
         pending = [client.start(0, "echo", {}, [tensor]) for tensor in sent]
         for tensor, reply in zip(sent, pending, strict=True):
-            found = reply.wait().tensors[0]
-            assert torch.equal(found, tensor)
-            found.zero_()
+            echoed = reply.wait().tensors[0]
+            assert torch.equal(echoed, tensor)
+            echoed.zero_()
 
 
 def test_several_threads_use_one_client() -> None:
@@ -70,8 +63,8 @@ def test_several_threads_use_one_client() -> None:
 
 
 def test_start_does_not_wait_for_a_thread_that_waits() -> None:
-    kept: list[Request] = []
-    handlers = {"keep": Handler("io", kept.append), **servers.ECHO}
+    deferred: list[Request] = []
+    handlers = {"keep": Handler("io", deferred.append), **servers.ECHO}
     with serving(handlers) as server, Client([server.endpoint], "trainer 0", 0, QUICK) as client:
         slow = client.start(0, "keep")
         waiting = threading.Thread(target=slow.wait)
@@ -79,22 +72,22 @@ def test_start_does_not_wait_for_a_thread_that_waits() -> None:
         time.sleep(0.1)
         start = time.monotonic()
         assert client.call(0, "echo").meta == {}
-        assert time.monotonic() - start < 0.4  # nobody had to wait for the other's next look
-        kept[0].reply()
+        assert time.monotonic() - start < 0.4  # neither thread waited for the other's next poll
+        deferred[0].reply()
         waiting.join(5)
         assert not waiting.is_alive()
 
 
-def test_is_done_tells_without_waiting() -> None:
-    kept: list[Request] = []
+def test_is_done_does_not_wait() -> None:
+    deferred: list[Request] = []
     with (
-        serving({"keep": Handler("io", kept.append)}) as server,
+        serving({"keep": Handler("io", deferred.append)}) as server,
         Client([server.endpoint], "trainer 0", 0, QUICK) as client,
     ):
         reply = client.start(0, "keep")
-        while not kept:
+        while not deferred:
             assert not reply.is_done()
-        kept[0].reply({"a": 1})
+        deferred[0].reply({"a": 1})
         while not reply.is_done():
             time.sleep(0.001)
         assert reply.wait().meta == reply.wait().meta == {"a": 1}
@@ -132,26 +125,26 @@ def test_a_waiting_client_logs_and_fails_at_the_deadline(caplog: pytest.LogCaptu
 def test_a_progress_message_is_logged_and_resets_the_deadline(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    kept: list[Request] = []
+    deferred: list[Request] = []
     settings = replace(QUICK, deadline_s=1.0, notice_s=0.5)
     with (
-        serving({"barrier": Handler("io", kept.append)}, settings) as server,
+        serving({"barrier": Handler("io", deferred.append)}, settings) as server,
         Client([server.endpoint], "trainer 0", 0, settings) as client,
         caplog.at_level(NOTICE, "argosy"),
     ):
         reply = client.start(0, "barrier")
 
-        def tell() -> None:
+        def report() -> None:
             for _ in range(6):
                 time.sleep(0.3)
-                kept[0].progress("waits for trainers 1, 3 since 12 s")
-            kept[0].reply({"after": 1.8})
+                deferred[0].progress("waits for trainers 1, 3 for 12 s")
+            deferred[0].reply({"after": 1.8})
 
-        thread = threading.Thread(target=tell)
+        thread = threading.Thread(target=report)
         thread.start()
         assert reply.wait("step 4").meta == {"after": 1.8}
         thread.join()
-    assert f"server {server.endpoint} waits for trainers 1, 3 since 12 s (step 4)" in caplog.text
+    assert f"server {server.endpoint} waits for trainers 1, 3 for 12 s (step 4)" in caplog.text
     assert "has not replied" not in caplog.text
 
 
@@ -285,14 +278,12 @@ def test_a_client_needs_servers_with_addresses() -> None:
         Client(["127.0.0.1:1"], "trainer 0", -5, QUICK)
 
 
-def test_a_process_ends_without_closing_its_client() -> None:
+def test_a_process_ends_without_closing_its_client(ranks: Nursery) -> None:
     script = (
         "from argosy.engine.ps.rpc.client import Client\n"
         "from argosy.engine.ps.rpc.sockets import RpcSettings\n"
         f"client = Client(['{free_endpoint()}'], 'trainer 0', 0, RpcSettings())\n"
         "client.start(0, 'echo')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], timeout=60, capture_output=True, text=True, check=False
-    )
+    done = ranks.python("-c", script, FULL_EXIT="1")
     assert (done.returncode, done.stderr) == (0, "")

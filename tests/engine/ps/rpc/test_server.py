@@ -1,4 +1,4 @@
-"""The server's side: handlers, refusals, limits, silence, its end; and whatever bytes come, it goes on serving."""
+"""The server's side: handlers, rejections, limits, timeouts, shutdown; no bytes from a peer stop it."""
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
@@ -35,11 +35,11 @@ def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 def test_requests_run_in_their_pool_and_at_most_so_many_at_once() -> None:
     names: set[str] = set()
-    gate = threading.Barrier(2)
+    both_run = threading.Barrier(2)
 
     def note(request: Request) -> None:
         names.add(threading.current_thread().name)
-        gate.wait(10)
+        both_run.wait(10)
         request.reply()
 
     settings = replace(QUICK, get_threads=2)
@@ -110,24 +110,23 @@ def test_counters_tell_what_has_happened() -> None:
         for _ in range(3):
             client.call(0, "echo", {}, [torch.zeros(1000)])
         client.call(0, "echo_io")
-        found = server.counters()
-        assert found["requests"] == {"echo": 3, "echo_io": 1}
-        assert 12_000 < found["bytes_in"] < 20_000
-        assert 12_000 < found["bytes_out"] < 20_000
-        assert (found["repeated"], found["rejected"], found["malformed"], found["rejected_connections"]) == (
-            0,
-        ) * 4
+        counters = server.counters()
+        assert counters["requests"] == {"echo": 3, "echo_io": 1}
+        assert 12_000 < counters["bytes_in"] < 20_000
+        assert 12_000 < counters["bytes_out"] < 20_000
+        errors = ("repeated", "rejected", "malformed", "rejected_connections")
+        assert [counters[name] for name in errors] == [0, 0, 0, 0]
         assert client._links[0].incarnation == server.incarnation
 
 
 def dealer(
     context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, settings: RpcSettings
 ) -> "zmq.Socket[bytes]":
-    made = context.socket(zmq.DEALER)
-    made.linger = 1000
-    sockets.guard_client(made, settings)
-    sockets.connect(made, endpoint)
-    return made
+    dealer = context.socket(zmq.DEALER)
+    dealer.linger = 1000
+    sockets.guard_client(dealer, settings)
+    sockets.connect(dealer, endpoint)
+    return dealer
 
 
 def test_random_bytes_on_the_port_do_not_end_the_server() -> None:
@@ -271,7 +270,7 @@ def test_a_failing_on_unresponsive_is_logged(caplog: pytest.LogCaptureFixture) -
 
 def test_stop_runs_queued_requests_and_rejects_deferred_ones() -> None:
     begun = threading.Event()
-    kept: list[Request] = []
+    deferred: list[Request] = []
 
     def slow(request: Request) -> None:
         begun.set()
@@ -280,7 +279,7 @@ def test_stop_runs_queued_requests_and_rejects_deferred_ones() -> None:
 
     settings = replace(QUICK, send_threads=1)
     with (
-        serving({"slow": Handler("send", slow), "wait": Handler("io", kept.append)}, settings) as server,
+        serving({"slow": Handler("send", slow), "wait": Handler("io", deferred.append)}, settings) as server,
         Client([server.endpoint], "trainer 0", 0, settings) as client,
     ):
         waits = client.start(0, "wait")
@@ -292,7 +291,7 @@ def test_stop_runs_queued_requests_and_rejects_deferred_ones() -> None:
         assert all(reply.wait().meta["done"] for reply in pending)
         with pytest.raises(RejectedError, match="stopped before it could reply"):
             waits.wait()
-    kept[0].progress("nobody hears this")
+    deferred[0].progress("not received")
 
 
 def test_a_stopped_server_leaves_no_thread_and_no_descriptor() -> None:

@@ -40,33 +40,33 @@ def sent(tensors: list[Tensor]) -> tuple[list[Tensor], list[zmq.Frame]]:
 
 def test_every_dtype_arrives_as_it_was_sent() -> None:
     tensors = [torch.arange(-4, 4).to(dtype) for dtype in _DTYPES.values()]
-    for found, tensor in zip(sent(tensors)[0], tensors, strict=True):
-        assert found.dtype == tensor.dtype
-        assert torch.equal(found.view(torch.uint8), tensor.view(torch.uint8))
+    for actual, tensor in zip(sent(tensors)[0], tensors, strict=True):
+        assert actual.dtype == tensor.dtype
+        assert torch.equal(actual.view(torch.uint8), tensor.view(torch.uint8))
 
 
 def test_every_shape_arrives_as_it_was_sent() -> None:
     grad = torch.rand(3, requires_grad=True)
     tensors = [torch.tensor(3.5), torch.empty(0, 4), torch.rand(2, 3, 4), torch.rand(90, 80).t(), grad]
-    for found, tensor in zip(sent(tensors)[0], tensors, strict=True):
-        assert found.shape == tensor.shape
-        assert torch.equal(found, tensor)
-        found.zero_()  # writable
+    for actual, tensor in zip(sent(tensors)[0], tensors, strict=True):
+        assert actual.shape == tensor.shape
+        assert torch.equal(actual, tensor)
+        actual.zero_()  # writable
 
 
 def test_nothing_large_is_copied_on_either_side() -> None:
     tensor = torch.rand(100_000)
     frame = encode_tensors([tensor])[1][0]
     assert torch.frombuffer(frame, dtype=torch.float32).data_ptr() == tensor.data_ptr()
-    (found,), frames = sent([tensor])
-    assert found.data_ptr() == torch.frombuffer(frames[1].buffer, dtype=torch.uint8).data_ptr()
+    (received,), frames = sent([tensor])
+    assert received.data_ptr() == torch.frombuffer(frames[1].buffer, dtype=torch.uint8).data_ptr()
 
 
 def test_tensors_alone_make_the_way_too() -> None:
     tensors = [torch.arange(5), torch.rand(4000)]
     described, frames = encode_tensors(tensors)
-    for found, tensor in zip(decode_tensors(described, frames), tensors, strict=True):
-        assert torch.equal(found, tensor)
+    for actual, tensor in zip(decode_tensors(described, frames), tensors, strict=True):
+        assert torch.equal(actual, tensor)
 
 
 def test_what_cannot_be_sent_is_the_callers_to_fix() -> None:
@@ -185,12 +185,12 @@ def test_a_large_tensor_goes_in_frames_of_a_megabyte_between_small_ones() -> Non
         torch.rand(1 << 18),
         torch.rand(600_000),
     ]
-    found, frames = sent(tensors)
+    actual, frames = sent(tensors)
     assert [len(frame) for frame in frames[1:]] == [
         *(12, 1 << 20, 1 << 20, 4 * 700_001 - (2 << 20), 0, 1 << 20),
         *(1 << 20, 1 << 20, 2_400_000 - (2 << 20)),
     ]
-    for one, other in zip(found, tensors, strict=True):
+    for one, other in zip(actual, tensors, strict=True):
         assert torch.equal(one, other)
         one.zero_()  # writable
 

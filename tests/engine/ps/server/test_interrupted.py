@@ -1,4 +1,4 @@
-"""Steps, meetings and leaves that something comes in between of: errors, restarts, pauses, slow updates."""
+"""Steps, barriers and leaves that are interrupted: by errors, restarts, pauses, slow updates."""
 
 # SPDX-License-Identifier: Apache-2.0
 import random
@@ -58,15 +58,15 @@ def test_after_a_collective_no_trainer_does_a_step_alone() -> None:
         close(trainers)
 
 
-def test_a_step_that_an_error_breaks_off_is_begun_anew_and_counts_once() -> None:
+def test_a_step_that_an_error_interrupts_is_restarted_and_applied_once() -> None:
     with served() as (service, plan):
         first, second = trainers_of(plan)
         second.blocks.send(torch.full((3,), 9.0), 1.0, ["w"], [3], [0])
         second.blocks._flush()
         second.lookups.push_rows("table", [torch.tensor([5])], [torch.full((1, 2), 9.0)], 1.0)
         second.begin_step()
-        found = all_do([first, second], lambda t: step(t, torch.ones(3), 1.0, ROWS))
-        assert all((w == -1.0).all() for w in found)
+        actual = all_do([first, second], lambda t: step(t, torch.ones(3), 1.0, ROWS))
+        assert all((w == -1.0).all() for w in actual)
         assert service.state.tables["table"].pull(torch.tensor([5])).tolist() == [[0.0, 0.0]]
         close([first, second])
 
@@ -82,7 +82,7 @@ def test_who_leaves_amid_a_step_does_not_wait_for_its_end() -> None:
         close([first])
 
 
-def test_half_async_trainers_of_different_steps_all_go_on_with_a_server_that_knows_less() -> None:
+def test_half_async_trainers_of_different_steps_all_continue_with_a_server_of_an_older_step() -> None:
     with served(mode="half_async") as (_, plan):
         first, second = trainers_of(plan)
         first.connection.next_step, second.connection.next_step = 45, 46
@@ -117,7 +117,7 @@ def test_a_trainer_without_the_result_of_a_collective_gets_it_from_the_restarted
         sums = all_do([first, second], lambda t: t.group.all_reduce(torch.tensor([t.number + 1]), "sum", "s"))
         assert [int(s) for s in sums] == [3, 3]
     with served(directory=tmp_path, endpoint=endpoint):
-        second.group._numbers["back"] -= 1  # as if it had not heard of the last meeting
+        second.group._numbers["back"] -= 1  # as if it had not received the result of the last collective
         second.group._join("back", second.group._next_number("back"))
         close([first, second])
 
@@ -200,10 +200,11 @@ def test_a_pull_is_one_in_every_step_also_where_the_program_fetches_more_seldom(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_norms_survive_a_snapshot_bit_for_bit(tmp_path: Path, dtype: torch.dtype) -> None:
     norm = torch.tensor([1 / 3], dtype=dtype)
-    with served(directory=tmp_path) as (service, _):
+    with served(directory=tmp_path) as (service, plan):
+        close(trainers_of(plan))  # it replies: it has taken its first snapshot
         service.norms.known[7] = norm
         service.snapshots.take(0)
     with served(directory=tmp_path) as (service, plan):
-        close(trainers_of(plan))  # it answers: it has read all
+        close(trainers_of(plan))  # it replies: it has read all
         assert torch.equal(service.norms.known[7], norm)
         assert service.norms.known[7].dtype == dtype

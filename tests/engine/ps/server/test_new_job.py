@@ -1,7 +1,6 @@
 """A job that begins with the state of an earlier one: servers agree on a step, nothing of the old job is left."""
 
 # SPDX-License-Identifier: Apache-2.0
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,16 +16,9 @@ from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import PlainSgd, served
+from tests.ranks import free_endpoints
 
 SETTINGS = RpcSettings(deadline_s=20.0, heartbeat_s=0.2, heartbeat_timeout_s=1.0)
-
-
-def free_endpoints(count: int) -> tuple[str, ...]:
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = tuple(f"127.0.0.1:{one.getsockname()[1]}" for one in taken)
-    for one in taken:
-        one.close()
-    return found
 
 
 def two_servers(endpoints: tuple[str, ...]) -> JobPlan:
@@ -102,7 +94,7 @@ def test_servers_that_were_killed_at_different_steps_go_back_to_the_common_one(t
         assert steps(plan, 2) == [4.0, 4.0]
     assert not failures
     with both_served(tmp_path, "b") as (plan, _):
-        assert steps(plan, 0) == [4.0, 4.0], "the same job goes on"
+        assert steps(plan, 0) == [4.0, 4.0], "the same job resumes"
 
 
 def test_servers_whose_states_cannot_belong_together_refuse_with_the_numbers(tmp_path: Path) -> None:
@@ -110,8 +102,8 @@ def test_servers_whose_states_cannot_belong_together_refuse_with_the_numbers(tmp
         steps(plan, 3)
     for _ in range(2):
         cut_last_record(tmp_path / "server_0")
-    told = r"different jobs: server 0 step 1, server 1 step 3"
-    with both_served(tmp_path, "b") as (plan, failures), pytest.raises(RejectedError, match=told):
+    message = r"different jobs: server 0 step 1, server 1 step 3"
+    with both_served(tmp_path, "b") as (plan, failures), pytest.raises(RejectedError, match=message):
         steps(plan, 1)
     assert failures
 
@@ -121,8 +113,8 @@ def test_a_server_that_has_lost_its_state_is_an_error_that_says_so(tmp_path: Pat
         steps(plan, 3)
     for path in (tmp_path / "server_0").glob("*.*"):
         path.unlink()
-    told = r"no state.*server 0 no state, server 1 step 3"
-    with both_served(tmp_path, "b") as (plan, _), pytest.raises(RejectedError, match=told):
+    message = r"no state.*server 0 no state, server 1 step 3"
+    with both_served(tmp_path, "b") as (plan, _), pytest.raises(RejectedError, match=message):
         steps(plan, 1)
 
 

@@ -1,4 +1,4 @@
-"""A server goes on from what another process has written."""
+"""A server resumes from the state that another process has written."""
 
 # SPDX-License-Identifier: Apache-2.0
 import errno
@@ -14,7 +14,7 @@ from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import SETTINGS, PlainSgd, plan_of, served, step
 
 
-def test_a_server_goes_on_from_what_another_process_has_written(tmp_path: Path) -> None:
+def test_a_server_resumes_from_the_state_of_another_process(tmp_path: Path) -> None:
     with served(trainers=1, directory=tmp_path) as (_, plan):
         trainer = Trainer(plan, 0, SETTINGS)
         rows = torch.ones(2, 1, 2)
@@ -37,8 +37,8 @@ def test_a_server_that_was_restarted_without_its_state_refuses_lookups_of_rows()
         step(trainer, torch.ones(3), 1.0, rows)
         endpoint = service.rpc.endpoint
     with served(trainers=1, endpoint=endpoint, initialised_by_trainer=True):
-        told = "wants values after step 1, and this server has done 0: it was restarted without its state"
-        with pytest.raises(RejectedError, match=told):
+        message = "wants values after step 1, and this server has done 0: it was restarted without its state"
+        with pytest.raises(RejectedError, match=message):
             step(trainer, torch.ones(3), 1.0, rows)
         trainer.close()
 
@@ -46,8 +46,8 @@ def test_a_server_that_was_restarted_without_its_state_refuses_lookups_of_rows()
 def test_a_trainer_whose_collective_fails_takes_part_in_steps_again() -> None:
     with served(trainers=2) as (service, plan):
         trainers = [Trainer(plan, number, SETTINGS) for number in range(2)]
-        with pytest.raises(RuntimeError, match="in the meeting"), trainers[0].group.excluded():
-            raise RuntimeError("in the meeting")
+        with pytest.raises(RuntimeError, match="while excluded"), trainers[0].group.excluded():
+            raise RuntimeError("while excluded")
         assert service.membership.active() == {0, 1}
         for trainer in trainers:
             trainer.close()

@@ -24,13 +24,13 @@ def trainers_of(plan: JobPlan) -> list[Trainer]:
 
 def all_do(trainers: list[Trainer], what: Callable[[Trainer], Any]) -> list[Any]:
     """Each in a thread of its own; their results."""
-    found: list[Any] = [None] * len(trainers)
+    results: list[Any] = [None] * len(trainers)
 
     def run(number: int) -> None:
         try:
-            found[number] = what(trainers[number])
+            results[number] = what(trainers[number])
         except Exception as e:
-            found[number] = e
+            results[number] = e
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(len(trainers))]
     for thread in threads:
@@ -38,10 +38,10 @@ def all_do(trainers: list[Trainer], what: Callable[[Trainer], Any]) -> list[Any]
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive(), "a trainer hangs"
-    for one in found:
+    for one in results:
         if isinstance(one, Exception):
             raise one
-    return found
+    return results
 
 
 def close(trainers: list[Trainer]) -> None:
@@ -52,8 +52,8 @@ def close(trainers: list[Trainer]) -> None:
 def test_sync_applies_the_mean_once_all_have_sent_theirs() -> None:
     with served() as (service, plan):
         trainers = trainers_of(plan)
-        found = all_do(trainers, lambda t: step(t, torch.full((3,), 1.0 + t.number)))
-        assert all((w == -1.5).all() for w in found)
+        values = all_do(trainers, lambda t: step(t, torch.full((3,), 1.0 + t.number)))
+        assert all((w == -1.5).all() for w in values)
         assert service.steps.done == 1
         close(trainers)
 
@@ -84,8 +84,8 @@ def test_half_async_applies_at_once_and_keeps_the_trainers_in_step() -> None:
     with served(mode="half_async") as (_, plan):
         trainers = trainers_of(plan)
         for number in range(3):
-            found = all_do(trainers, lambda t: step(t, torch.ones(3)))
-            assert all((w == -2.0 * (number + 1)).all() for w in found)
+            values = all_do(trainers, lambda t: step(t, torch.ones(3)))
+            assert all((w == -2.0 * (number + 1)).all() for w in values)
         waiting = threading.Thread(target=step, args=(trainers[0], torch.ones(3)))
         waiting.start()
         waiting.join(0.5)
@@ -99,8 +99,8 @@ def test_who_has_left_is_not_waited_for() -> None:
     with served(trainers=3) as (_, plan):
         trainers = trainers_of(plan)
         trainers[2].leave()
-        found = all_do(trainers[:2], lambda t: step(t, torch.full((3,), 1.0 + t.number)))
-        assert all((w == -1.5).all() for w in found)
+        values = all_do(trainers[:2], lambda t: step(t, torch.full((3,), 1.0 + t.number)))
+        assert all((w == -1.5).all() for w in values)
         close(trainers)
 
 
@@ -114,8 +114,8 @@ def test_a_dead_trainer_is_dropped_from_the_barriers_if_the_user_chose_so() -> N
         assert (step(alive, torch.ones(3)) == -1.0).all(), "its half of a step must not count"
         assert service.membership.live == {0}
         again = Trainer(plan, 1, SETTINGS)
-        found = all_do([alive, again], lambda t: step(t, torch.ones(3)))
-        assert all((w == -2.0).all() for w in found), "back again, it counts again"
+        values = all_do([alive, again], lambda t: step(t, torch.ones(3)))
+        assert all((w == -2.0).all() for w in values), "back again, it counts again"
         close([alive, again])
 
 
@@ -132,12 +132,12 @@ def test_a_server_says_who_has_not_come_yet(
 
 
 def test_who_is_dead_as_the_launcher_says_is_not_waited_for(tmp_path: Path) -> None:
-    told = tmp_path / "dead_workers"
-    with served(dead_workers=told) as (service, plan):
+    dead_workers = tmp_path / "dead_workers"
+    with served(dead_workers=dead_workers) as (service, plan):
         alive, dead = trainers_of(plan)
         waiting = threading.Thread(target=step, args=(alive, torch.ones(3)))
         waiting.start()
-        told.write_text("1\n")
+        dead_workers.write_text("1\n")
         waiting.join(20)
         assert service.membership.live == {0}
         close([alive, dead])
@@ -170,8 +170,8 @@ def test_compensation_gets_what_the_trainer_pulled_last() -> None:
 def test_gradients_are_added_up_over_steps_before_they_are_sent() -> None:
     with served(trainers=1, mode="async", merged_steps=3) as (_, plan):
         (trainer,) = trainers_of(plan)
-        found = [step(trainer, torch.full((3,), float(n))) for n in (1, 2, 4, 1, 1, 1)]
-        assert [w[0].item() for w in found[:2]] == [0.0, 0.0]
+        values = [step(trainer, torch.full((3,), float(n))) for n in (1, 2, 4, 1, 1, 1)]
+        assert [w[0].item() for w in values[:2]] == [0.0, 0.0]
         value = torch.empty(3)
         trainer.blocks.pull({"w": value})
         assert (value == -10.0).all()
@@ -198,7 +198,7 @@ def test_trainers_meet_and_exchange_bytes() -> None:
         met = all_do(trainers, lambda t: t.group.all_gather_bytes(b"%d" % t.number, "names"))
         assert met == [[b"0", b"1", b"2"]] * 3
         sums = all_do(trainers, lambda t: t.group.all_reduce(torch.tensor([t.number, 10]), "sum", "sum"))
-        assert all(found.tolist() == [3, 30] for found in sums)
+        assert all(actual.tolist() == [3, 30] for actual in sums)
         swapped = all_do(
             trainers, lambda t: t.group.all_to_all([b"%d to %d" % (t.number, to) for to in range(3)])
         )
@@ -287,7 +287,7 @@ def test_a_server_without_its_state_says_so(tmp_path: Path) -> None:
         trainer.close()
 
 
-def test_half_async_goes_on_from_a_snapshot_that_is_older_than_the_trainers() -> None:
+def test_half_async_resumes_from_a_snapshot_that_is_older_than_the_trainers() -> None:
     with served(mode="half_async") as (service, plan):
         trainers = trainers_of(plan)
         for trainer in trainers:
@@ -307,7 +307,7 @@ def test_a_restarted_trainer_replaces_the_contribution_of_its_previous_incarnati
         time.sleep(0.3)
         second.close()
         again = Trainer(plan, 1, SETTINGS)
-        assert again.connection.next_step == 1, "nobody would send again what its former process has sent"
+        assert again.connection.next_step == 1, "what its former process has sent is not sent again"
         rows = torch.ones(2, 1, 2)
         waiting = threading.Thread(target=step, args=(again, torch.ones(3), 1.0, rows))
         waiting.start()
@@ -376,8 +376,8 @@ def test_a_trainer_in_a_collective_does_not_block_the_steps_of_others() -> None:
         assert (step(second, torch.ones(3)) == -2.0).all(), "it has one batch more"
         second.group.barrier("end")
         waiting.join(20)
-        found = all_do([first, second], lambda t: step(t, torch.ones(3)))
-        assert all((w == -3.0).all() for w in found), "then they go on together"
+        values = all_do([first, second], lambda t: step(t, torch.ones(3)))
+        assert all((w == -3.0).all() for w in values), "then they step together"
         close([first, second])
 
 

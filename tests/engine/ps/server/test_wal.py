@@ -48,13 +48,13 @@ def log_of(directory: Path) -> Path:
 
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     written(tmp_path, 3).close()
-    found = read(tmp_path)
-    assert [(kind, n) for kind, n, _ in found] == [("step", 0), ("step", 1), ("step", 2)]
-    assert found[2][2][0].tolist() == [2.0, 2.0, 2.0]
-    assert found[2][2][1].tolist() == [[2]]
+    records = read(tmp_path)
+    assert [(kind, n) for kind, n, _ in records] == [("step", 0), ("step", 1), ("step", 2)]
+    assert records[2][2][0].tolist() == [2.0, 2.0, 2.0]
+    assert records[2][2][1].tolist() == [[2]]
 
 
-def test_a_record_that_was_cut_off_anywhere_is_dropped_and_the_log_goes_on_behind_it(tmp_path: Path) -> None:
+def test_a_truncated_record_is_dropped_and_the_log_continues_after_it(tmp_path: Path) -> None:
     written(tmp_path, 2).close()
     path = log_of(tmp_path)
     whole = path.read_bytes()

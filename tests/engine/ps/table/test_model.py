@@ -60,12 +60,12 @@ class TableMachine(RuleBasedStateMachine):
         return ids
 
     def expect(self, ids: list[int], create: bool) -> None:
-        told = [table.pull(tensor(ids), create) for table in self.tables]
-        assert all(torch.equal(told[0], other) for other in told[1:])
+        pulled = [table.pull(tensor(ids), create) for table in self.tables]
+        assert all(torch.equal(pulled[0], other) for other in pulled[1:])
         if create:
             self.touch(ids, change=False)
         model = [self.rows[i][0] if i in self.rows else self.first(i) for i in ids]
-        np.testing.assert_allclose(told[0].numpy(), np.array(model).reshape(-1, DIM), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(pulled[0].numpy(), np.array(model).reshape(-1, DIM), rtol=1e-4, atol=1e-5)
 
     @rule(ids=SOME)
     def pull(self, ids: list[int]) -> None:

@@ -21,8 +21,8 @@ DISTRIBUTIONS = {
 def test_the_values_have_their_distribution(init: RowInit) -> None:
     values = first_values(init, "emb", IDS, 8)
     assert values.dtype == torch.float32
-    found = scipy.stats.kstest(values.flatten().double().numpy(), DISTRIBUTIONS[init].cdf)
-    assert found.pvalue > 0.001
+    result = scipy.stats.kstest(values.flatten().double().numpy(), DISTRIBUTIONS[init].cdf)
+    assert result.pvalue > 0.001
 
 
 def test_truncated_values_stay_within_two_deviations() -> None:
@@ -36,7 +36,7 @@ def test_rows_columns_tables_and_seeds_are_unrelated() -> None:
         first_values(init, "emb", IDS, 4),
         first_values(init, "other", IDS, 4),
         first_values(RowInit("normal", 0.0, 1.0, seed=2), "emb", IDS, 4),
-        first_values(init, "emb", IDS + 1, 4),  # the row next door
+        first_values(init, "emb", IDS + 1, 4),  # the next row
     ]
     between = np.corrcoef(torch.cat(drawn, 1).T.numpy())
     assert np.abs(between - np.eye(16)).max() < 0.03
@@ -52,8 +52,8 @@ def test_a_row_is_the_same_alone_and_among_others_in_any_order() -> None:
 
 def test_the_values_are_those_of_all_time() -> None:
     """A change of these numbers would change what servers of two versions make of one table."""
-    found = first_values(RowInit("uniform", 0.0, 1.0, seed=1), "emb", torch.tensor([0, -1, 2**62]), 2)
-    torch.testing.assert_close(found, torch.tensor(FIXED))
+    actual = first_values(RowInit("uniform", 0.0, 1.0, seed=1), "emb", torch.tensor([0, -1, 2**62]), 2)
+    torch.testing.assert_close(actual, torch.tensor(FIXED))
 
 
 def test_constants_are_constant() -> None:

@@ -1,11 +1,10 @@
 """Snapshots: only what changed is written, a restart is equal bit for bit, a kill at any moment loses nothing named."""
 
 # SPDX-License-Identifier: Apache-2.0
-import inspect
 import json
+import os
 import random
-import subprocess
-import sys
+import signal
 import time
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from argosy.engine.errors import ConfigError, CorruptFileError
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.table.table import SparseTable
 from tests.engine.ps.table.snapshots import write_snapshot
+from tests.ranks import Nursery
 
 SPEC = TableSpec("emb", 4, RowInit("uniform", -1.0, 1.0, 3), RowOptimizer("adam"))
 
@@ -45,7 +45,7 @@ def restored(folder: Path, names: list[str]) -> SparseTable:
     return table
 
 
-def test_a_restored_table_goes_on_bit_for_bit(tmp_path: Path) -> None:
+def test_a_restored_table_continues_bit_for_bit(tmp_path: Path) -> None:
     table = SparseTable(SPEC)
     for part in ([1, 2, 3], [2, 9], [-5, 1]):
         push(table, *part)
@@ -190,39 +190,31 @@ def step_of_the_child(table: SparseTable, step: int) -> None:
     table.push(ids, torch.randn(4000, 4, generator=drawn), 0.1)
 
 
-CHILD = f"""
-import json, os, sys, torch
-from pathlib import Path
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
-from argosy.engine.ps.table.table import SparseTable
-{inspect.getsource(step_of_the_child)}
-folder = Path(sys.argv[1])
-table, step = SparseTable({SPEC!r}), 0
-if (folder / "manifest.json").exists():
-    manifest = json.loads((folder / "manifest.json").read_text())
-    step = manifest["step"]
-    table.restore(folder, manifest["segments"])
-print("ready", flush=True)
-while True:
-    step += 1
-    step_of_the_child(table, step)
-    table.write_snapshot(folder, table.capture_snapshot(folder))
-    (folder / "manifest.tmp").write_text(json.dumps({{"step": step, "segments": table.snapshot_files()}}))
-    os.replace(folder / "manifest.tmp", folder / "manifest.json")
-"""
+def take_snapshots() -> None:
+    """On a rank: steps, each with a snapshot that a manifest names, until it is killed."""
+    folder = Path(os.environ["FOLDER"])
+    table, step = SparseTable(SPEC), 0
+    if (folder / "manifest.json").exists():
+        manifest = json.loads((folder / "manifest.json").read_text())
+        step = manifest["step"]
+        table.restore(folder, manifest["segments"])
+    while True:
+        step += 1
+        step_of_the_child(table, step)
+        table.write_snapshot(folder, table.capture_snapshot(folder))
+        (folder / "manifest.tmp").write_text(json.dumps({"step": step, "segments": table.snapshot_files()}))
+        os.replace(folder / "manifest.tmp", folder / "manifest.json")
 
 
-def test_a_kill_during_snapshots_leaves_what_the_manifest_names(tmp_path: Path) -> None:
+def test_a_kill_during_snapshots_leaves_what_the_manifest_names(tmp_path: Path, ranks: Nursery) -> None:
     twin, done = SparseTable(SPEC), 0
-    for _ in range(2):  # the second goes on where the first was killed
-        command = [sys.executable, "-c", CHILD, str(tmp_path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
+    for _ in range(2):  # the second resumes where the first was killed
+        with ranks.start(1, take_snapshots, FOLDER=str(tmp_path)) as child:
             while _step(tmp_path) <= done:
                 time.sleep(0.01)
             time.sleep(random.uniform(0.3, 0.8))
-            child.kill()
+            child.kill(0, signal.SIGKILL)
+            child.end_of(0)
         manifest = json.loads((tmp_path / "manifest.json").read_text())
         assert manifest["step"] > done
         for step in range(done + 1, manifest["step"] + 1):

@@ -1,4 +1,4 @@
-"""What a table is: JSON there and back, and nothing that makes no sense."""
+"""Table specifications: JSON round trips; invalid ones are rejected."""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any

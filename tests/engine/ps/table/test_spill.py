@@ -2,8 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,12 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.table.spill import Rows, Spill
 from argosy.engine.ps.table.table import SparseTable
+from tests.ranks import Nursery
 
 
 def rows(*ids: int, version: int = 1) -> Rows:
-    made = torch.tensor(ids, dtype=torch.int64)
-    return made, torch.randn(len(ids), 3), torch.full((len(ids),), version)
+    tensor = torch.tensor(ids, dtype=torch.int64)
+    return tensor, torch.randn(len(ids), 3), torch.full((len(ids),), version)
 
 
 def spec_of(memory_rows: int, kind: str = "adam") -> TableSpec:
@@ -47,9 +47,9 @@ def test_changed_rows_are_found_in_the_log_or_by_a_scan(tmp_path: Path, log_rows
     for version in range(1, 41):
         spill.put(rows(*range(100 * version, 100 * version + 100), version=version))
     spill.drop(torch.arange(4000, 4050))
-    found = list(spill.changed(38))
-    spill.drop(torch.arange(3900, 3950))  # what was asked before is still told
-    ids = torch.cat([ids for ids, _, _ in found])
+    changed = list(spill.changed(38))
+    spill.drop(torch.arange(3900, 3950))  # the earlier iterator still yields them
+    ids = torch.cat([ids for ids, _, _ in changed])
     assert sorted(ids.tolist()) == [*range(3900, 4000), *range(4050, 4100)]
     later = torch.cat([ids for ids, _, _ in spill.changed(0)])
     assert len(later) == spill.count == 3900
@@ -65,13 +65,13 @@ def test_a_search_sees_the_rows_of_the_moment_when_it_began(tmp_path: Path) -> N
     spill.close()
 
 
-def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_cleared(tmp_path: Path, ranks: Nursery) -> None:
     script = (
         "import os, sys, torch; from pathlib import Path; from argosy.engine.ps.table.spill import Spill\n"
         "s = Spill(Path(sys.argv[1]), 1, 10); i = torch.arange(10); s.put((i, torch.ones(10, 1), i))\n"
         "os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path / "s")], timeout=120, check=False)
+    assert ranks.python("-c", script, str(tmp_path / "s")).returncode == -signal.SIGKILL
     assert os.listdir(tmp_path / "s")
     spill = Spill(tmp_path / "s", 1, 10)
     assert len(spill.ids()) == spill.count == 0
@@ -150,19 +150,13 @@ def test_a_read_without_creating_finds_rows_on_disk(tmp_path: Path) -> None:
     table.close()
 
 
-def test_without_rocksdict_only_tables_with_memory_rows_are_rejected(tmp_path: Path) -> None:
+def test_without_rocksdict_only_tables_with_memory_rows_are_rejected(tmp_path: Path, ranks: Nursery) -> None:
     script = (
         "import sys; sys.modules['rocksdict'] = None\n"
         "from pathlib import Path; from argosy.engine.ps.table.table import SparseTable, TableSpec\n"
         "SparseTable(TableSpec('emb', 2))\n"
         "SparseTable(TableSpec('emb', 2, memory_rows=5), Path(sys.argv[1]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = ranks.python("-c", script, str(tmp_path))
     assert "which needs rocksdict" in done.stderr
     assert "line 4" in done.stderr

@@ -70,10 +70,10 @@ def test_a_million_ids_come_and_half_of_them_go() -> None:
     slots, fresh = index.insert(ids)
     assert torch.equal(slots, torch.arange(len(ids)))
     assert len(fresh) == len(ids)
-    gone, kept = ids[:500_000], ids[500_000:]
-    index.erase(gone)
-    assert torch.equal(index.find(kept), slots[500_000:])
-    assert (index.find(gone) == -1).all()
+    erased, remaining = ids[:500_000], ids[500_000:]
+    index.erase(erased)
+    assert torch.equal(index.find(remaining), slots[500_000:])
+    assert (index.find(erased) == -1).all()
     assert index.memory_bytes() < 100 * len(ids)
 
 

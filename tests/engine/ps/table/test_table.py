@@ -2,9 +2,6 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import hashlib
-import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -18,6 +15,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec, first_values
 from argosy.engine.ps.table.table import SparseTable
 from tests.engine.ps.table.snapshots import write_snapshot
+from tests.ranks import Nursery
 
 INIT = RowInit("uniform", -0.1, 0.1, seed=1)
 
@@ -115,7 +113,7 @@ def test_memory_rows_without_a_directory_are_rejected() -> None:
 # --- what changed -------------------------------------------------------------------------------------
 
 
-def test_changed_since_tells_rows_that_were_created_or_changed() -> None:
+def test_changed_since_yields_rows_that_were_created_or_changed() -> None:
     table = table_of()
     table.pull(tensor(1, 2, 3))
     ids, rows, mark = table.changed_since(0)
@@ -214,9 +212,7 @@ def digest_of_a_run(directory: Path) -> str:
     return said.hexdigest()
 
 
-def test_without_the_kernels_a_table_is_the_same_bit_for_bit(tmp_path: Path) -> None:
-    environ = {**os.environ, "ARGOSY_KERNELS": "0", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "without")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120, check=False)
+def test_without_the_kernels_a_table_is_the_same_bit_for_bit(tmp_path: Path, ranks: Nursery) -> None:
+    done = ranks.python("-c", SCRIPT, str(tmp_path / "without"), ARGOSY_KERNELS="0")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == digest_of_a_run(tmp_path / "with")

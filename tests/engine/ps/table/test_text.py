@@ -51,11 +51,11 @@ def test_values_and_state_are_read_back_bit_for_bit(tmp_path: Path, memory_rows:
 def test_a_long_saving_says_how_far_it_is(tmp_path: Path) -> None:
     table = table_of()
     table.pull(torch.arange(150_000))
-    told: list[int] = []
-    path = table.save_text(tmp_path, progress=told.append)
-    assert len(told) >= 3
-    assert told == sorted(told)
-    assert told[-1] == 150_000 == path.read_bytes().count(b"\n")
+    reported: list[int] = []
+    path = table.save_text(tmp_path, progress=reported.append)
+    assert len(reported) >= 3
+    assert reported == sorted(reported)
+    assert reported[-1] == 150_000 == path.read_bytes().count(b"\n")
 
 
 def test_a_server_reads_its_rows_out_of_the_files_of_all(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ def test_a_process_is_one_trainer_until_it_leaves() -> None:
     ):
         trainer.current()
     with served(trainers=2) as (service, plan):
-        found = trainer.connect(plan, 0)
-        assert trainer.current() is found is trainer.connect(plan, 0)
+        connected = trainer.connect(plan, 0)
+        assert trainer.current() is connected is trainer.connect(plan, 0)
         with pytest.raises(
             ConfigError, match="this process is trainer 0 of another program.*leave the servers"
         ):

@@ -1,0 +1,25 @@
+"""Every code block of README and docs runs, or is checked where it cannot run (see code_blocks.py)."""
+
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from tests.docs.code_blocks import ROOT, run, sections
+from tests.ranks import Nursery
+
+ELSEWHERE = {"docs/tutorial/from-torch.md", "docs/reference/torch-modules.md"}
+"""Pages that have a test of their own."""
+PAGES = [
+    str(page.relative_to(ROOT))
+    for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in ELSEWHERE and sections(p)])
+def test_the_code_of_a_page_runs(page: str, tmp_path: Path, ranks: Nursery) -> None:
+    run(page, sections(page), tmp_path, ranks)
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
