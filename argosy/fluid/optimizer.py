@@ -114,9 +114,8 @@ class LarsMomentumOptimizer(_Fluid, optimizer.LarsMomentum):
         exclude_from_weight_decay: Sequence[str] | None = None,
         epsilon: float = 0,
     ) -> None:
-        settings = momentum, lars_coeff, lars_weight_decay
-        common = parameter_list, regularization, grad_clip, name
-        super().__init__(learning_rate, *settings, *common, exclude_from_weight_decay, epsilon)
+        settings = momentum, lars_coeff, lars_weight_decay, parameter_list, regularization
+        super().__init__(learning_rate, *settings, grad_clip, name, exclude_from_weight_decay, epsilon)
 
 
 class AdagradOptimizer(_Fluid, optimizer.Adagrad):
