@@ -85,4 +85,4 @@ def ends_where_it_ends_unfused() -> None:
 
 
 def test_two_ranks_end_where_they_end_unfused_with_every_switch(ranks: Nursery) -> None:
-    ranks.check(2, ends_where_it_ends_unfused, timeout_s=120)
+    ranks.check(2, ends_where_it_ends_unfused, timeout_s=250)
