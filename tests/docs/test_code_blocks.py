@@ -104,7 +104,7 @@ def test_other_output(printed: str, shown: str) -> None:
         ('python title="fragment: the net is yours"\nfleet.innit()', "fleet.innit does not exist"),
         ('python title="fragment: a part"\npass pass', "invalid syntax"),
         ('python title="a part"\npass', "begins with `fragment: `"),
-        ('sh title="needs two hosts"\nfleetrun --ipss=a,b train.py', "did you mean --ips"),
+        ('sh title="needs two hosts"\nfleetrun --ipss=a,b train.py', "did you mean '--ips'"),
         ('sh title="takes long"\npython benchmarks/none.py', "python benchmarks/none.py"),
         ('sh title="takes long"\nfleetrun examples/pserver/train.py --modus sync', "unknown {'--modus'}"),
         ('sh title="takes long"\nmake tea', "make tea"),

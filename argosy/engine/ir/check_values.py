@@ -43,7 +43,12 @@ class ValueCheck:
 def check_values(nodes: Iterable[fx.Node]) -> None:
     """Raise ProgramError for the first node whose value differs from the inferred one."""
     for node in nodes:
-        if node.op != "call_function" or "val" not in node.meta or _depends_on_data(node):
+        if (
+            node.op != "call_function"
+            or "val" not in node.meta
+            or _depends_on_data(node)
+            or _is_reshaped(node)
+        ):
             continue
         inferred, recorded = (_text(node, v) for v in (infer(node), node.meta["val"]))
         if inferred != recorded:
@@ -81,6 +86,14 @@ def _depends_on_data(node: fx.Node) -> bool:
         return True
     known = {symbol for source in node.all_input_nodes for symbol in _symbols(source.meta.get("val"))}
     return not _symbols(node.meta["val"]) <= known
+
+
+def _is_reshaped(node: fx.Node) -> bool:
+    """True if a later op, such as unsqueeze_, changes the shape of the value itself."""
+    return any(
+        isinstance(user.target, OpOverload) and torch.Tag.inplace_view in user.target.tags
+        for user in node.users
+    )
 
 
 def _symbols(value: Any) -> set[Any]:

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from argosy.engine.ir.effects import mutated_inputs, storage
+from argosy.engine.ir.effects import mutated_inputs, storages
 from argosy.engine.ir.shape_functions import fake_result
 from argosy.engine.ir.size_env import SizeEnv
 
@@ -31,7 +31,7 @@ def infer(node: fx.Node) -> Any:
 def move_views(node: fx.Node, memory: int | None) -> None:
     """Infer again the users that alias `memory`, the storage of the node's old value: its parts, and views of it."""
     for user in node.users:
-        if memory is not None and storage(user) == memory:
+        if memory in storages(user):
             user.meta["val"] = infer(user)
             move_views(user, memory)
 

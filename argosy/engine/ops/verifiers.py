@@ -61,9 +61,9 @@ def _rate(rate: Tensor) -> str:
 
 
 def slot_fits(arguments: Arguments) -> str:
-    """copy_into_bucket, bucket_view: the slot is inside of the flat tensor, and has its dtype."""
+    """copy_into_bucket, bucket_view: the slot is inside of the flat tensor. A copy converts to its dtype."""
     flat, like = list(arguments.values())[:2]
-    return _fits(flat, arguments["first"], like.numel(), like.dtype)
+    return _fits(flat, arguments["first"], like.numel(), flat.dtype)
 
 
 def product_fits(arguments: Arguments) -> str:

@@ -20,7 +20,8 @@ import torch
 from torch import fx
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.infer import infer
+from argosy.engine.ir.effects import storage
+from argosy.engine.ir.infer import infer, move_views
 from argosy.engine.ir.verify import describe
 from argosy.engine.ops.send import lookup_table, push_rows
 from argosy.engine.passes.base import Pass, Report
@@ -109,6 +110,7 @@ def _look_up(graph: fx.Graph, table: RemoteTable, lookups: list[fx.Node]) -> lis
             item = graph.create_node("call_function", operator.getitem, (request, number), {}, lookup.name)
             item.meta = {**lookup.meta, "val": request.meta["val"][number], "replaces": lookup}
             lookup.replace_all_uses_with(item)
+            move_views(item, storage(lookup))
     for lookup in lookups:
         graph.erase_node(lookup)
     return [i for i in ids if isinstance(i, fx.Node)]

@@ -148,8 +148,8 @@ def test_the_message_names_the_kernel_the_argument_what_it_is_and_what_it_must_b
     with pytest.raises(ValueError) as caught:
         norm(other=torch.ones(1))
     assert str(caught.value) == (
-        "argosy_bn_act_forward: other is float32[1] of strides [1] on cpu; it must be float32 on the CPU, of the shape "
-        "of the first argument, [N, C, …], not empty, contiguous or channels_last like it (x is "
+        "argosy_bn_act_forward: other is float32[1] of strides [1] on cpu; it must be float32, or bfloat16 as x, on "
+        "the CPU, of the shape of the first argument, [N, C, …], not empty, contiguous or channels_last like it (x is "
         "float32[4, 3, 8, 8] of strides [192, 64, 8, 1] on cpu)"
     )
 

@@ -15,6 +15,7 @@ from argosy import static
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.backward import append_backward, gradients
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
+from argosy.engine.ir.record import wrap
 from argosy.engine.ir.torch_module import values_for
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ops.recurrent import FUNCTIONS, recurrent, recurrent_backward
@@ -197,7 +198,7 @@ def test_gradients_pass_the_mask_that_forward_drew() -> None:
     x = data("x", None, None, 4)
     out, _ = module(x)
     (node,) = [n for n in default_main_program().graph.nodes if n.target is aten.native_dropout.default]
-    mask = default_main_program().wrap(node.meta["val"][1], "mask")
+    mask = wrap(default_main_program(), node.meta["val"][1], "mask")
     grads = grad_variables(out.pow(2).sum(), [x], module)
     given = torch.randn(5, 3, 4)
     drawn, *actual = started().run(feed={"x": given}, fetch_list=[mask, *grads], return_numpy=False)
