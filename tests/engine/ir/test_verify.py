@@ -114,7 +114,7 @@ WRONG: list[tuple[str, Build]] = [
     ("it must have one dimension, and the dtype", lambda new: (bucket_view, (new(8, 8), new(3), 0))),
     (
         "it must have one dimension, and the dtype torch.float64",
-        lambda new: (copy_into_bucket, (new(64), new(3, dtype=torch.float64), 0)),
+        lambda new: (mm_into_bucket, (new(64), *(new(2, 2, dtype=torch.float64) for _ in range(2)), 0)),
     ),
     ("they must be matrices that can be", lambda new: (mm_into_bucket, (new(64), new(2, 3), new(2, 3), 0))),
     ("elements 62 to 66 are not inside", lambda new: (mm_into_bucket, (new(64), new(2, 3), new(3, 2), 62))),
