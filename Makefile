@@ -69,6 +69,7 @@ fuzz: $(STAMP) ## load and run 100,000 mutated models under AddressSanitizer (an
 bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/results/ (an hour and more)
 	$(BIN)/python benchmarks/build.py
 	$(BIN)/python benchmarks/resnet50_step.py
+	$(BIN)/python benchmarks/amp_step.py --compiled
 	$(BIN)/python benchmarks/mlp_step.py
 	$(BIN)/python benchmarks/fusion.py
 	$(BIN)/python benchmarks/bn_act.py

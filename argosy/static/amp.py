@@ -7,6 +7,7 @@ Products run in 16 bits, sums and losses in float32 (engine/passes/autocast.py);
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,9 +18,10 @@ from torch import Tensor, fx
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
-from argosy.engine.ir.dtypes import to_dtype
+from argosy.engine.ir.dtypes import dtype_name, to_dtype
 from argosy.engine.ir.program import Program, default_main_program, program_guard
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.log import logger
 from argosy.engine.ops.loss_scaling import found_inf, update_loss_scaling
 from argosy.engine.passes.amp_lists import AmpLists
 from argosy.engine.passes.autocast import Autocast, is_view
@@ -109,6 +111,7 @@ class OptimizerWithMixedPrecision:
         """The gradients of the loss; with float16, of the scaled loss."""
         program = loss.program
         self._mark_black(program)
+        _warn_if_slow(self._autocast.dtype)
         program.build = replace(program.build, autocast=self._autocast)
         program.touch()
         if self._scaling is not None:
@@ -181,6 +184,18 @@ class OptimizerWithMixedPrecision:
         if name == "_inner":
             raise AttributeError(name)  # during copy.copy the attribute does not exist yet
         return getattr(self._inner, name)
+
+
+@functools.cache
+def _warn_if_slow(dtype: torch.dtype) -> None:
+    """Warn once if the CPU emulates 16-bit products, which makes them slower than float32."""
+    cpu = torch.cpu
+    is_fast = cpu._is_amx_fp16_supported() if dtype is torch.float16 else cpu._is_avx512_bf16_supported()
+    if not (is_fast or cpu._is_amx_tile_supported() or torch.cuda.is_available()):
+        logger.warning(
+            "this CPU has no %s arithmetic: mixed precision saves memory here, but is slower than float32",
+            dtype_name(dtype),
+        )
 
 
 def _renamed(

@@ -41,6 +41,7 @@ def main() -> None:
     p.add_argument("--steps", type=int, default=300)
     p.add_argument("--batch_size", type=int, default=64)
     p.add_argument("--lr", type=float, default=3e-3)
+    p.add_argument("--amp", action="store_true", help="train in bfloat16 mixed precision")
     args = p.parse_args()
 
     paddle.enable_static()
@@ -57,7 +58,8 @@ def main() -> None:
         end_lr=args.lr,
     )
     clip = paddle.nn.ClipGradByGlobalNorm(1.0)
-    paddle.optimizer.AdamW(schedule, weight_decay=0.01, grad_clip=clip).minimize(loss)
+    optimizer = paddle.optimizer.AdamW(schedule, weight_decay=0.01, grad_clip=clip)
+    (paddle.static.amp.decorate(optimizer) if args.amp else optimizer).minimize(loss)
 
     exe = paddle.static.Executor(paddle.CPUPlace())
     exe.run(paddle.static.default_startup_program())

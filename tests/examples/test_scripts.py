@@ -136,8 +136,9 @@ def test_the_mlp_module_learns_digits(tmp_path: Path, ranks: Nursery) -> None:
     assert "the module itself, eager" in out
 
 
-def test_the_transformer_learns_to_sort(tmp_path: Path, ranks: Nursery) -> None:
-    out = run_on(ranks, 1, "torch_modules/train_transformer.py", tmp_path, "--steps", "150")
+@pytest.mark.parametrize("precision", [(), ("--amp",)], ids=["float32", "amp"])
+def test_the_transformer_learns_to_sort(precision: tuple[str, ...], tmp_path: Path, ranks: Nursery) -> None:
+    out = run_on(ranks, 1, "torch_modules/train_transformer.py", tmp_path, "--steps", "150", *precision)
     match = re.search(r"digits in the right place: (\d\.\d+)", out)
     assert match is not None
     assert float(match[1]) > 0.4, "guessing gives about 0.1 to 0.2"

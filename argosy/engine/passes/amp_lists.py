@@ -1,7 +1,7 @@
 """Which ops run in 16 bits under automatic mixed precision, by name.
 
 A name in a list is an ATen op without its overload (`convolution`, `mm`), or Paddle's op (`conv2d`, `softmax`), which
-stands for the ATen ops that Argosy records for it. The gradient of an op is in the list of the op.
+means the ATen ops that Argosy records for it. The gradient of an op is in the list of the op.
 
     white    runs in 16 bits: products, where 16-bit units are faster and accumulate in float32
     gray     runs in the precision of its inputs; in float32 if they differ

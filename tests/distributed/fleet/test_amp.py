@@ -1,0 +1,94 @@
+"""strategy.amp: two ranks train as one process with the whole batch, and skip the same steps."""
+
+# SPDX-License-Identifier: Apache-2.0
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import argosy as paddle
+from argosy.distributed import fleet
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir import names
+from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.runtime.scope import Scope, scope_guard
+from tests.ranks import Nursery
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+CASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({}, {}),
+    ({"dtype": "float16"}, {}),
+    ({}, {"sync_nccl_allreduce": False, "nccl_comm_num": 2, "fuse_grad_size_in_MB": 0}),
+    ({"dtype": "float16"}, {"fp16_allreduce": True}),
+)
+HALVING = {"dtype": "float16", "decr_every_n_nan_or_inf": 1, "decr_ratio": 0.5}
+
+
+def trained(
+    configs: dict[str, Any], part: slice, factor: float = 1.0, **switches: Any
+) -> tuple[Arrays, float]:
+    """The parameters and the loss scale after three steps on a part of each batch, multiplied by `factor`."""
+    strategy = fleet.DistributedStrategy()
+    strategy.amp, strategy.amp_configs = True, configs
+    for name, value in switches.items():
+        setattr(strategy, name, value)
+    main, startup = Program("main"), Program("startup")
+    with program_guard(main, startup), names.guard(), scope_guard(Scope()):
+        torch.manual_seed(0)
+        fleet.init(is_collective=True, strategy=strategy)
+        x = paddle.static.data("x", [None, 3, 8, 8], "float32")
+        y = paddle.static.data("y", [None, 1], "int64")
+        hidden = paddle.nn.functional.relu(paddle.static.nn.conv2d(x, 8, 3))
+        loss = paddle.nn.functional.cross_entropy(paddle.static.nn.fc(hidden, 4), y)
+        optimizer = fleet.distributed_optimizer(paddle.optimizer.Momentum(0.02, 0.9), strategy)
+        optimizer.minimize(loss)
+        exe = paddle.static.Executor()
+        exe.run(startup)
+        for step in range(3):
+            rng = np.random.default_rng(step)
+            images, labels = rng.standard_normal((8, 3, 8, 8)).astype("float32"), rng.integers(0, 4, (8, 1))
+            exe.run(main, feed={"x": factor * images[part], "y": labels[part]}, fetch_list=[loss])
+        values = paddle.static.global_scope().values_of()
+        return {
+            p.name: values[p.name].numpy().copy() for p in main.all_parameters()
+        }, optimizer.get_loss_scaling()
+
+
+def train_a_half() -> None:
+    """On a rank: the parameters of each case are those of one process with the whole batch."""
+    fleet.init(is_collective=True)
+    rank = fleet.worker_index()
+    half = slice(4 * rank, 4 * rank + 4)
+    expected = np.load(os.environ["EXPECTED"])
+    for configs, switches in CASES:
+        for name, value in trained(configs, half, **switches)[0].items():
+            what = f"{name} with {configs} {switches}"
+            np.testing.assert_allclose(value, expected[name], rtol=0.02, atol=2e-3, err_msg=what)
+    before, _ = trained({"dtype": "float16", "init_loss_scaling": 1.0}, half)
+    skipped, scale = trained(HALVING, half, factor=1e30 if rank == 1 else 1.0)
+    assert scale == 32768 / 8, "rank 0 sees the overflow of rank 1, too"
+    assert all(np.isfinite(value).all() for value in skipped.values())
+    assert not np.array_equal(skipped["fc_0.w_0"], before["fc_0.w_0"]), "all three steps were skipped"
+
+
+def test_two_ranks_train_as_one_process_and_skip_the_same_steps(ranks: Nursery, tmp_path: Path) -> None:
+    np.savez(tmp_path / "expected.npz", **trained({}, slice(8))[0])
+    ranks.check(2, train_a_half, EXPECTED=str(tmp_path / "expected.npz"))
+
+
+def test_float16_is_rejected_where_not_every_rank_sees_an_overflow() -> None:
+    strategy = fleet.DistributedStrategy()
+    strategy.amp, strategy.amp_configs = True, {"dtype": "float16"}
+    strategy.build_strategy.reduce_strategy = paddle.static.BuildStrategy.ReduceStrategy.Reduce
+    with pytest.raises(ConfigError, match=r"strategy.amp with dtype float16 and .*Reduce are both on"):
+        strategy.check(num_ranks=2, num_hosts=1)
+
+
+def test_the_scale_of_a_program_without_amp_is_an_error() -> None:
+    fleet.init(is_collective=True)
+    optimizer = fleet.distributed_optimizer(paddle.optimizer.SGD(0.1))
+    with pytest.raises(ConfigError, match=r"set strategy.amp = True before minimize"):
+        optimizer.get_loss_scaling()
