@@ -62,7 +62,7 @@ class GroupWork(Work):
         self._is_complete = True
 
     def _wait(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no _wait; define how to wait for it")
 
     def _check_missing(self, waited_s: float) -> None:
         """Raise if a rank that has not started this collective will not join; log a warning now and then."""
