@@ -5,6 +5,7 @@ that asks for `two_threads` computes with two.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import gc
 import os
 import signal
 import sys
@@ -60,6 +61,12 @@ LONG = ("simulation", "jobs", "torch_db", "docs")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the long tests: one that begins last keeps a worker busy while the others are idle."""
     items.sort(key=lambda item: folder_of(item.path, config) not in LONG)
+
+
+def pytest_collection_finish() -> None:
+    """Take torch and the tests themselves out of garbage collection, which would look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 RESNET = ("--layers", "18")
 LEAST = 10
-"""Layers of a ResNet with one block of every shape, which `on_a_rank` knows: to build it takes half as long."""
+"""Layers of a ResNet with two blocks, which `on_a_rank` knows: to build it takes a third of the time."""
 SMALL = (
     "--image_size",
     "32",
@@ -72,7 +72,7 @@ def on_a_rank() -> None:
     os.chdir(os.environ["FOLDER"])
     sys.path.insert(0, str(Path(sys.argv[0]).parent))
     if "resnet" in sys.argv[0]:
-        importlib.import_module("resnet").BLOCKS[LEAST] = [1, 1, 1, 1]
+        importlib.import_module("resnet").BLOCKS[LEAST] = [1, 1]
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
@@ -136,12 +136,18 @@ def test_the_mlp_module_learns_digits(tmp_path: Path, ranks: Nursery) -> None:
     assert "the module itself, eager" in out
 
 
-@pytest.mark.parametrize("precision", [(), ("--amp",)], ids=["float32", "amp"])
-def test_the_transformer_learns_to_sort(precision: tuple[str, ...], tmp_path: Path, ranks: Nursery) -> None:
-    out = run_on(ranks, 1, "torch_modules/train_transformer.py", tmp_path, "--steps", "150", *precision)
+def test_the_transformer_learns_to_sort(tmp_path: Path, ranks: Nursery) -> None:
+    out = run_on(ranks, 1, "torch_modules/train_transformer.py", tmp_path, "--steps", "150")
     match = re.search(r"digits in the right place: (\d\.\d+)", out)
     assert match is not None
     assert float(match[1]) > 0.4, "guessing gives about 0.1 to 0.2"
+
+
+def test_the_transformer_trains_in_mixed_precision(tmp_path: Path, ranks: Nursery) -> None:
+    """Few steps: most CPUs emulate 16-bit products."""
+    out = run_on(ranks, 1, "torch_modules/train_transformer.py", tmp_path, "--steps", "41", "--amp")
+    first, *_, last = (float(loss) for loss in re.findall(r"loss: (\d+\.\d+)", out))
+    assert last < 0.9 * first
 
 
 def test_a_small_network_learns_the_drawn_flowers() -> None:
@@ -149,7 +155,7 @@ def test_a_small_network_learns_the_drawn_flowers() -> None:
     image = paddle.static.data("x", [None, 3, pixels, pixels], "float32")
     label = paddle.static.data("y", [None, 1], "int64")
     h = image
-    for filters in (32, 64, 128):
+    for filters in (16, 32, 64):
         h = paddle.fluid.layers.conv2d(h, filters, 3, padding=1, bias_attr=False)
         h = paddle.fluid.layers.batch_norm(h, act="relu")
         h = paddle.fluid.layers.pool2d(h, 2, "max", 2)
