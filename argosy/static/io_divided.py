@@ -50,5 +50,5 @@ def reject_local(what: str, program: Program, names: Iterable[str]) -> None:
         if name in local:
             raise ConfigError(
                 f"{what}: {name!r} is state of strategy.dgc, which differs between the ranks; use fleet.Checkpoint, "
-                "where every rank saves its own; for the parameters, save_inference_model or program.clone(for_test=True)"
+                "where every rank saves its own; save_inference_model saves the parameters"
             )
