@@ -30,11 +30,12 @@ WARM_UP = [0.75, 0.9375, 0.984375, 0.996, 0.999]
 SMALL = 10
 """Layers of a ResNet with one block of every shape."""
 LAST = 50
+SETTINGS = ("steps", "layers", "pixels", "batch", "lr", "begin", "rampup")
 
 
 def speed(rate: str, rounds: int, batch: int, pixels: int) -> None:
     """The table of step times, written to results."""
-    compressed = {"dgc": True, "dgc_configs": {"sparsity": FINAL}}
+    compressed: dict[str, Any] = {"dgc": True, "dgc_configs": {"sparsity": FINAL}}
     contenders: distributed_step.Contenders = {
         "dgc, density 0.1 %": functools.partial(distributed_step.argosy, **compressed),
         "dense": distributed_step.argosy,
@@ -56,7 +57,7 @@ def compare(args: argparse.Namespace) -> None:
     means = {}
     for kind in ("dense", "dgc"):
         launch = [sys.executable, "-m", "argosy.distributed.launch", "--nproc_per_node=2", __file__, "train"]
-        options = [f"--{name}={getattr(args, name)}" for name in ("steps", "layers", "pixels", "batch", "lr")]
+        options = [f"--{name}={getattr(args, name)}" for name in SETTINGS]
         run = subprocess.run(
             [*launch, *options, f"--kind={kind}"], check=True, capture_output=True, text=True
         )
@@ -82,8 +83,8 @@ def train(args: argparse.Namespace) -> None:
     strategy = fleet.DistributedStrategy()
     if args.kind == "dgc":
         strategy.dgc = True
-        warm_up = {"rampup_begin_step": args.steps // 15, "rampup_step": args.steps // 6, "sparsity": WARM_UP}
-        strategy.dgc_configs = warm_up
+        schedule = {"rampup_begin_step": args.begin, "rampup_step": args.rampup, "sparsity": WARM_UP}
+        strategy.dgc_configs = schedule
     fleet.init(is_collective=True, strategy=strategy)
     image = paddle.static.data("x", [None, 3, args.pixels, args.pixels], "float32")
     label = paddle.static.data("y", [None, 1], "int64")
@@ -122,6 +123,8 @@ def main() -> None:
     p.add_argument("--pixels", type=int, default=32)
     p.add_argument("--batch", type=int, default=8, help="images a rank")
     p.add_argument("--lr", type=float, default=0.01)
+    p.add_argument("--begin", type=int, default=0, help="steps with dense gradients")
+    p.add_argument("--rampup", type=int, default=256, help="steps of warm-up; the paper has four epochs")
     p.add_argument("--kind", choices=("dense", "dgc"), default="dgc", help="of `train`, which `loss` starts")
     args = p.parse_args()
     if args.what == "speed":

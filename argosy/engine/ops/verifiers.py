@@ -61,7 +61,13 @@ def compressed(arguments: Arguments) -> str:
             return f"the tensors are {', '.join(map(_kind, row))}: they must be float32"
         if problem := _row_problem(tensors):
             return problem
-    return "" if arguments["sparsity"] else "sparsity is empty: it must have an element"
+    sparsity, rampup = arguments["sparsity"], arguments["rampup"]
+    if not count or not sparsity or not all(0 <= level < 1 for level in sparsity) or rampup < 1:
+        return (
+            f"{count} parameters, sparsity {list(sparsity)}, rampup {rampup}: there must be a parameter and a "
+            "sparsity, from 0 to below 1, and rampup must be at least 1"
+        )
+    return ""
 
 
 def _row_problem(tensors: Mapping[str, Tensor]) -> str:
