@@ -30,7 +30,7 @@ WARM_UP = [0.75, 0.9375, 0.984375, 0.996, 0.999]
 SMALL = 10
 """Layers of a ResNet with one block of every shape."""
 LAST = 50
-SETTINGS = ("steps", "layers", "pixels", "batch", "lr", "begin", "rampup")
+SETTINGS = ("steps", "layers", "pixels", "batch", "lr", "begin", "rampup", "seed")
 
 
 def speed(rate: str, rounds: int, batch: int, pixels: int) -> None:
@@ -92,7 +92,7 @@ def train(args: argparse.Namespace) -> None:
     optimizer = paddle.optimizer.Momentum(args.lr, 0.9, weight_decay=1e-4)
     fleet.distributed_optimizer(optimizer, strategy).minimize(loss)
     exe = paddle.static.Executor()
-    paddle.seed(0)
+    paddle.seed(args.seed)
     exe.run(paddle.static.default_startup_program())
     losses = []
     for x, y in itertools.islice(batches(paddle, fleet, args), args.steps):
@@ -106,7 +106,9 @@ def batches(paddle: Any, fleet: Any, args: argparse.Namespace) -> Iterator[tuple
     """This rank's images, again and again."""
     share = (fleet.worker_index(), fleet.worker_num())
     reader = paddle.dataset.flowers.train(use_xmap=False, image_size=args.pixels, share=share)
-    shuffled = paddle.batch(paddle.reader.shuffle(reader, buf_size=1024, seed=0), args.batch, drop_last=True)
+    shuffled = paddle.batch(
+        paddle.reader.shuffle(reader, buf_size=1024, seed=args.seed), args.batch, drop_last=True
+    )
     while True:
         for samples in shuffled():
             images = np.stack([s[0] for s in samples]).reshape(-1, 3, args.pixels, args.pixels)
@@ -123,8 +125,9 @@ def main() -> None:
     p.add_argument("--pixels", type=int, default=32)
     p.add_argument("--batch", type=int, default=8, help="images a rank")
     p.add_argument("--lr", type=float, default=0.01)
-    p.add_argument("--begin", type=int, default=0, help="steps with dense gradients")
-    p.add_argument("--rampup", type=int, default=256, help="steps of warm-up; the paper has four epochs")
+    p.add_argument("--begin", type=int, default=100, help="steps with dense gradients")
+    p.add_argument("--rampup", type=int, default=100, help="steps of warm-up")
+    p.add_argument("--seed", type=int, default=0, help="of the initial values and the order of the images")
     p.add_argument("--kind", choices=("dense", "dgc"), default="dgc", help="of `train`, which `loss` starts")
     args = p.parse_args()
     if args.what == "speed":

@@ -85,10 +85,10 @@ class DGCMomentum(Momentum):
             return super().apply_gradients(pairs)
         program = pairs[0][0].program
         compressed = {p.name: g.name for p, g in pairs if _is_compressed(p)}
+        self._compressed[program] = compressed
         if not compressed:
             logger.warning("dgc compresses nothing: no float32 parameter has %d elements", SMALLEST)
             return super().apply_gradients(pairs)
-        self._compressed[program] = compressed
         with program_guard(program):
             for parameter in [p for p, _ in pairs if p.name in compressed]:
                 _decays(parameter, self.regularization)  # raises if it is unsupported

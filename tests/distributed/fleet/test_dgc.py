@@ -153,6 +153,7 @@ def train_each_case() -> None:
             largest, smallest = (fleet.util.all_reduce(value.numpy(), mode) for mode in ("max", "min"))
             assert np.array_equal(largest, smallest), f"{what}: {name} differs between the ranks"
     check_printed(Job(CASES["plain"]))
+    check_fetched(Job(CASES["from the first step"]))
     check_saving()
     check_the_optimizer_of_1x()
 
@@ -166,6 +167,16 @@ def check_printed(job: Job) -> None:
     )
     assert "all_reduce_fused(" in printed
     assert str(from_dict(to_dict(job.main))) == printed
+
+
+def check_fetched(job: Job) -> None:
+    """A fetched gradient is the sum of what the ranks have sent, and all of the update."""
+    before, (x, y) = job.values(), batch(fleet.worker_index())
+    with scope_guard(job.scope):
+        (gradient,) = job.exe.run(job.main, feed={"x": x, "y": y}, fetch_list=["fc_0.w_0@GRAD"])
+    assert 74 <= np.count_nonzero(gradient) <= 2 * 74, "of each rank one of 1000 elements of 73728"
+    change = before["fc_0.w_0"] - job.values()["fc_0.w_0"]
+    np.testing.assert_allclose(change, RATE * gradient, rtol=1e-3, atol=1e-7)
 
 
 def check_saving() -> None:

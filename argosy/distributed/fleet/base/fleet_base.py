@@ -52,6 +52,7 @@ class DistributedOptimizer:
 
     def __init__(self, fleet: Fleet, inner: Optimizer, strategy: DistributedStrategy) -> None:
         self._fleet, self.inner, self.strategy = fleet, inner, strategy
+        self._given = inner
         self._program: Program | None = None
         self._amp: OptimizerWithMixedPrecision | None = None
 
@@ -70,10 +71,10 @@ class DistributedOptimizer:
     def decorated(self) -> Optimizer | OptimizerWithMixedPrecision:
         """The optimizer of the strategy, which adds backward and updates; with `strategy.amp`, in mixed precision."""
         if self._program is None:
-            if isinstance(self.inner, DGCMomentum) and not self.strategy.dgc:
+            if isinstance(self._given, DGCMomentum) and not self.strategy.dgc:
                 self.strategy = copy.deepcopy(self.strategy)  # it may be frozen
                 self.strategy.dgc = True
-            self.inner = strategy_optimizer(self.inner, self.strategy)
+            self.inner = strategy_optimizer(self._given, self.strategy)
         if not self.strategy.amp:
             return self.inner
         configs = dict(self.strategy.amp_configs)
