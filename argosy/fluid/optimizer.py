@@ -11,6 +11,7 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.framework.missing import missing
 from argosy.optimizer.algorithms import Clip
+from argosy.optimizer.dgc_momentum import DGCMomentum
 from argosy.optimizer.optimizer import Decay, Names, Optimizer, ParamsGrads, Rate
 from argosy.regularizer import to_regularizer
 
@@ -24,6 +25,7 @@ __all__ = [
     "AdamOptimizer",
     "Adamax",
     "AdamaxOptimizer",
+    "DGCMomentumOptimizer",
     "Ftrl",
     "FtrlOptimizer",
     "Lamb",
@@ -95,6 +97,38 @@ class MomentumOptimizer(_Fluid, optimizer.Momentum):
     ) -> None:
         super().__init__(
             learning_rate, momentum, parameter_list, use_nesterov, regularization, grad_clip, name
+        )
+
+
+class DGCMomentumOptimizer(_Fluid, DGCMomentum):
+    """optimizer.Momentum with compressed gradients; see `strategy.dgc`."""
+
+    def __init__(
+        self,
+        learning_rate: Rate,
+        momentum: float,
+        rampup_begin_step: int,
+        rampup_step: int = 1,
+        sparsity: Sequence[float] = (0.999,),
+        parameter_list: Names = None,
+        use_nesterov: bool = False,
+        num_trainers: int | None = None,
+        regularization: Decay = None,
+        grad_clip: Clip = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            learning_rate,
+            momentum,
+            rampup_begin_step,
+            rampup_step,
+            sparsity,
+            parameter_list,
+            use_nesterov,
+            num_trainers,
+            regularization,
+            grad_clip,
+            name,
         )
 
 

@@ -44,6 +44,7 @@ class Field:
     help: str = ""
     least: float | None = None
     above: float | None = None
+    below: float | None = None
     among: tuple[str, ...] = ()
     not_yet: tuple[object, ...] = ()
     """The unsupported values of a field that is otherwise supported."""
@@ -250,7 +251,7 @@ def _int(what: str, value: object, field: Field) -> int:
 
 
 def _float(what: str, value: object, field: Field) -> float:
-    number = checks.number(what, value, above=field.above, least=field.least)
+    number = checks.number(what, value, above=field.above, least=field.least, below=field.below)
     if isinstance(value, int) and number != value:
         raise ConfigError(f"{what} is {value}, which a float cannot represent exactly; use {number!r}")
     return number

@@ -9,7 +9,7 @@ of the scope, so that a new rate needs no recompilation.
 # SPDX-License-Identifier: Apache-2.0
 import copy
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Self, TypeVar
 
 import torch
@@ -142,8 +142,7 @@ class Optimizer:
             states = [[state.value for state in self._states_of(p)] for p, _ in pairs]
         updates, clipped = [], []
         with program.recording("optimize"), torch.no_grad():
-            grads = self.grad_clip.clipped(pairs) if self.grad_clip else (g.value for _, g in pairs)
-            for (parameter, _), grad, state in zip(pairs, grads, states, strict=True):
+            for (parameter, _), grad, state in zip(pairs, self._clipped(pairs), states, strict=True):
                 clipped.append(grad)
                 decayed, l2 = self._decayed(parameter, grad)
                 self._update(parameter, decayed, state, rate, l2)
@@ -153,6 +152,10 @@ class Optimizer:
         call = OptimizerCall(self, trained, gradients, tuple(clipped), self._rates[program], state_names)
         program.training = program.training.with_call(call)
         return updates
+
+    def _clipped(self, pairs: ParamsGrads) -> Iterator[Tensor]:
+        """The gradients after clipping, each computed lazily."""
+        return self.grad_clip.clipped(pairs) if self.grad_clip else (g.value for _, g in pairs)
 
     def _decayed(self, parameter: Parameter, grad: Tensor) -> tuple[Tensor, float]:
         """The gradient with weight decay, and the coefficient of the L2 decay that the update must add."""

@@ -1,4 +1,4 @@
-"""Reject saves by a single rank that would be incomplete: in Reduce mode each rank updates only some parameters."""
+"""Reject saves by a single rank that would be incomplete: in Reduce mode and with dgc ranks have state of their own."""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter
+from argosy.engine.passes.dgc import rank_local
 from argosy.engine.passes.reduce_to_owner import is_divided, owners
 
 _REMEDY = "call fleet.save_persistables(executor, dirname) or use fleet.Checkpoint, on all ranks"
@@ -21,6 +22,7 @@ def reject_divided(what: str, program: Program) -> None:
             "servers: use fleet.save_persistables or fleet.save_inference_model (fluid.io.save_persistables for a "
             "transpiled program)"
         )
+    reject_local(what, program, program.persistables())
     if is_divided(program):
         raise ConfigError(
             f"{what}: {program.name} was built with ReduceStrategy.Reduce, so rank {world().rank} has the updates and "
@@ -29,11 +31,24 @@ def reject_divided(what: str, program: Program) -> None:
 
 
 def reject_stale(what: str, program: Program, names: Iterable[str]) -> None:
-    """Raise if one of these is optimizer state that another rank updates: the value in the scope is stale."""
+    """Raise if one of these is optimizer state that another rank updates, or that differs between the ranks."""
+    names = list(names)
+    reject_local(what, program, names)
     rank, owner_of = world().rank, owners(program)
     for name in names:
         if owner_of.get(name, rank) != rank and not isinstance(program.vars[name], Parameter):
             raise ConfigError(
                 f"{what}: {name!r} is optimizer state that rank {owner_of[name]} updates (ReduceStrategy.Reduce), so "
                 f"rank {rank} has a stale value; {_REMEDY}; parameters can be saved here"
+            )
+
+
+def reject_local(what: str, program: Program, names: Iterable[str]) -> None:
+    """Raise if one of these is optimizer state that differs between the ranks, so that one rank cannot save it."""
+    local = rank_local(program)
+    for name in names:
+        if name in local:
+            raise ConfigError(
+                f"{what}: {name!r} is state of strategy.dgc, which differs between the ranks; use fleet.Checkpoint, "
+                "where every rank saves its own; save_inference_model saves the parameters"
             )

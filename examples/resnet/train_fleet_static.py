@@ -20,12 +20,19 @@ import argosy as paddle
 from argosy.distributed import fleet
 
 
-def train_resnet(args: argparse.Namespace, strategy: fleet.DistributedStrategy | None = None) -> None:
+def train_resnet(
+    args: argparse.Namespace, strategy: fleet.DistributedStrategy | None = None, optimizer: Any = None
+) -> None:
     model = resnet.ResNet(layers=args.layers)
-    train(model.net, args, strategy or fleet.DistributedStrategy())
+    train(model.net, args, strategy or fleet.DistributedStrategy(), optimizer)
 
 
-def train(net: Callable[..., Any], args: argparse.Namespace, strategy: fleet.DistributedStrategy) -> None:
+def train(
+    net: Callable[..., Any],
+    args: argparse.Namespace,
+    strategy: fleet.DistributedStrategy,
+    optimizer: Any = None,
+) -> None:
     """Train a network that makes logits of images, test it, and save it if asked to."""
     paddle.enable_static()
     paddle.vision.set_image_backend("cv2")
@@ -47,7 +54,7 @@ def train(net: Callable[..., Any], args: argparse.Namespace, strategy: fleet.Dis
     train_loader = common.get_train_loader([image, label], place, args, share)
 
     # 3. the optimizer for all ranks, from that for one
-    optimizer = common.optimizer_setting(args)
+    optimizer = optimizer or common.optimizer_setting(args)
     optimizer = fleet.distributed_optimizer(optimizer)
     optimizer.minimize(avg_cost)
 

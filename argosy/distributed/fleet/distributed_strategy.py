@@ -44,10 +44,10 @@ class DistributedStrategy(Settings):
             "recompute", "bool", False, "not yet", "recompute activations in backward instead of storing them"
         ),
         Field("localsgd", "bool", False, "not yet", "average the parameters every k steps"),
-        Field("dgc", "bool", False, "not yet", "send only the largest gradients"),
+        Field("dgc", "bool", False, "works", "Momentum that sends only the largest elements of gradients"),
         Field("gradient_merge", "bool", False, "not yet", "accumulate the gradients of k steps, then update"),
-        Field("lars", "bool", False, "not yet", "Momentum with layer-wise adaptive rates"),
-        Field("lamb", "bool", False, "not yet", "Adam with layer-wise adaptive rates"),
+        Field("lars", "bool", False, "works", "Momentum with layer-wise adaptive rates"),
+        Field("lamb", "bool", False, "works", "Adam with layer-wise adaptive rates"),
         Field(
             "pipeline", "bool", False, "not yet", "pipeline parallelism: stages of layers on different ranks"
         ),
@@ -156,7 +156,7 @@ class DistributedStrategy(Settings):
             "DGCConfig",
             Field("rampup_begin_step", "int", 0, least=0),
             Field("rampup_step", "int", 1, least=1),
-            Field("sparsity", "list of float", (), least=0),
+            Field("sparsity", "list of float", (), least=0, below=1),
         ),
         configs(
             "pipeline",
@@ -280,6 +280,8 @@ class DistributedStrategy(Settings):
             )
         if self.amp and self.amp_configs["dtype"] == "float16" and num_ranks > 1:
             _check_float16(self)
+        if self.dgc and num_ranks > 1:
+            _check_dgc(self)
         if self.effective("use_hierarchical_allreduce"):
             _check_hierarchy(self.effective("hierarchical_allreduce_inter_nranks"), num_ranks, num_hosts)
 
@@ -303,6 +305,10 @@ _EXCLUSIVE = (
     ("localsgd", "dgc", "LocalSGD sends no gradients"),
     ("adaptive_localsgd", "dgc", "LocalSGD sends no gradients"),
     ("lars", "lamb", "each replaces the optimizer's update"),
+    ("lars", "dgc", "each replaces the optimizer's update"),
+    ("lamb", "dgc", "each replaces the optimizer's update"),
+    ("gradient_merge", "dgc", "DGC accumulates the gradients itself"),
+    ("sharding", "dgc", "DGC needs the whole optimizer state on every rank"),
 )
 
 
@@ -331,6 +337,20 @@ def _check_float16(strategy: DistributedStrategy) -> None:
         raise ConfigError(
             "strategy.amp with dtype float16 and build_strategy.reduce_strategy = Reduce are both on; only its owner "
             "sees that a gradient overflowed: use bfloat16, or ReduceStrategy.AllReduce"
+        )
+
+
+def _check_dgc(strategy: DistributedStrategy) -> None:
+    """A compressed gradient is exchanged in one all-gather over all ranks, and every rank updates every parameter."""
+    if strategy.effective("use_hierarchical_allreduce"):
+        raise ConfigError(
+            "strategy.dgc and strategy.use_hierarchical_allreduce are both on; DGC exchanges gradients in one stage: "
+            "turn one of them off"
+        )
+    if strategy.build_strategy.reduce_strategy is BuildStrategy.ReduceStrategy.Reduce:
+        raise ConfigError(
+            "strategy.dgc and build_strategy.reduce_strategy = Reduce are both on; with DGC every rank updates every "
+            "parameter: turn dgc off, or use ReduceStrategy.AllReduce"
         )
 
 

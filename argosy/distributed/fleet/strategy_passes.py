@@ -1,6 +1,6 @@
 """The passes of a strategy, in order: one list for the main program, one for the startup program.
 
-sync_batch_norm · scale_loss_gradient · gather_sparse_gradients · insert_all_reduce · cast_all_reduce ·
+sync_batch_norm · scale_loss_gradient · gather_sparse_gradients · dgc · insert_all_reduce · cast_all_reduce ·
 fuse_all_reduce · hierarchical · spread_communicators · order_updates
 """
 
@@ -18,6 +18,7 @@ from argosy.engine.log import logger
 from argosy.engine.passes.base import Pass
 from argosy.engine.passes.broadcast_startup import BroadcastStartup
 from argosy.engine.passes.cast_all_reduce import CastAllReduce
+from argosy.engine.passes.dgc import CompressGradients
 from argosy.engine.passes.fuse_all_reduce import FuseAllReduce
 from argosy.engine.passes.fuse_broadcast import FuseBroadcast
 from argosy.engine.passes.gather_sparse_gradients import GatherSparseGradients
@@ -28,6 +29,7 @@ from argosy.engine.passes.reduce_to_owner import ReduceToOwner
 from argosy.engine.passes.scale_loss_gradient import ScaleLossGradient
 from argosy.engine.passes.spread_communicators import SpreadCommunicators
 from argosy.engine.passes.sync_batch_norm import SyncBatchNorm
+from argosy.optimizer.dgc_momentum import DGCMomentum
 from argosy.static.build_strategy import BuildStrategy
 
 _Scale = BuildStrategy.GradientScaleStrategy
@@ -42,7 +44,9 @@ def training_passes(
     rank: int = 0,
 ) -> list[Pass]:
     """The passes for a main program to which `minimize` has added backward and updates."""
-    gradients = _in_order(program, [(g.name, g.node) for _, g in params_grads])
+    compress = _compression(strategy, program)
+    compressed = {g.name for g in compress.gradients} if compress else set()
+    gradients = _in_order(program, [(g.name, g.node) for _, g in params_grads if g.name not in compressed])
     placeholder = program.recorder.placeholder_of
     grad_of = {placeholder[p.value]: g.node for p, g in params_grads}
     tables = frozenset(placeholder[p.value] for p, _ in params_grads if p.is_sparse)
@@ -53,6 +57,8 @@ def training_passes(
         passes += [ScaleLossGradient(seed, ranks) for seed in _seeds(program, params_grads)]
     if tables:
         passes.append(GatherSparseGradients(ranks=ranks, tables=tables, gradients=grad_of))
+    if compress is not None:
+        passes.append(compress)
     passes.append(InsertAllReduce(gradients, overlap=not strategy.sync_nccl_allreduce))
     if strategy.fp16_allreduce:
         passes.append(CastAllReduce(to_dtype(strategy.fp16_allreduce_configs["dtype"])))
@@ -72,6 +78,16 @@ def training_passes(
     if not strategy.sync_nccl_allreduce:
         passes.append(OrderUpdates())
     return passes
+
+
+def _compression(strategy: DistributedStrategy, program: Program) -> CompressGradients | None:
+    """The pass for the gradients that a DGCMomentum compresses, if there are any."""
+    calls = program.training.optimizer_calls
+    optimizer = calls[-1].optimizer if calls else None
+    if not isinstance(optimizer, DGCMomentum):
+        return None
+    size = strategy.fuse_grad_size_in_MB if strategy.effective("fuse_all_reduce_ops") else 0
+    return optimizer.compression(program, memory_mb=size, overlap=not strategy.sync_nccl_allreduce)
 
 
 def _reduce_passes(

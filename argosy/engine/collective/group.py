@@ -191,6 +191,23 @@ class Group:
         work = self._start("broadcast", what, flat, self._backend.broadcast, [flat], options)
         return work if len(parts) == 1 else Coalesced(work, flat, parts)
 
+    def start_all_gather(self, tensor: torch.Tensor, gathered: torch.Tensor, what: str = "") -> Work:
+        """Start to gather the tensors of all ranks, of one size, into the rows of `gathered`, in rank order."""
+        rows = list(gathered)
+        if self.size == 1:
+            rows[0].copy_(tensor)
+            return COMPLETED
+        if (shm := self._shm_for(tensor.view(torch.uint8))) is None:
+            return self._start("all_gather", what, tensor, self._backend.allgather, [rows], [tensor])
+        rows[self.ranks.index(self.monitor.rank)].copy_(tensor)
+
+        def run(on_wait: OnWait, number: int) -> str:
+            parts = ([row.view(torch.uint8)] for row in rows)
+            mismatches = (shm.broadcast(part, index, on_wait, number) for index, part in enumerate(parts))
+            return next(filter(None, mismatches), "")
+
+        return self._start_shm("all_gather", what, [gathered], run)
+
     # --- blocking -------------------------------------------------------------------------------------
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> torch.Tensor:

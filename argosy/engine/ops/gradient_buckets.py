@@ -28,7 +28,7 @@ def _fake_buffer(numel: int, dtype: dtype, group: str, name: str) -> Tensor:
 
 
 def _copy(buffer: FlatBuffer, gradient: Tensor, first: int) -> Tensor:
-    return _slot(buffer.local, gradient, first).copy_(gradient)
+    return slot(buffer.local, gradient, first).copy_(gradient)
 
 
 def _mm(buffer: FlatBuffer, a: Tensor, b: Tensor, first: int) -> Tensor:
@@ -40,7 +40,7 @@ def _fake_mm(buffer: Tensor, a: Tensor, b: Tensor, first: int) -> Tensor:
     return buffer.as_strided((a.shape[0], b.shape[1]), (b.shape[1], 1), first)
 
 
-def _slot(flat: Tensor, like: Tensor, first: int) -> Tensor:
+def slot(flat: Tensor, like: Tensor, first: int) -> Tensor:
     """A view of a flat tensor in the shape of `like`, and with its strides if those are dense."""
     if not like.is_contiguous() and is_dense(like):
         return flat.as_strided(like.shape, like.stride(), flat.storage_offset() + first)
@@ -51,15 +51,15 @@ gradient_buffer = declare(
     "gradient_buffer(int numel, ScalarType dtype, str group, str name) -> Tensor", _buffer, _fake_buffer
 )
 copy_into_bucket = declare(
-    "copy_into_bucket(Tensor(a!) buffer, Tensor gradient, int first) -> Tensor(a!)", _copy, _slot
+    "copy_into_bucket(Tensor(a!) buffer, Tensor gradient, int first) -> Tensor(a!)", _copy, slot
 )
 mm_into_bucket = declare(
     "mm_into_bucket(Tensor(a!) buffer, Tensor a, Tensor b, int first) -> Tensor(a!)",
     _mm,
     _fake_mm,
 )
-bucket_view = declare("bucket_view(Tensor(a) sum, Tensor like, int first) -> Tensor(a)", _slot, _slot)
+bucket_view = declare("bucket_view(Tensor(a) sum, Tensor like, int first) -> Tensor(a)", slot, slot)
 SPEC = OpSpec(gradient_buffer, _buffer, is_collective=True, persistent=True)
 MM_SPEC = OpSpec(mm_into_bucket, _mm, verify=product_fits)
 COPY_SPEC = OpSpec(copy_into_bucket, _copy, verify=slot_fits)
-VIEW_SPEC = OpSpec(bucket_view, _slot, verify=slot_fits)
+VIEW_SPEC = OpSpec(bucket_view, slot, verify=slot_fits)

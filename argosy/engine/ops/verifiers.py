@@ -46,6 +46,30 @@ def fused_update(slots: Sequence[str]) -> Verifier:
     return verify
 
 
+def compressed(arguments: Arguments) -> str:
+    """dgc_all_reduce: lists with an element for each parameter, float32 tensors of one shape, distinct states."""
+    count = len(arguments["param"])
+    for name in ("grad", "velocity", "residual", "l2", "l1", "clip_norm"):
+        if len(arguments[name]) != count:
+            return (
+                f"{name} has {len(arguments[name])} elements, and param has {count}: they must have as many"
+            )
+    names = ("param", "grad", "velocity", "residual")
+    for row in zip(*(arguments[name] for name in names), strict=True):
+        tensors = dict(zip(names, row, strict=True))
+        if any(value.dtype != torch.float32 for value in row):
+            return f"the tensors are {', '.join(map(_kind, row))}: they must be float32"
+        if problem := _row_problem(tensors):
+            return problem
+    sparsity, rampup = arguments["sparsity"], arguments["rampup"]
+    if not count or not sparsity or not all(0 <= level < 1 for level in sparsity) or rampup < 1:
+        return (
+            f"{count} parameters, sparsity {list(sparsity)}, rampup {rampup}: there must be a parameter and a "
+            "sparsity, from 0 to below 1, and rampup must be at least 1"
+        )
+    return ""
+
+
 def _row_problem(tensors: Mapping[str, Tensor]) -> str:
     """What is wrong with the tensors of one parameter, all of which but `grad` are written."""
     param = tensors["param"]

@@ -11,29 +11,39 @@ import torch
 from torch import Tensor
 
 from argosy.engine.optimizers.adam import BETAS, MOMENTS, STEP
+from argosy.engine.optimizers.lars_momentum import norms
 from argosy.engine.optimizers.spec import OptimizerSpec, Setting
 
 
 def update(
-    param: Tensor,
-    grad: Tensor,
-    moment1: Tensor,
-    moment2: Tensor,
-    step: Tensor,
+    params: list[Tensor],
+    grads: list[Tensor],
+    moments1: list[Tensor],
+    moments2: list[Tensor],
+    steps: list[Tensor],
     lr: float,
     beta1: float,
     beta2: float,
     epsilon: float,
     weight_decay: float,
 ) -> None:
-    t = step.item()
-    moment1.lerp_(grad, 1 - beta1)
-    moment2.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    direction = moment2.div(1 - beta2**t).sqrt_().add_(epsilon)
-    torch.div(moment1, direction, out=direction).div_(1 - beta1**t).add_(param, alpha=weight_decay)
-    size, length = torch.linalg.vector_norm(param).item(), torch.linalg.vector_norm(direction).item()
-    trust = size / length if size > 0 and length > 0 else 1.0
-    param.add_(direction, alpha=-lr * trust)
+    counts: list[float] = torch.cat(steps).tolist()
+    torch._foreach_lerp_(moments1, grads, 1 - beta1)
+    torch._foreach_mul_(moments2, beta2)
+    torch._foreach_addcmul_(moments2, grads, grads, value=1 - beta2)
+    roots = torch._foreach_div(moments2, [1 - beta2**t for t in counts])
+    torch._foreach_sqrt_(roots)
+    torch._foreach_add_(roots, epsilon)
+    directions = torch._foreach_div(moments1, roots)
+    del roots
+    torch._foreach_div_(directions, [1 - beta1**t for t in counts])
+    torch._foreach_add_(directions, params, alpha=weight_decay)
+    sizes, lengths = norms(params, directions)
+    trusts = [
+        size / length if size > 0 and length > 0 else 1.0 for size, length in zip(sizes, lengths, strict=True)
+    ]
+    torch._foreach_mul_(directions, [-lr * trust for trust in trusts])
+    torch._foreach_add_(params, directions)
 
 
 SPEC = OptimizerSpec(
@@ -45,5 +55,7 @@ SPEC = OptimizerSpec(
         Setting("lamb_weight_decay", 0.01, least=0, op_name="weight_decay"),
     ),
     slots=(*MOMENTS, STEP),
+    takes_lists=True,
     is_elementwise=False,
+    is_fused=True,
 )

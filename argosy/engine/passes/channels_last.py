@@ -20,6 +20,7 @@ from torch._ops import OpOverload
 
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.strides import VIEWS, convert, propagate
+from argosy.engine.ops.dgc import dgc_all_reduce
 from argosy.engine.ops.updates import FUSED
 from argosy.engine.passes.base import Pass, Report
 
@@ -81,6 +82,9 @@ def _states(graph: fx.Graph, convolutions: list[fx.Node]) -> list[fx.Node]:
 
 def _updated_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
     """The inputs that a node mutates; for a fused update, each parameter with its own state."""
+    if node.target is dgc_all_reduce:
+        yield from zip(*cast("list[list[fx.Node]]", node.args[1:4]), strict=True)
+        return
     if node.target not in FUSED.values():
         yield tuple(mutated_inputs(node))
         return

@@ -17,10 +17,11 @@ from torch._ops import OpOverload
 from argosy.engine.collective import communicator
 from argosy.engine.log import logger
 from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, all_reduce_hierarchical
+from argosy.engine.ops.dgc import dgc_all_reduce
 from argosy.engine.passes.base import Pass, Report, new_collectives
 
 # op -> index of the argument that names the process group
-_GROUP = {all_reduce: 1, all_reduce_fused: 3, all_reduce_hierarchical: 3}
+_GROUP = {all_reduce: 1, all_reduce_fused: 3, all_reduce_hierarchical: 3, dgc_all_reduce: 5}
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@
     generators    of a program with a seed                  JSON
 
 Ranks that train together have equal parameters and accumulators; variables that the optimizer does not update, such as
-the statistics of a batch norm, may differ. In Reduce mode only the owner of a parameter has its valid accumulators:
-`gather` broadcasts them.
+the statistics of a batch norm, may differ, and so do DGC's velocities and residuals. In Reduce mode only the owner of a
+parameter has its valid accumulators: `gather` broadcasts them.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -26,6 +26,7 @@ from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter
+from argosy.engine.passes.dgc import rank_local
 from argosy.engine.passes.reduce_to_owner import owners
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.executor import Executor
@@ -70,7 +71,7 @@ class Training:
             name
             for name, variable in self.program.persistables().items()
             if isinstance(variable, Parameter) or storage(variable.node) in updated
-        }
+        } - rank_local(self.program)
 
     def gather(self, world: World, asking: str) -> None:
         """Broadcast the optimizer state from its owners; if there is such state, all ranks must call it.

@@ -110,6 +110,9 @@ def reduces_and_broadcasts() -> None:
         group.start_broadcast_coalesced(parts, [1, 1, 0], "fused").wait()
         assert bool((parts[0] == 10.0).all())
         assert bool(parts[1])
+        gathered = torch.zeros(world.size, size, dtype=torch.int32)
+        group.start_all_gather(torch.full((size,), world.rank, dtype=torch.int32), gathered, "rows").wait()
+        assert bool((gathered == torch.arange(world.size).unsqueeze(1)).all())
 
 
 def lose_a_rank_in_a_phase() -> None:
@@ -148,7 +151,9 @@ def test_spans_of_flat_buffers_are_summed_in_every_step(ranks: Nursery, shm: str
 
 
 @pytest.mark.parametrize("shm", ["1", "0"])
-def test_reduce_and_fused_broadcast_have_their_roots(ranks: Nursery, shm: str) -> None:
+def test_reduce_and_fused_broadcast_have_their_roots_and_all_gather_the_order_of_the_ranks(
+    ranks: Nursery, shm: str
+) -> None:
     ranks.check(3, reduces_and_broadcasts, ARGOSY_SHM=shm)
 
 

@@ -15,6 +15,7 @@ from argosy.engine.ops.add_act import act_backward, act_backward_, add_act, add_
 from argosy.engine.ops.all_reduce import all_reduce_fused
 from argosy.engine.ops.bn_act import bn_act
 from argosy.engine.ops.broadcast import broadcast_fused
+from argosy.engine.ops.dgc import dgc_all_reduce
 from argosy.engine.ops.gather_rows import gather_rows
 from argosy.engine.ops.gradient_buckets import bucket_view, copy_into_bucket, mm_into_bucket
 from argosy.engine.ops.op_spec import OpSpec
@@ -52,7 +53,17 @@ def dy_is_ref(new: Callable[..., fx.Node]) -> tuple[Any, tuple[Any, ...]]:
     return act_backward_, (x, None, x, "relu", 1.0)
 
 
+def compressed(
+    new: Callable[..., fx.Node], *shapes: int, sparsity: float = 0.9
+) -> tuple[Any, tuple[Any, ...]]:
+    """dgc_all_reduce of one parameter: gradient, parameter, velocity and residual have these shapes."""
+    lists = [[new(shape)] for shape in shapes]
+    numbers = [0.0], [0.0], [0.0], 0, 1, [sparsity]
+    return dgc_all_reduce, (*lists, new(1, dtype=torch.int64), "dp", 0.9, False, *numbers, "g")
+
+
 RIGHT: dict[str, Build] = {
+    "dgc": lambda new: compressed(new, 3, 3, 3, 3),
     "sgd": lambda new: (sgd, (new(3), new(3), new(1), 1.0, 0.0)),
     "adam": lambda new: (adam, (new(3), new(3), new(3), new(3), new(1), new(1), 1.0, 0.9, 0.9, 1e-8)),
     "fused": lambda new: (
@@ -75,6 +86,8 @@ RIGHT: dict[str, Build] = {
     "span": lambda new: (all_reduce_fused, (new(64), 0, 64, "dp", "g")),
 }
 WRONG: list[tuple[str, Build]] = [
+    ("residual is float32[4], and param is float32[3]", lambda new: compressed(new, 3, 3, 3, 4)),
+    ("a sparsity, from 0 to below 1", lambda new: compressed(new, 3, 3, 3, 3, sparsity=1.0)),
     ("grad is float32[4], and param is float32[3]", lambda new: (sgd, (new(3), new(4), new(1), 1.0, 0.0))),
     ("rate is float32[2]: it must have one", lambda new: (sgd, (new(3), new(3), new(2), 1.0, 0.0))),
     ("param and grad share memory, and param is", lambda new: (sgd, (*twice(new(3)), new(1), 1.0, 0.0))),

@@ -66,7 +66,7 @@ def _lamb(
     return p - LR * (norm(p) / norm(u) if norm(p) > 0 and norm(u) > 0 else 1.0) * u
 
 
-def _lars(p: Array, g: Array, v: Array, mu: float, coeff: float, d: float, e: float) -> Array:
+def _lars(p: Array, g: Array, v: Array, mu: float, coeff: float, e: float, d: float) -> Array:
     trusted = d > 0 and norm(p) > 0 and norm(g) > 0
     local = LR * coeff * norm(p) / (norm(g) + d * norm(p) + e) if trusted else LR
     v[:] = mu * v + local * (g + d * p)
@@ -141,7 +141,7 @@ CASES = {
     "rmsprop centered with momentum": Case(update_op("rmsprop"), "xxx", (0.9, 1e-3, 0.8), _rmsprop),
     "lamb": Case(update_op("lamb"), "xxt", (0.9, 0.99, 1e-3, 0.1), _lamb),
     "lamb without decay": Case(update_op("lamb"), "xxt", (0.9, 0.99, 1e-3, 0.0), _lamb),
-    "lars_momentum": Case(update_op("lars_momentum"), "x", (0.9, 0.01, 0.1, 1e-3), _lars),
+    "lars_momentum": Case(update_op("lars_momentum"), "x", (0.9, 0.01, 1e-3, 0.1), _lars),
     "lars_momentum without decay": Case(update_op("lars_momentum"), "x", (0.9, 0.01, 0.0, 0.0), _lars),
     "ftrl": Case(update_op("ftrl"), "xx", (0.0, 0.0, -0.5), _ftrl),
     "ftrl with l1 and l2": Case(update_op("ftrl"), "xx", (0.3, 0.2, -0.7), _ftrl),

@@ -85,10 +85,16 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
     ),
     "adam": lambda **how: paddle.optimizer.Adam(how.pop("learning_rate", 0.1), epsilon=1e-3, **how),
     "adamw": lambda **how: paddle.optimizer.AdamW(how.pop("learning_rate", 0.1), epsilon=1e-3, **how),
+    "lars_momentum": lambda **how: paddle.optimizer.LarsMomentum(
+        how.pop("learning_rate", 0.1), lars_coeff=0.1, exclude_from_weight_decay=[".b_"], **how
+    ),
+    "lamb": lambda **how: paddle.optimizer.Lamb(
+        how.pop("learning_rate", 0.1), exclude_from_weight_decay_fn=lambda p: ".b_" in p.name, **how
+    ),
 }
 
 
-@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw"])
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw", "lars_momentum", "lamb"])
 def test_all_updates_become_one_node_and_paddles_line_says_so(name: str, said: list[str]) -> None:
     OPTIMIZERS[name]().minimize(three_layers())
     source = next(n for n in default_main_program().graph.nodes if n.name == name).meta["source"]
@@ -324,7 +330,7 @@ def trained(make: Callable[[], Any], fuses: bool) -> dict[str, Any]:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_five_steps_fused_are_those_unfused(name: str, settings: str, kernels: str) -> None:
     """Within a rounding: a tensor's last elements may differ in their last bit, and what follows from them."""
-    how = {} if name == "adamw" and "weight_decay" in SETTINGS[settings] else SETTINGS[settings]
+    how = {} if name in ("adamw", "lamb") and "weight_decay" in SETTINGS[settings] else SETTINGS[settings]
 
     def make() -> Any:
         return OPTIMIZERS[name](**{key: value() for key, value in how.items()})

@@ -8,6 +8,7 @@ optimizer.minimize(loss)                                   add backward and upda
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, RoleM
 from argosy.distributed.fleet.base.util_factory import UtilBase
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.ps_mode import ServerMode, warn_no_servers
+from argosy.distributed.fleet.strategy_optimizer import SWITCHES, strategy_optimizer
 from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
 from argosy.distributed.fleet.unused_switches import warn_ignored
 from argosy.engine import collective, process_effects
@@ -34,11 +36,12 @@ from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import set_flags
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.training_state import Training
+from argosy.optimizer.dgc_momentum import DGCMomentum
 from argosy.optimizer.optimizer import Names, Optimizer
 from argosy.static.amp import CustomOpLists, OptimizerWithMixedPrecision, decorate
 from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
-from argosy.static.io_divided import reject_stale
+from argosy.static.io_divided import reject_local, reject_stale
 
 Updates = tuple[list[fx.Node], list[tuple[Parameter, Variable]]]
 """The result of `minimize`: the update nodes, and (parameter, gradient) pairs."""
@@ -49,6 +52,7 @@ class DistributedOptimizer:
 
     def __init__(self, fleet: Fleet, inner: Optimizer, strategy: DistributedStrategy) -> None:
         self._fleet, self.inner, self.strategy = fleet, inner, strategy
+        self._given = inner
         self._program: Program | None = None
         self._amp: OptimizerWithMixedPrecision | None = None
 
@@ -65,7 +69,12 @@ class DistributedOptimizer:
         return updates
 
     def decorated(self) -> Optimizer | OptimizerWithMixedPrecision:
-        """The optimizer that adds backward and updates: with `strategy.amp`, in mixed precision."""
+        """The optimizer of the strategy, which adds backward and updates; with `strategy.amp`, in mixed precision."""
+        if self._program is None:
+            if isinstance(self._given, DGCMomentum) and not self.strategy.dgc:
+                self.strategy = copy.deepcopy(self.strategy)  # it may be frozen
+                self.strategy.dgc = True
+            self.inner = strategy_optimizer(self._given, self.strategy)
         if not self.strategy.amp:
             return self.inner
         configs = dict(self.strategy.amp_configs)
@@ -237,6 +246,12 @@ class Fleet:
             raise ConfigError(
                 "strategy.amp with dtype float16 needs loss scaling, which parameter servers do not have; use bfloat16"
             )
+        for switch in SWITCHES:
+            if getattr(strategy, switch):
+                raise ConfigError(
+                    f"strategy.{switch} is for collective jobs; with parameter servers give the optimizer itself, such "
+                    "as optimizer.LarsMomentum"
+                )
         updates = minimize()
         configure(loss.program, strategy.build_strategy)
         self._servers.rewrite(loss.program, startup, strategy)
@@ -342,6 +357,7 @@ class Fleet:
         if self._servers is not None:
             self._servers.save_persistables(dirname, program)
             return
+        reject_local("fleet.save_persistables", program, program.persistables())
         training = Training(executor, program, global_scope())
         training.gather(collective.world(), "fleet.save_persistables")
         if self.is_first_worker():
