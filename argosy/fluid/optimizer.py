@@ -11,7 +11,10 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.framework.missing import missing
 from argosy.optimizer.algorithms import Clip
+from argosy.optimizer.gradient_merge import GradientMergeOptimizer
+from argosy.optimizer.look_ahead import LookAhead
 from argosy.optimizer.optimizer import Decay, Names, Optimizer, ParamsGrads, Rate
+from argosy.optimizer.wrapper import Minimizer
 from argosy.regularizer import to_regularizer
 
 __all__ = [
@@ -26,10 +29,12 @@ __all__ = [
     "AdamaxOptimizer",
     "Ftrl",
     "FtrlOptimizer",
+    "GradientMergeOptimizer",
     "Lamb",
     "LambOptimizer",
     "LarsMomentum",
     "LarsMomentumOptimizer",
+    "LookaheadOptimizer",
     "Momentum",
     "MomentumOptimizer",
     "RMSProp",
@@ -257,6 +262,13 @@ class LambOptimizer(_Fluid, optimizer.Lamb):
             learning_rate, *settings, parameter_list, grad_clip, exclude_from_weight_decay_fn, name
         )
         self.regularization = to_regularizer(regularization, "LambOptimizer regularization")
+
+
+class LookaheadOptimizer(LookAhead):
+    """incubate.optimizer.LookAhead."""
+
+    def __init__(self, inner_optimizer: Minimizer, alpha: float = 0.5, k: int = 5) -> None:
+        super().__init__(inner_optimizer, alpha, k)
 
 
 SGD = SGDOptimizer

@@ -41,7 +41,7 @@ def clone(program: Program, for_test: bool) -> Program:
     _remove_dead(evaluation)
     _warn_if_random(evaluation)
     evaluation.build = replace(evaluation.build, fusions=())
-    evaluation.training = replace(evaluation.training, schedulers=())
+    evaluation.training = replace(evaluation.training, schedulers=(), periods=())
     if isinstance(evaluation.role, TrainerRole):
         # No prefetch: prefetched rows have the values after the next training step.
         evaluation.role = replace(evaluation.role, fed_lookups=())

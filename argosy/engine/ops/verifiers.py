@@ -155,6 +155,19 @@ def same_channels(arguments: Arguments) -> str:
     return _distinct(tensors, names[:2])
 
 
+def same_shape(written: str, other: str) -> Verifier:
+    """A verifier of two tensors of one shape that do not share memory; the first is written."""
+
+    def verify(arguments: Arguments) -> str:
+        tensors = {name: arguments[name] for name in (written, other)}
+        if not _same_shape(*tensors.values()):
+            kinds = " and ".join(f"{name} is {_kind(value)}" for name, value in tensors.items())
+            return f"{kinds}: they must have the same shape"
+        return _distinct(tensors, [written])
+
+    return verify
+
+
 def one_of(name: str, known: Sequence[str]) -> Verifier:
     """A verifier of an argument that is one of these words."""
     return lambda arguments: (

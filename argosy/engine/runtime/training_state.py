@@ -5,8 +5,8 @@
     generators    of a program with a seed                  JSON
 
 Ranks that train together have equal parameters and accumulators; variables that the optimizer does not update, such as
-the statistics of a batch norm, may differ. In Reduce mode only the owner of a parameter has its valid accumulators:
-`gather` broadcasts them.
+the statistics of a batch norm, may differ, and so may those with `per_rank` in their meta (LocalSGD). In Reduce mode
+only the owner of a parameter has its valid accumulators: `gather` broadcasts them.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -25,7 +25,7 @@ from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
-from argosy.engine.ir.variable import Parameter
+from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.passes.reduce_to_owner import owners
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.executor import Executor
@@ -54,7 +54,7 @@ class Training:
         self.servers()
 
     def shared(self) -> set[str]:
-        """The variables that are equal on all ranks: parameters, and what the optimizer mutates.
+        """The variables that are equal on all ranks: parameters, and what the optimizer mutates, unless `per_rank`.
 
         None in a job with parameter servers: each worker has its own copies.
         """
@@ -70,7 +70,13 @@ class Training:
             name
             for name, variable in self.program.persistables().items()
             if isinstance(variable, Parameter) or storage(variable.node) in updated
+            if not self._differs(variable)
         }
+
+    def _differs(self, variable: Variable) -> bool:
+        """True if each rank updates its own copy, as in LocalSGD."""
+        placeholder = self.program.recorder.placeholder_of.get(variable.value)
+        return placeholder is not None and bool(placeholder.meta.get("per_rank"))
 
     def gather(self, world: World, asking: str) -> None:
         """Broadcast the optimizer state from its owners; if there is such state, all ranks must call it.

@@ -19,8 +19,9 @@ from torch import fx
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from argosy.distributed.fleet.base.util_factory import UtilBase
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.distributed.fleet.local_sgd import average_parameters
 from argosy.distributed.fleet.ps_mode import ServerMode, warn_no_servers
-from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
+from argosy.distributed.fleet.strategy_passes import averaging_passes, startup_passes, training_passes
 from argosy.distributed.fleet.unused_switches import warn_ignored
 from argosy.engine import collective, process_effects
 from argosy.engine.errors import ConfigError
@@ -34,7 +35,9 @@ from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import set_flags
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.training_state import Training
-from argosy.optimizer.optimizer import Names, Optimizer
+from argosy.optimizer.gradient_merge import GradientMergeOptimizer
+from argosy.optimizer.optimizer import Names, Optimizer, ParamsGrads
+from argosy.optimizer.wrapper import OptimizerWrapper
 from argosy.static.amp import CustomOpLists, OptimizerWithMixedPrecision, decorate
 from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
@@ -51,6 +54,7 @@ class DistributedOptimizer:
         self._fleet, self.inner, self.strategy = fleet, inner, strategy
         self._program: Program | None = None
         self._amp: OptimizerWithMixedPrecision | None = None
+        self._merge: GradientMergeOptimizer | None = None
 
     def minimize(
         self,
@@ -64,16 +68,22 @@ class DistributedOptimizer:
         self._program = loss.program
         return updates
 
-    def decorated(self) -> Optimizer | OptimizerWithMixedPrecision:
-        """The optimizer that adds backward and updates: with `strategy.amp`, in mixed precision."""
-        if not self.strategy.amp:
-            return self.inner
-        configs = dict(self.strategy.amp_configs)
-        lists = [
-            configs.pop(name) for name in ("custom_white_list", "custom_black_list", "custom_black_varnames")
-        ]
-        self._amp = decorate(self.inner, CustomOpLists(*lists), **configs)
-        return self._amp
+    def decorated(self) -> Optimizer | OptimizerWithMixedPrecision | OptimizerWrapper:
+        """The optimizer that adds backward and updates: with `strategy.amp`, in mixed precision, and so on."""
+        optimizer: Optimizer | OptimizerWithMixedPrecision | OptimizerWrapper = self.inner
+        if self.strategy.amp:
+            configs = dict(self.strategy.amp_configs)
+            names = ("custom_white_list", "custom_black_list", "custom_black_varnames")
+            lists = [configs.pop(name) for name in names]
+            optimizer = self._amp = decorate(self.inner, CustomOpLists(*lists), **configs)
+        if self.strategy.gradient_merge:
+            configs = dict(self.strategy.gradient_merge_configs)
+            optimizer = self._merge = GradientMergeOptimizer(optimizer, configs["k_steps"], configs["avg"])
+        return optimizer
+
+    def exchanged(self, params_grads: ParamsGrads) -> ParamsGrads:
+        """The (parameter, gradient) pairs whose gradients the ranks sum: merged ones with `gradient_merge`."""
+        return params_grads if self._merge is None else self._merge.applied
 
     def amp_init(
         self, place: Any, scope: Any = None, test_program: Program | None = None, use_fp16_test: bool = False
@@ -94,7 +104,7 @@ class DistributedOptimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's variables and the scheduler's state; raises if other ranks update some of them."""
-        state = self.inner.state_dict()
+        state = (self._merge or self.inner).state_dict()
         if self._program is not None:
             reject_stale("state_dict", self._program, state)
         return state
@@ -197,7 +207,7 @@ class Fleet:
         inner = optimizer.decorated()
         minimize = partial(inner.minimize, loss, startup_program, parameter_list, no_grad_set)
         minimize_for = self._minimize_collective if self._servers is None else self._minimize_with_servers
-        updates, params_grads = minimize_for(loss, startup, optimizer.strategy, minimize)
+        updates, params_grads = minimize_for(loss, startup, optimizer, minimize)
         optimizer.strategy.freeze()
         self._programs = (program, startup)
         # Other ranks (in Reduce mode) or the servers run the other updates.
@@ -205,9 +215,14 @@ class Fleet:
         return [update for update in updates if update in local_nodes], params_grads
 
     def _minimize_collective(
-        self, loss: Variable, startup: Program, strategy: DistributedStrategy, minimize: Callable[[], Updates]
+        self,
+        loss: Variable,
+        startup: Program,
+        optimizer: DistributedOptimizer,
+        minimize: Callable[[], Updates],
     ) -> Updates:
-        """Minimize, and insert the all-reduces of the gradients."""
+        """Minimize, and insert the all-reduces of the gradients, or of the parameters."""
+        strategy = optimizer.strategy
         roles, world, program = self._roles("minimize"), collective.world(), loss.program
         strategy.check(world.size, roles.node_num())
         if world.size > 1:
@@ -221,18 +236,34 @@ class Fleet:
             set_flags({"FLAGS_cudnn_exhaustive_search": strategy.cudnn_exhaustive_search})
         warn_ignored(strategy, world.size)
         if world.size > 1:
-            hosts = roles.node_num()
-            rewrite(program, training_passes(strategy, program, params_grads, world.size, hosts, world.rank))
+            hosts, exchanged = roles.node_num(), optimizer.exchanged(params_grads)
+            if strategy.localsgd or strategy.adaptive_localsgd:
+                average = average_parameters(strategy, loss, startup, exchanged, world.size)
+                passes = averaging_passes(strategy, average, world.size, hosts)
+            else:
+                passes = training_passes(strategy, program, exchanged, world.size, hosts, world.rank)
+            rewrite(program, passes)
             finalize_collectives(program.graph)
             rewrite(startup, startup_passes(startup, to_broadcast))
         draw(program, strategy.build_strategy, "_multi_devices_graph")
         return updates, params_grads
 
     def _minimize_with_servers(
-        self, loss: Variable, startup: Program, strategy: DistributedStrategy, minimize: Callable[[], Updates]
+        self,
+        loss: Variable,
+        startup: Program,
+        optimizer: DistributedOptimizer,
+        minimize: Callable[[], Updates],
     ) -> Updates:
         """Minimize, and move the updates to the servers."""
         assert self._servers is not None, "called only in a job with parameter servers"
+        strategy = optimizer.strategy
+        for name in ("gradient_merge", "localsgd", "adaptive_localsgd"):
+            if getattr(strategy, name):
+                raise ConfigError(
+                    f"strategy.{name} is for collective training, and this job has parameter servers; use "
+                    "a_sync_configs k_steps (geo) to communicate less often"
+                )
         if strategy.amp and strategy.amp_configs["dtype"] == "float16":
             raise ConfigError(
                 "strategy.amp with dtype float16 needs loss scaling, which parameter servers do not have; use bfloat16"

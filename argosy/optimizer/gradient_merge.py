@@ -1,0 +1,80 @@
+"""GradientMergeOptimizer: accumulate the gradients of k steps, and apply their mean or sum in the last of them.
+
+    before    g = mm(…)
+              momentum(w, g, …)
+    after     g = mm(…)
+              accumulate(w@GRAD@GradientMerge, g)                   except every 4 steps
+              w@GRAD@MERGED = merged(w@GRAD@GradientMerge, g, 0.25) every 4 steps; the accumulator is 0 again
+              momentum(w, w@GRAD@MERGED, …)                         every 4 steps
+
+Everything that the inner optimizer does with a gradient happens to w@GRAD@MERGED: clipping, weight decay, the search
+for overflows, and in a job of several ranks the all-reduce, which is in the same steps. A gradient is added as soon as
+it is computed, so that its memory is free for the rest of backward.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import torch
+from torch import fx
+
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir import names
+from argosy.engine.ir.periods import Period
+from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.ops.merge_gradients import accumulate, merged
+from argosy.framework.checks import integer
+from argosy.framework.initializer import Constant
+from argosy.framework.layer import create_state
+from argosy.framework.period import add_period
+from argosy.optimizer.optimizer import ParamsGrads
+from argosy.optimizer.wrapper import Minimizer, OptimizerWrapper
+
+
+class GradientMergeOptimizer(OptimizerWrapper):
+    """Updates every `k_steps` runs with the mean (`avg`) or the sum of their gradients."""
+
+    def __init__(self, inner_optimizer: Minimizer, k_steps: int = 1, avg: bool = True) -> None:
+        super().__init__(inner_optimizer)
+        self.k_steps = integer("GradientMergeOptimizer k_steps", k_steps, least=1)
+        if not isinstance(avg, bool):
+            raise ConfigError(
+                f"GradientMergeOptimizer avg is {avg!r}; use True for the mean, False for the sum"
+            )
+        self.avg = avg
+        self.applied: ParamsGrads = []
+        """The (parameter, merged gradient) pairs of the last `apply_gradients`: what ranks exchange."""
+
+    def apply_gradients(self, params_grads: ParamsGrads) -> list[fx.Node]:
+        """Add accumulators, and the updates of the merged gradients; returns the update nodes."""
+        pairs = [(p, g) for p, g in params_grads if g is not None and p.trainable]
+        if self.k_steps == 1 or not pairs:
+            self.applied = pairs
+            return self.inner_optimizer.apply_gradients(pairs)
+        program = pairs[0][0].program
+        with program_guard(program):
+            period = add_period("gradient_merge", self.k_steps)
+            self.applied = [(p, self._merged(program, period, p, g)) for p, g in pairs]
+        self._variables.append(period.step)
+        with program.recorder.in_period(period.name):
+            return self.inner_optimizer.apply_gradients(self.applied)
+
+    def _merged(self, program: Program, period: Period, parameter: Parameter, gradient: Variable) -> Variable:
+        """The variable with the merged gradient of one parameter."""
+        total_name = _unused(f"{gradient.name}@GradientMerge", program)  # Paddle's name
+        total = create_state(total_name, parameter.shape, "float32", Constant(0.0)).value
+        self._variables.append(total_name)
+        recorder, scale = program.recorder, 1.0 / self.k_steps if self.avg else 1.0
+        with program.recording("backward"), torch.no_grad():
+            with recorder.in_period(period.name, unless=True):
+                accumulate(total, gradient.value)
+            with recorder.in_period(period.name):
+                value = merged(total, gradient.value, scale)
+        last = recorder.node(value)
+        if gradient.node.op == "call_function":
+            for node in (last, last.prev):
+                gradient.node.append(node)
+        return program.add(Variable(program, _unused(f"{gradient.name}@MERGED", program), value))
+
+
+def _unused(name: str, program: Program) -> str:
+    return name if name not in program.vars else names.generate_unused(name, program.vars)
