@@ -18,6 +18,7 @@ from torch import fx
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
+from argosy.engine.ir.backward import record_seeds
 from argosy.engine.ir.periods import Period
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.variable import Parameter, Variable
@@ -73,7 +74,9 @@ class GradientMergeOptimizer(OptimizerWrapper):
         if gradient.node.op == "call_function":
             for node in (last, last.prev):
                 gradient.node.append(node)
-        return program.add(Variable(program, _unused(f"{gradient.name}@MERGED", program), value))
+        variable = program.add(Variable(program, _unused(f"{gradient.name}@MERGED", program), value))
+        record_seeds(variable)
+        return variable
 
 
 def _unused(name: str, program: Program) -> str:

@@ -72,6 +72,10 @@ def _adaptive(strategy: DistributedStrategy, loss: Variable, ranks: int) -> Peri
 
 def _summed(loss: Variable, rate: Variable) -> torch.Tensor:
     """The loss and the learning rate of this step, each summed over the ranks."""
+    recorder = loss.program.recorder
     values = torch.cat([loss.value.detach().reshape(1).float(), rate.value.reshape(1)])
-    total: torch.Tensor = wait(all_reduce(values, "dp", "loss and learning rate"))
+    with recorder.in_role("communicate"):
+        total: torch.Tensor = wait(all_reduce(values, "dp", "loss and learning rate"))
+    for node in (recorder.node(total), recorder.node(total).prev):
+        node.meta["finalized"] = True  # not in a bucket with the parameters
     return total

@@ -176,10 +176,10 @@ def _mark_remote_update(
 
 
 def _broadcast(graph: fx.Graph, name: str, parameter: fx.Node, group: str) -> None:
-    args = (parameter, parameter.meta[_OWNER], group, name)
+    args, period = (parameter, parameter.meta[_OWNER], group, name), _period(graph, parameter)
     sent = graph.create_node("call_function", broadcast, args, {}, "broadcast")
-    sent.meta = {"role": "communicate", "source": parameter.meta.get("source"), **_period(graph, parameter)}
-    if "period" not in sent.meta:  # else later readers of the parameter would run in its period only
+    sent.meta = {"role": "communicate", "source": parameter.meta.get("source"), **period}
+    if not period:  # else later readers of the parameter would run in its period only
         sent.meta["replaces"] = parameter
     sent.meta["val"] = infer(sent)
 
