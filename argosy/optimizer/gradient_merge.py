@@ -63,6 +63,7 @@ class GradientMergeOptimizer(OptimizerWrapper):
         """The variable with the merged gradient of one parameter."""
         total_name = _unused(f"{gradient.name}@GradientMerge", program)  # Paddle's name
         total = create_state(total_name, parameter.shape, "float32", Constant(0.0)).value
+        program.recorder.placeholder_of[total].meta["per_rank"] = True  # the gradients of this rank
         self._variables.append(total_name)
         recorder, scale = program.recorder, 1.0 / self.k_steps if self.avg else 1.0
         with program.recording("backward"), torch.no_grad():

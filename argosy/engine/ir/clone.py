@@ -69,6 +69,8 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
     for variable in program.vars.values():
         if variable.value in copied.recorder.node_of:
             copied.register(_copy_variable(variable, copied))
+    periods = tuple(p for p in program.training.periods if copied.vars.keys() >= set(p.variables()))
+    copied.training = replace(copied.training, periods=periods)
     return copied
 
 

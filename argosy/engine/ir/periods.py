@@ -85,6 +85,11 @@ def due_names(periods: Iterable[Period], value: ReadVariable) -> frozenset[str]:
     return frozenset(period.name for period in periods if period.is_due(value))
 
 
+def unfinished(periods: Iterable[Period], value: ReadVariable) -> Period | None:
+    """A period that was not due in the last step, so that its state is incomplete; None if there is none."""
+    return next((period for period in periods if period.every != 0 and not period.was_due(value)), None)
+
+
 def conditions(graph: fx.Graph) -> dict[fx.Node, frozenset[str]]:
     """For each periodic node its conditions: names of periods, with "!" if they must not be due."""
     found: dict[fx.Node, frozenset[str]] = {}

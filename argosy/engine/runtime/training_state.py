@@ -23,6 +23,7 @@ from argosy.engine.data.random_states import state_of, text_of
 from argosy.engine.errors import CollectiveError, PeerLostError, ScopeError
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import mutated_inputs, storage
+from argosy.engine.ir.periods import Period, unfinished
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter, Variable
@@ -77,6 +78,12 @@ class Training:
         """True if each rank updates its own copy, as in LocalSGD."""
         placeholder = self.program.recorder.placeholder_of.get(variable.value)
         return placeholder is not None and bool(placeholder.meta.get("per_rank"))
+
+    def unfinished(self) -> Period | None:
+        """A period in whose other steps the ranks differ, if the last step was such a step."""
+        if not any(map(self._differs, self.program.persistables().values())):
+            return None
+        return unfinished(self.program.training.periods, lambda name: int(self._value(name).item()))
 
     def gather(self, world: World, asking: str) -> None:
         """Broadcast the optimizer state from its owners; if there is such state, all ranks must call it.

@@ -36,6 +36,7 @@ from argosy.engine.runtime.flags import set_flags
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.training_state import Training
 from argosy.optimizer.gradient_merge import GradientMergeOptimizer
+from argosy.optimizer.look_ahead import LookAhead
 from argosy.optimizer.optimizer import Names, Optimizer, ParamsGrads
 from argosy.optimizer.wrapper import OptimizerWrapper
 from argosy.static.amp import CustomOpLists, OptimizerWithMixedPrecision, decorate
@@ -50,7 +51,7 @@ Updates = tuple[list[fx.Node], list[tuple[Parameter, Variable]]]
 class DistributedOptimizer:
     """Wraps an optimizer: `minimize` also runs the strategy's passes; everything else is the inner optimizer's."""
 
-    def __init__(self, fleet: Fleet, inner: Optimizer, strategy: DistributedStrategy) -> None:
+    def __init__(self, fleet: Fleet, inner: Optimizer | LookAhead, strategy: DistributedStrategy) -> None:
         self._fleet, self.inner, self.strategy = fleet, inner, strategy
         self._program: Program | None = None
         self._amp: OptimizerWithMixedPrecision | None = None
@@ -71,6 +72,9 @@ class DistributedOptimizer:
     def decorated(self) -> Optimizer | OptimizerWithMixedPrecision | OptimizerWrapper:
         """The optimizer that adds backward and updates: with `strategy.amp`, in mixed precision, and so on."""
         optimizer: Optimizer | OptimizerWithMixedPrecision | OptimizerWrapper = self.inner
+        if isinstance(self.inner, LookAhead):
+            _check_look_ahead(self.strategy)
+            return self.inner
         if self.strategy.amp:
             configs = dict(self.strategy.amp_configs)
             names = ("custom_white_list", "custom_black_list", "custom_black_varnames")
@@ -167,15 +171,18 @@ class Fleet:
         return self
 
     def distributed_optimizer(
-        self, optimizer: Optimizer, strategy: DistributedStrategy | None = None
+        self, optimizer: Optimizer | LookAhead, strategy: DistributedStrategy | None = None
     ) -> DistributedOptimizer:
         """Wrap the optimizer for this job; a strategy given here replaces that of `init`."""
         self._roles("distributed_optimizer")
-        if not isinstance(optimizer, Optimizer):
-            raise ConfigError(
-                f"fleet.distributed_optimizer was given a {type(optimizer).__name__}; give an optimizer, such as "
-                "optimizer.Momentum(…)"
+        if not isinstance(optimizer, Optimizer | LookAhead):
+            merges = isinstance(optimizer, GradientMergeOptimizer)
+            remedy = (
+                "set strategy.gradient_merge"
+                if merges
+                else "give an optimizer, such as optimizer.Momentum(…)"
             )
+            raise ConfigError(f"fleet.distributed_optimizer was given a {type(optimizer).__name__}; {remedy}")
         if strategy is not None:
             if self._has_strategy and strategy is not self._strategy:
                 logger.warning("fleet.distributed_optimizer: this strategy replaces the one given before")
@@ -258,6 +265,8 @@ class Fleet:
         """Minimize, and move the updates to the servers."""
         assert self._servers is not None, "called only in a job with parameter servers"
         strategy = optimizer.strategy
+        if isinstance(optimizer.inner, LookAhead):
+            raise ConfigError("LookAhead is for collective training, and this job has parameter servers")
         for name in ("gradient_merge", "localsgd", "adaptive_localsgd"):
             if getattr(strategy, name):
                 raise ConfigError(
@@ -375,6 +384,13 @@ class Fleet:
             return
         training = Training(executor, program, global_scope())
         training.gather(collective.world(), "fleet.save_persistables")
+        if collective.world().size > 1 and (period := training.unfinished()) is not None:
+            logger.warning(
+                "fleet.save_persistables: the ranks differ between the steps in which %s is due (%s), and rank 0 saves "
+                "its values only; save in those steps, or use fleet.Checkpoint, which saves those of all ranks",
+                period.name,
+                period,
+            )
         if self.is_first_worker():
             write_vars(program.persistables(), Path(dirname, VARS_FILE))
 
@@ -504,6 +520,15 @@ def _check_startup(program: Program, startup: Program) -> None:
             f"minimize: {uninitialized[0]!r} is not initialized in {startup.name!r}, so the ranks would start with "
             "different values; call it inside the program_guard of the model, or give it the model's startup_program"
         )
+
+
+def _check_look_ahead(strategy: DistributedStrategy) -> None:
+    for name in ("amp", "gradient_merge", "localsgd", "adaptive_localsgd"):
+        if getattr(strategy, name):
+            raise ConfigError(
+                f"strategy.{name} and the optimizer LookAhead do not work together; turn {name} off, or give fleet the "
+                "optimizer inside of LookAhead"
+            )
 
 
 def _seed_by_rank(rank: int) -> None:
