@@ -70,7 +70,8 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
         if variable.value in copied.recorder.node_of:
             copied.register(_copy_variable(variable, copied))
     periods = tuple(p for p in program.training.periods if copied.vars.keys() >= set(p.variables()))
-    copied.training = replace(copied.training, periods=periods)
+    if periods != program.training.periods:  # the copy has no nodes of the others
+        copied.training = replace(copied.training, periods=periods)
     return copied
 
 
