@@ -1,28 +1,31 @@
 """GradientMergeOptimizer: accumulate the gradients of k steps, and apply their mean or sum in the last of them.
 
     before    g = mm(…)
+              …
               momentum(w, g, …)
     after     g = mm(…)
-              accumulate(w@GRAD@GradientMerge, g)                   except every 4 steps
-              w@GRAD@MERGED = merged(w@GRAD@GradientMerge, g, 0.25) every 4 steps; the accumulator is 0 again
-              momentum(w, w@GRAD@MERGED, …)                         every 4 steps
+              m = merged(total, g, 0.25)                 every 4 steps
+              …
+              accumulate([total, …], [g, …])             except every 4 steps
+              reset([total, …])                          every 4 steps
+              momentum(w, m, …)                          every 4 steps
 
-Everything that the inner optimizer does with a gradient happens to w@GRAD@MERGED: clipping, weight decay, the search
-for overflows, and in a job of several ranks the all-reduce, which is in the same steps. A gradient is added as soon as
-it is computed, so that its memory is free for the rest of backward.
+Everything that the inner optimizer does with a gradient happens to `m`: clipping, weight decay, the search for
+overflows, and in a job of several ranks the all-reduce, which overlaps with the backward part of the last step. The
+accumulators, w@GRAD@GradientMerge, change after backward only, so that a step that fails before leaves them valid.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.backward import record_seeds
 from argosy.engine.ir.periods import Period
 from argosy.engine.ir.program import Program, program_guard
-from argosy.engine.ir.variable import Parameter, Variable
-from argosy.engine.ops.merge_gradients import accumulate, merged
+from argosy.engine.ir.variable import Variable
+from argosy.engine.ops.merge_gradients import accumulate, merged, reset
 from argosy.framework.checks import integer
 from argosy.framework.initializer import Constant
 from argosy.framework.layer import create_state
@@ -54,27 +57,36 @@ class GradientMergeOptimizer(OptimizerWrapper):
         program = pairs[0][0].program
         with program_guard(program):
             period = add_period("gradient_merge", self.k_steps)
-            self.applied = [(p, self._merged(program, period, p, g)) for p, g in pairs]
+            totals = [self._total(gradient) for _, gradient in pairs]
         self._variables.append(period.step)
-        with program.recorder.in_period(period.name):
+        both = zip(pairs, totals, strict=True)
+        self.applied = [(p, self._merged(period, gradient, total)) for (p, gradient), total in both]
+        recorder = program.recorder
+        with program.recording("optimize"), torch.no_grad():
+            with recorder.in_period(period.name, unless=True):
+                accumulate(totals, [gradient.value for _, gradient in pairs])
+            with recorder.in_period(period.name):
+                reset(totals)
+        with recorder.in_period(period.name):
             return self.inner_optimizer.apply_gradients(self.applied)
 
-    def _merged(self, program: Program, period: Period, parameter: Parameter, gradient: Variable) -> Variable:
-        """The variable with the merged gradient of one parameter."""
-        total_name = _unused(f"{gradient.name}@GradientMerge", program)  # Paddle's name
-        total = create_state(total_name, parameter.shape, "float32", Constant(0.0)).value
-        program.recorder.placeholder_of[total].meta["per_rank"] = True  # the gradients of this rank
-        self._variables.append(total_name)
-        recorder, scale = program.recorder, 1.0 / self.k_steps if self.avg else 1.0
-        with program.recording("backward"), torch.no_grad():
-            with recorder.in_period(period.name, unless=True):
-                accumulate(total, gradient.value)
-            with recorder.in_period(period.name):
-                value = merged(total, gradient.value, scale)
-        last = recorder.node(value)
+    def _total(self, gradient: Variable) -> Tensor:
+        """A new accumulator for a gradient."""
+        program = gradient.program
+        name = _unused(f"{gradient.name}@GradientMerge", program)  # Paddle's name
+        total = create_state(name, gradient.shape, "float32", Constant(0.0)).value
+        program.recorder.placeholder_of[total].meta["per_rank"] = True  # it has the gradients of this rank
+        self._variables.append(name)
+        return total
+
+    def _merged(self, period: Period, gradient: Variable, total: Tensor) -> Variable:
+        """The variable with the merged gradient; its node comes directly after the gradient's."""
+        program = gradient.program
+        scale = 1.0 / self.k_steps if self.avg else 1.0
+        with program.recording("backward"), torch.no_grad(), program.recorder.in_period(period.name):
+            value = merged(total, gradient.value, scale)
         if gradient.node.op == "call_function":
-            for node in (last, last.prev):
-                gradient.node.append(node)
+            gradient.node.append(program.recorder.node(value))
         variable = program.add(Variable(program, _unused(f"{gradient.name}@MERGED", program), value))
         record_seeds(variable)
         return variable

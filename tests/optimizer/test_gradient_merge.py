@@ -12,7 +12,7 @@ import torch
 import argosy as paddle
 from argosy import fluid
 from argosy.distributed import fleet
-from argosy.engine.errors import ConfigError, FetchError
+from argosy.engine.errors import ConfigError, FetchError, NanInfError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.serialize import from_dict, to_dict
@@ -197,6 +197,26 @@ def test_an_overflow_in_one_of_the_steps_skips_the_update_and_resets_the_accumul
         after = values(main)
         assert not np.allclose(after["fc_1.b_0"], first["fc_1.b_0"])
         assert all(np.isfinite(value).all() for value in after.values())
+
+
+def test_a_step_that_fails_in_backward_counts_for_nothing() -> None:
+    main, startup = Program("main"), Program("startup")
+    with program_guard(main, startup), names.guard():
+        x = paddle.static.data("x", [None, 2])
+        loss = paddle.mean(paddle.sqrt(paddle.static.nn.fc(x, 1, bias_attr=False) ** 2))
+        fluid.optimizer.GradientMergeOptimizer(paddle.optimizer.SGD(RATE), 3).minimize(loss)
+    exe, scope = paddle.static.Executor(), Scope()
+    exe.run(startup, scope=scope)
+    paddle.set_flags({"FLAGS_check_nan_inf": True})
+    try:
+        exe.run(main, feed={"x": np.ones((2, 2), "float32")}, scope=scope)
+        before = {name: scope.get(name).clone() for name in main.persistables()}
+        with pytest.raises(NanInfError, match=r"\(backward\)"):
+            exe.run(main, feed={"x": np.zeros((2, 2), "float32")}, scope=scope)
+    finally:
+        paddle.set_flags({"FLAGS_check_nan_inf": False})
+    assert before["gradient_merge_step"].item() == 1
+    assert all(torch.equal(value, scope.get(name)) for name, value in before.items())
 
 
 def test_the_state_of_the_optimizer_includes_the_accumulators() -> None:

@@ -1,7 +1,7 @@
 """Periods: nodes that run only in some steps, such as every k-th.
 
     every step     g = mm(…)
-    other steps    accumulate(total, g)                         meta["period"] = "!gradient_merge"
+    other steps    accumulate([total], [g])                     meta["period"] = "!gradient_merge"
     due            m = merged(total, g, 0.25)                   meta["period"] = "gradient_merge"
                    momentum(w, m, …)                            reads m: runs in the same steps
 

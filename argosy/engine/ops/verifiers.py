@@ -168,6 +168,22 @@ def same_shape(written: str, other: str) -> Verifier:
     return verify
 
 
+def same_shapes(written: str, others: str) -> Verifier:
+    """The same for two lists, element by element."""
+
+    def verify(arguments: Arguments) -> str:
+        first, second = arguments[written], arguments[others]
+        if len(first) != len(second):
+            return (
+                f"{written} has {len(first)} elements, and {others} has {len(second)}: they must have as many"
+            )
+        pairs = zip(first, second, strict=True)
+        problems = (same_shape(written, others)({written: a, others: b}) for a, b in pairs)
+        return next(filter(None, problems), "")
+
+    return verify
+
+
 def one_of(name: str, known: Sequence[str]) -> Verifier:
     """A verifier of an argument that is one of these words."""
     return lambda arguments: (

@@ -87,9 +87,10 @@ def _updated_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
     The accumulator of a weight's gradient belongs to the weight.
     """
     if node.target in (accumulate, merged):
-        total, gradient = cast("tuple[fx.Node, fx.Node]", node.args[:2])
-        if (weight := _weight_of(_without_cast(gradient))) is not None:
-            yield total, weight
+        totals, gradients = (a if isinstance(a, list) else [a] for a in node.args[:2])
+        for total, gradient in zip(totals, gradients, strict=True):
+            if (weight := _weight_of(_without_cast(gradient))) is not None:
+                yield cast("fx.Node", total), weight
         return
     if node.target not in FUSED.values():
         yield tuple(mutated_inputs(node))

@@ -85,7 +85,7 @@ def test_a_printed_program_says_in_which_steps_a_node_runs() -> None:
     program, _ = merged()
     lines = str(program).splitlines()
     (update,) = [line for line in lines if "momentum(fc_0.w_0," in line]
-    (accumulated,) = [line for line in lines if "accumulate(fc_0.w_0@GRAD@GradientMerge" in line]
+    (accumulated,) = [line for line in lines if "accumulate([fc_0.w_0@GRAD@GradientMerge" in line]
     assert update.endswith("  # every 4 steps")
     assert accumulated.endswith("  # except every 4 steps")
     assert not [line for line in lines if line.startswith("forward") and "steps" in line]

@@ -113,6 +113,10 @@ class DistributedOptimizer:
             reject_stale("state_dict", self._program, state)
         return state
 
+    def set_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
+        (self._merge or self.inner).set_state_dict(state_dict)
+
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
             raise AttributeError(name)  # during copy.copy the attribute does not exist yet
@@ -482,7 +486,7 @@ class Fleet:
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
-        self._current_optimizer("set_state_dict").inner.set_state_dict(state_dict)
+        self._current_optimizer("set_state_dict").set_state_dict(state_dict)
 
     def _roles(self, method: str) -> RoleMakerBase:
         if self._role_maker is None:
