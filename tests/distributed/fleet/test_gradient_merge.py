@@ -175,3 +175,35 @@ def test_strategies_that_control_when_ranks_communicate_exclude_each_other(other
     setattr(strategy, other, True)
     with pytest.raises(ConfigError, match=rf"strategy.{other} and strategy.gradient_merge are both on"):
         strategy.check(num_ranks=2, num_hosts=1)
+
+
+def test_fleet_takes_optimizers_that_it_can_distribute() -> None:
+    fleet.init(is_collective=True)
+    inner = paddle.optimizer.SGD(RATE)
+    merging = paddle.incubate.optimizer.GradientMergeOptimizer(inner, K)
+    with pytest.raises(ConfigError, match=r"given a GradientMergeOptimizer; set strategy.gradient_merge"):
+        fleet.distributed_optimizer(merging)  # type: ignore[arg-type]
+    strategy = fleet.DistributedStrategy()
+    strategy.gradient_merge = True
+    optimizer = fleet.distributed_optimizer(paddle.incubate.LookAhead(inner), strategy)
+    loss = paddle.mean(paddle.static.nn.fc(paddle.static.data("x", [None, 3]), 1))
+    with pytest.raises(ConfigError, match=r"strategy.gradient_merge and the optimizer LookAhead"):
+        optimizer.minimize(loss)
+
+
+def test_the_state_of_fleets_optimizer_includes_the_accumulators() -> None:
+    fleet.init(is_collective=True)
+    strategy = fleet.DistributedStrategy()
+    strategy.gradient_merge, strategy.gradient_merge_configs = True, {"k_steps": 3}
+    loss = paddle.mean(paddle.static.nn.fc(paddle.static.data("x", [None, 3]), 1, bias_attr=False))
+    optimizer = fleet.distributed_optimizer(paddle.optimizer.SGD(RATE), strategy)
+    optimizer.minimize(loss)
+    exe = paddle.static.Executor()
+    exe.run(paddle.static.default_startup_program())
+    exe.run(feed={"x": np.ones((2, 3), "float32")})
+    state = fleet.state_dict()
+    assert state["gradient_merge_step"].item() == 1
+    assert state["fc_0.w_0@GRAD@GradientMerge"].flatten().tolist() == [1.0, 1.0, 1.0]
+    exe.run(feed={"x": np.ones((2, 3), "float32")})
+    fleet.set_state_dict(state)
+    assert paddle.static.global_scope().get("gradient_merge_step").item() == 1
