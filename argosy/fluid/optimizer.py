@@ -12,7 +12,10 @@ from argosy.engine.ir.variable import Parameter, Variable
 from argosy.framework.missing import missing
 from argosy.optimizer.algorithms import Clip
 from argosy.optimizer.dgc_momentum import DGCMomentum
+from argosy.optimizer.gradient_merge import GradientMergeOptimizer
+from argosy.optimizer.look_ahead import LookAhead
 from argosy.optimizer.optimizer import Decay, Names, Optimizer, ParamsGrads, Rate
+from argosy.optimizer.wrapper import Minimizer
 from argosy.regularizer import to_regularizer
 
 __all__ = [
@@ -28,10 +31,12 @@ __all__ = [
     "DGCMomentumOptimizer",
     "Ftrl",
     "FtrlOptimizer",
+    "GradientMergeOptimizer",
     "Lamb",
     "LambOptimizer",
     "LarsMomentum",
     "LarsMomentumOptimizer",
+    "LookaheadOptimizer",
     "Momentum",
     "MomentumOptimizer",
     "RMSProp",
@@ -291,6 +296,13 @@ class LambOptimizer(_Fluid, optimizer.Lamb):
             learning_rate, *settings, parameter_list, grad_clip, exclude_from_weight_decay_fn, name
         )
         self.regularization = to_regularizer(regularization, "LambOptimizer regularization")
+
+
+class LookaheadOptimizer(LookAhead):
+    """incubate.optimizer.LookAhead."""
+
+    def __init__(self, inner_optimizer: Minimizer, alpha: float = 0.5, k: int = 5) -> None:
+        super().__init__(inner_optimizer, alpha, k)
 
 
 SGD = SGDOptimizer

@@ -8,7 +8,6 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter
-from argosy.engine.passes.dgc import rank_local
 from argosy.engine.passes.reduce_to_owner import is_divided, owners
 
 _REMEDY = "call fleet.save_persistables(executor, dirname) or use fleet.Checkpoint, on all ranks"
@@ -44,8 +43,10 @@ def reject_stale(what: str, program: Program, names: Iterable[str]) -> None:
 
 
 def reject_local(what: str, program: Program, names: Iterable[str]) -> None:
-    """Raise if one of these is optimizer state that differs between the ranks, so that one rank cannot save it."""
-    local = rank_local(program)
+    """Raise if one of these is optimizer state that always differs between the ranks: one rank cannot save it."""
+    if program.training.periods:  # the ranks agree in the steps in which these are due
+        return
+    local = program.rank_local()
     for name in names:
         if name in local:
             raise ConfigError(

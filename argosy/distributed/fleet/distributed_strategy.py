@@ -43,9 +43,9 @@ class DistributedStrategy(Settings):
         Field(
             "recompute", "bool", False, "not yet", "recompute activations in backward instead of storing them"
         ),
-        Field("localsgd", "bool", False, "not yet", "average the parameters every k steps"),
+        Field("localsgd", "bool", False, "works", "average the parameters every k steps, not the gradients"),
         Field("dgc", "bool", False, "works", "Momentum that sends only the largest elements of gradients"),
-        Field("gradient_merge", "bool", False, "not yet", "accumulate the gradients of k steps, then update"),
+        Field("gradient_merge", "bool", False, "works", "accumulate the gradients of k steps, then update"),
         Field("lars", "bool", False, "works", "Momentum with layer-wise adaptive rates"),
         Field("lamb", "bool", False, "works", "Adam with layer-wise adaptive rates"),
         Field(
@@ -107,7 +107,7 @@ class DistributedStrategy(Settings):
         ),
         Field("conv_workspace_size_limit", "int", 4000, "always", "torch's cuDNN calls choose it; GPU only"),
         Field("cudnn_batchnorm_spatial_persistent", "bool", True, "always", "torch chooses it; GPU only"),
-        Field("adaptive_localsgd", "bool", False, "not yet", "localsgd with k adapted to the loss"),
+        Field("adaptive_localsgd", "bool", False, "works", "localsgd with k adapted to the loss"),
         Field("fp16_allreduce", "bool", False, "works", "all-reduce gradients as 16-bit floats"),
         Field("sharding", "bool", False, "not yet", "each rank stores a shard of the optimizer state"),
         Field("last_comm_group_size_MB", "float", 1.0, "not yet", "eager mode only", above=0),
@@ -282,6 +282,7 @@ class DistributedStrategy(Settings):
             _check_float16(self)
         if self.dgc and num_ranks > 1:
             _check_dgc(self)
+        _check_local_sgd(self)
         if self.effective("use_hierarchical_allreduce"):
             _check_hierarchy(self.effective("hierarchical_allreduce_inter_nranks"), num_ranks, num_hosts)
 
@@ -302,6 +303,14 @@ _EXCLUSIVE = (
     ("amp", "dgc", "DGC compresses 32-bit gradients only"),
     ("fp16_allreduce", "dgc", "DGC has its own wire format"),
     ("localsgd", "adaptive_localsgd", "both control when the parameters are averaged"),
+    ("localsgd", "gradient_merge", "both control when the ranks communicate"),
+    ("adaptive_localsgd", "gradient_merge", "both control when the ranks communicate"),
+    ("localsgd", "fp16_allreduce", "LocalSGD sends no gradients, and 16 bits are too few for parameters"),
+    (
+        "adaptive_localsgd",
+        "fp16_allreduce",
+        "LocalSGD sends no gradients, and 16 bits are too few for parameters",
+    ),
     ("localsgd", "dgc", "LocalSGD sends no gradients"),
     ("adaptive_localsgd", "dgc", "LocalSGD sends no gradients"),
     ("lars", "lamb", "each replaces the optimizer's update"),
@@ -352,6 +361,16 @@ def _check_dgc(strategy: DistributedStrategy) -> None:
             "strategy.dgc and build_strategy.reduce_strategy = Reduce are both on; with DGC every rank updates every "
             "parameter: turn dgc off, or use ReduceStrategy.AllReduce"
         )
+
+
+def _check_local_sgd(strategy: DistributedStrategy) -> None:
+    reduces = strategy.build_strategy.reduce_strategy is BuildStrategy.ReduceStrategy.Reduce
+    for name in ("localsgd", "adaptive_localsgd"):
+        if getattr(strategy, name) and reduces:
+            raise ConfigError(
+                f"strategy.{name} and build_strategy.reduce_strategy = Reduce are both on; in LocalSGD every rank "
+                "updates all parameters: use ReduceStrategy.AllReduce"
+            )
 
 
 def _check_hierarchy(inner: int, num_ranks: int, num_hosts: int) -> None:

@@ -2,6 +2,9 @@
 
 sync_batch_norm · scale_loss_gradient · gather_sparse_gradients · dgc · insert_all_reduce · cast_all_reduce ·
 fuse_all_reduce · hierarchical · spread_communicators · order_updates
+
+With localsgd: sync_batch_norm · average_parameters · fuse_all_reduce · hierarchical · spread_communicators ·
+order_updates
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -15,6 +18,7 @@ from argosy.engine.ir.dtypes import to_dtype
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
+from argosy.engine.passes.average_parameters import AverageParameters
 from argosy.engine.passes.base import Pass
 from argosy.engine.passes.broadcast_startup import BroadcastStartup
 from argosy.engine.passes.cast_all_reduce import CastAllReduce
@@ -64,6 +68,20 @@ def training_passes(
         passes.append(CastAllReduce(to_dtype(strategy.fp16_allreduce_configs["dtype"])))
     if is_reduce_mode(strategy, ranks):
         return [*passes, *_reduce_passes(strategy, params_grads, ranks, rank)]
+    return [*passes, *_all_reduce_passes(strategy, ranks, hosts)]
+
+
+def averaging_passes(
+    strategy: DistributedStrategy, average: AverageParameters, ranks: int, hosts: int = 1
+) -> list[Pass]:
+    """The passes for a main program whose ranks average parameters instead of summing gradients."""
+    passes: list[Pass] = [SyncBatchNorm(ranks=ranks)] if strategy.effective("sync_batch_norm") else []
+    return [*passes, average, *_all_reduce_passes(strategy, ranks, hosts)]
+
+
+def _all_reduce_passes(strategy: DistributedStrategy, ranks: int, hosts: int) -> list[Pass]:
+    """How the all-reduces are grouped, sent and ordered."""
+    passes: list[Pass] = []
     block = _block(strategy, ranks, hosts)
     fuses = strategy.effective("fuse_all_reduce_ops")
     if fuses or block:  # a hierarchical all-reduce needs a flat buffer, even of one gradient

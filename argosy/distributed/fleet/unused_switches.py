@@ -6,7 +6,7 @@ from argosy.engine.log import logger
 from argosy.static.build_strategy import BuildStrategy
 
 _REDUCE = BuildStrategy.ReduceStrategy.Reduce
-_MULTI_RANK_ONLY = ("use_hierarchical_allreduce", "fp16_allreduce", "dgc")
+_MULTI_RANK_ONLY = ("use_hierarchical_allreduce", "fp16_allreduce", "dgc", "localsgd", "adaptive_localsgd")
 _FUSIONS = ("fuse_all_reduce_ops", "fuse_all_optimizer_ops")
 
 

@@ -41,7 +41,7 @@ def clone(program: Program, for_test: bool) -> Program:
     _remove_dead(evaluation)
     _warn_if_random(evaluation)
     evaluation.build = replace(evaluation.build, fusions=())
-    evaluation.training = replace(evaluation.training, schedulers=())
+    evaluation.training = replace(evaluation.training, schedulers=(), periods=())
     if isinstance(evaluation.role, TrainerRole):
         # No prefetch: prefetched rows have the values after the next training step.
         evaluation.role = replace(evaluation.role, fed_lookups=())
@@ -69,6 +69,9 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
     for variable in program.vars.values():
         if variable.value in copied.recorder.node_of:
             copied.register(_copy_variable(variable, copied))
+    periods = tuple(p for p in program.training.periods if copied.vars.keys() >= set(p.variables()))
+    if periods != program.training.periods:  # the copy has no nodes of the others
+        copied.training = replace(copied.training, periods=periods)
     return copied
 
 

@@ -1,7 +1,7 @@
 """Side effects of nodes: which inputs they mutate, whether they are random, collective or act outside the program."""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import fx
@@ -66,15 +66,23 @@ def is_persistent(node: fx.Node) -> bool:
     return node.op != "call_function" or (spec is not None and spec.persistent)
 
 
-def live_nodes(graph: fx.Graph, wanted: set[fx.Node], with_updates: bool = True) -> list[fx.Node]:
+def live_nodes(
+    graph: fx.Graph,
+    wanted: set[fx.Node],
+    with_updates: bool = True,
+    without: Collection[fx.Node] = frozenset(),
+) -> list[fx.Node]:
     """The nodes that `wanted` depends on, in order; with updates, also those that mutate the scope or act outside.
 
-    A node that mutates memory is live if a live node reads that memory later, through any view.
+    A node that mutates memory is live if a live node reads that memory later, through any view. Nodes of `without` do
+    not run, and no other node reads their results.
     """
     live = set(wanted)
     memory = {storage(n) for n in (*wanted, *(graph.find_nodes(op="placeholder") if with_updates else ()))}
     ordered = []
     for node in reversed(graph.nodes):
+        if node in without:
+            continue
         is_effect = with_updates and has_side_effects(node)
         if node in live or is_effect or any(storage(source) in memory for source in mutated_inputs(node)):
             ordered.append(node)

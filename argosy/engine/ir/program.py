@@ -246,6 +246,11 @@ class Program:
     def persistables(self) -> dict[str, Variable]:
         return {name: v for name, v in self.vars.items() if v.persistable}
 
+    def rank_local(self) -> set[str]:
+        """The variables of the scope that differ between the ranks, though the optimizer updates them."""
+        nodes = {name: self.recorder.placeholder_of.get(v.value) for name, v in self.persistables().items()}
+        return {name for name, node in nodes.items() if node is not None and node.meta.get("rank_local")}
+
     def names_of_nodes(self) -> dict[fx.Node, str]:
         """The name of each node: that of its variable, else fx's."""
         named: dict[fx.Node, str] = {}

@@ -30,6 +30,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from argosy.engine import process_effects
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.constants import value_of_constant
+from argosy.engine.ir.periods import in_period
 from argosy.engine.ir.recorded_call import RecordedCall
 from argosy.engine.ir.shape_functions import fake_result
 from argosy.engine.ir.size_nodes import SizeNodes, SymbolicSize
@@ -68,6 +69,7 @@ class Recorder(TorchDispatchMode):
             graph, symbols, self._last_placeholder, lambda: self._meta(self._line()), self._created
         )
         self._lines: dict[int, SourceLine | None] = {}  # autograd's sequence number -> forward line
+        self._period: dict[str, Any] = {}
         self._tag = ""
         self._tags: dict[int, str] = {}  # autograd's sequence number -> tag of the forward operator
         self._last_input: fx.Node | None = None  # the last placeholder or constant at the head of the graph
@@ -127,6 +129,16 @@ class Recorder(TorchDispatchMode):
             yield
         finally:
             self._tag = old
+
+    @contextmanager
+    def in_period(self, name: str, *, unless: bool = False) -> Iterator[None]:
+        """Nodes recorded inside run only when this period of the program is due, or (`unless`) when it is not."""
+        assert not self._period, f"period {name!r} inside of {self._period!r}"
+        self._period = in_period(name, unless=unless)
+        try:
+            yield
+        finally:
+            self._period = {}
 
     def placeholder(self, name: str, value: torch.Tensor) -> fx.Node:
         """Add an input of the program: a feed or a variable of the scope."""
@@ -308,6 +320,7 @@ class Recorder(TorchDispatchMode):
             meta["call"] = self.call
         if tag := self._current_tag():
             meta["tag"] = tag
+        meta |= self._period
         return meta
 
     def _current_tag(self) -> str:

@@ -12,6 +12,7 @@ again.
 
 # SPDX-License-Identifier: Apache-2.0
 import base64
+import dataclasses
 import functools
 import importlib
 import math
@@ -32,6 +33,7 @@ import argosy.engine.ops
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.allowed_ops import check_call, check_op, check_saved
 from argosy.engine.ir.limits import check_bytes, checked_number
+from argosy.engine.ir.periods import Period
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.recorder import ROLES
 from argosy.engine.ir.size_nodes import SizeArithmetic
@@ -59,6 +61,7 @@ MARKS: dict[str, type] = {
     "owner": int,
     "rank_local": bool,
     "shape_input_swapped": bool,
+    "period": str,
 }
 """Keys of node.meta that are saved, set by passes and layers, and their types."""
 
@@ -93,6 +96,7 @@ def to_dict(program: Program) -> dict[str, Any]:
         "nodes": nodes,
         "variables": variables,
         "rules": _rules(program),
+        "periods": [dataclasses.asdict(period) for period in program.training.periods],
         "constants": _packed({k: v for k, v in program.recorder.constants.items() if k in used}),
     }
 
@@ -283,8 +287,38 @@ def _load(data: dict[str, Any]) -> Program:
     verify(program.graph, program.recorder.constants)
     check_saved(program.graph)
     _check_named(program)
+    _add_periods(program, data.get("periods", []))
     program.touch()
     return program
+
+
+def _add_periods(program: Program, records: list[dict[str, Any]]) -> None:
+    """Add the periods, and check that they name variables of the program, and that no node has an unknown one."""
+    for record in records:
+        period = Period(**record)
+        types = (str, str, int | str, int, str)
+        values = dataclasses.astuple(period)
+        if not all(isinstance(v, t) and v is not True for v, t in zip(values, types, strict=True)):
+            raise ProgramError(f"the period {record} is malformed; save the program again")
+        for name in period.variables():
+            variable = program.persistables().get(name)
+            if variable is None or variable.dtype != torch.int64 or variable.shape != (1,):
+                raise ProgramError(
+                    f"period {period.name!r}: {name!r} is not an int64 variable of the program"
+                )
+        if period.name in [known.name for known in program.training.periods] or period.begin_step < 0:
+            raise ProgramError(f"period {period.name!r} is not unique, or begins at a negative step")
+        if (isinstance(period.every, int) and period.every < 0) or isinstance(period.every, str) != bool(
+            period.last
+        ):
+            raise ProgramError(
+                f"period {period.name!r} is due every {period.every!r} steps, which is invalid"
+            )
+        program.training = program.training.with_period(period)
+    known_names = {period.name for period in program.training.periods}
+    for node in program.graph.nodes:
+        if (name := node.meta.get("period", "").removeprefix("!")) and name not in known_names:
+            raise ProgramError(f"node {node.name!r} runs in period {name!r}, which the program does not have")
 
 
 def _check_records(nodes: list[dict[str, Any]]) -> None:

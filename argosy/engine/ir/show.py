@@ -14,6 +14,7 @@ from torch import fx
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.dtypes import dtype_name
+from argosy.engine.ir.periods import condition_text, conditions
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Parameter
 
@@ -46,14 +47,20 @@ def type_text(value: Any, symbols: Symbols) -> str:
 
 
 def text(program: Program, source: bool = False) -> str:
-    """The program, one line per node: role, name = op(inputs), type, and with `source` the user's source line."""
+    """The program, one line per node: role, name = op(inputs), type, and with `source` the user's source line.
+
+    The line of a node that runs only in some steps says in which.
+    """
     named = program.names_of_nodes()
     rows = [_row(program, node, named) for node in program.graph.nodes]
     width = min(max((len(left) for left, _ in rows), default=0), 100)
     lines = [_head(program)]
+    wanted = conditions(program.graph)
     for (left, kind), node in zip(rows, program.graph.nodes, strict=True):
-        where = f"  # {node.meta['source']}" if source and node.meta.get("source") else ""
-        lines.append(f"{left:{width}}  {kind}{where}".rstrip())
+        notes = [condition_text(wanted[node], program.training.periods)] if node in wanted else []
+        notes += [str(node.meta["source"])] if source and node.meta.get("source") else []
+        note = f"  # {'; '.join(notes)}" if notes else ""
+        lines.append(f"{left:{width}}  {kind}{note}".rstrip())
     return "\n".join(lines) + "\n"
 
 
@@ -99,11 +106,13 @@ def dot(program: Program) -> str:
         "digraph program {",
         '  rankdir=TB; node [shape=box, style="filled,rounded", fontname="Helvetica"];',
     ]
+    wanted = conditions(program.graph)
     for node in program.graph.nodes:
         colour = "#ffffff" if node.op == "placeholder" else _COLOURS.get(node.meta.get("role", ""), "#eeeeee")
         kind = type_text(node.meta.get("val"), program.symbols)
         label = "\\n".join(_quoted(part) for part in (op_name(node), named[node], kind) if part)
-        lines.append(f'  "{node.name}" [label="{label}", fillcolor="{colour}"];')
+        dashed = ', style="filled,rounded,dashed"' if node in wanted else ""  # it runs only in some steps
+        lines.append(f'  "{node.name}" [label="{label}", fillcolor="{colour}"{dashed}];')
         lines += [f'  "{source.name}" -> "{node.name}";' for source in node.all_input_nodes]
     return "\n".join([*lines, "}"]) + "\n"
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from argosy.engine.ir.periods import Period
+
 
 class Scheduler(Protocol):
     """A learning-rate scheduler, as the executor and checkpoints use it."""
@@ -54,6 +56,8 @@ class TrainingInfo:
     schedulers: tuple[ScheduledRate, ...] = ()
     seeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Gradient -> the variables loss@GRAD that its backward starts with; empty if the user gave others."""
+    periods: tuple[Period, ...] = ()
+    """When the nodes with `period` in their meta run."""
 
     def with_call(self, call: OptimizerCall) -> TrainingInfo:
         return replace(self, optimizer_calls=(*self.optimizer_calls, call))
@@ -63,3 +67,6 @@ class TrainingInfo:
 
     def with_seeds(self, seeds: Mapping[str, tuple[str, ...]]) -> TrainingInfo:
         return replace(self, seeds={**self.seeds, **seeds})
+
+    def with_period(self, period: Period) -> TrainingInfo:
+        return replace(self, periods=(*self.periods, period))

@@ -179,6 +179,35 @@ def same_channels(arguments: Arguments) -> str:
     return _distinct(tensors, names[:2])
 
 
+def same_shape(written: str, other: str) -> Verifier:
+    """A verifier of two tensors of one shape that do not share memory; the first is written."""
+
+    def verify(arguments: Arguments) -> str:
+        tensors = {name: arguments[name] for name in (written, other)}
+        if not _same_shape(*tensors.values()):
+            kinds = " and ".join(f"{name} is {_kind(value)}" for name, value in tensors.items())
+            return f"{kinds}: they must have the same shape"
+        return _distinct(tensors, [written])
+
+    return verify
+
+
+def same_shapes(written: str, others: str) -> Verifier:
+    """The same for two lists, element by element."""
+
+    def verify(arguments: Arguments) -> str:
+        first, second = arguments[written], arguments[others]
+        if len(first) != len(second):
+            return (
+                f"{written} has {len(first)} elements, and {others} has {len(second)}: they must have as many"
+            )
+        pairs = zip(first, second, strict=True)
+        problems = (same_shape(written, others)({written: a, others: b}) for a, b in pairs)
+        return next(filter(None, problems), "")
+
+    return verify
+
+
 def one_of(name: str, known: Sequence[str]) -> Verifier:
     """A verifier of an argument that is one of these words."""
     return lambda arguments: (

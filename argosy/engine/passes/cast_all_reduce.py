@@ -22,6 +22,7 @@ from torch import fx
 
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.infer import infer
+from argosy.engine.ir.periods import inherited
 from argosy.engine.ops.all_reduce import all_reduce, wait
 from argosy.engine.passes.base import Pass, Report, new_collectives
 
@@ -78,6 +79,6 @@ def _converted(graph: fx.Graph, source: fx.Node, dtype: torch.dtype, like: fx.No
     """A new node of role communicate at the graph's insertion point, with the source line of `like`."""
     name = f"to_{dtype_name(dtype)}"
     node = graph.create_node("call_function", aten._to_copy.default, (source,), {"dtype": dtype}, name)
-    node.meta = {"role": "communicate", "source": like.meta.get("source")}
+    node.meta = {"role": "communicate", "source": like.meta.get("source"), **inherited(like)}
     node.meta["val"] = infer(node)
     return node

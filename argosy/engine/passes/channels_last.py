@@ -10,6 +10,7 @@ strides gets a contiguous copy.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
@@ -21,6 +22,7 @@ from torch._ops import OpOverload
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.strides import VIEWS, convert, propagate
 from argosy.engine.ops.dgc import dgc_all_reduce
+from argosy.engine.ops.merge_gradients import accumulate, merged
 from argosy.engine.ops.updates import FUSED
 from argosy.engine.passes.base import Pass, Report
 
@@ -81,9 +83,18 @@ def _states(graph: fx.Graph, convolutions: list[fx.Node]) -> list[fx.Node]:
 
 
 def _updated_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
-    """The inputs that a node mutates; for a fused update, each parameter with its own state."""
+    """The inputs that a node mutates; for a fused update, each parameter with its own state.
+
+    The accumulator of a weight's gradient belongs to the weight.
+    """
     if node.target is dgc_all_reduce:
         yield from zip(*cast("list[list[fx.Node]]", node.args[1:4]), strict=True)
+        return
+    if node.target in (accumulate, merged):
+        totals, gradients = (a if isinstance(a, list) else [a] for a in node.args[:2])
+        for total, gradient in zip(totals, gradients, strict=True):
+            if (weight := _weight_of(_without_cast(gradient))) is not None:
+                yield cast("fx.Node", total), weight
         return
     if node.target not in FUSED.values():
         yield tuple(mutated_inputs(node))
@@ -100,6 +111,15 @@ def _updated_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
 def _without_cast(weight: Any) -> fx.Node:
     """The source of a weight that autocast has cast, or the weight itself."""
     return cast("fx.Node", weight.args[0] if weight.target is aten._to_copy.default else weight)
+
+
+def _weight_of(gradient: fx.Node) -> fx.Node | None:
+    """The weight of a convolution that this is the gradient of; None if it is none."""
+    if gradient.target is not operator.getitem or gradient.args[1] != 1:
+        return None
+    producer = cast("fx.Node", gradient.args[0])
+    is_convolution = producer.target is aten.convolution_backward.default
+    return _without_cast(producer.args[2]) if is_convolution else None
 
 
 def _is_plain_weight(node: fx.Node) -> bool:

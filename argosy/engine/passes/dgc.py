@@ -10,7 +10,7 @@
 
 Runs before insert_all_reduce, which sums the other gradients. Gradients are placed in buckets in the order of backward;
 a bucket is full from `memory_mb` of dense gradients on. The velocities u and the residuals v differ between the ranks:
-`rank_local` returns their names. Paddle's name for it is `dgc`.
+`Program.rank_local` returns their names. Paddle's name for it is `dgc`.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,7 +23,6 @@ from torch import fx
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.infer import infer
-from argosy.engine.ir.program import Program
 from argosy.engine.ops.all_reduce import wait
 from argosy.engine.ops.dgc import dgc_all_reduce, dgc_momentum
 from argosy.engine.ops.gradient_buckets import bucket_view
@@ -33,8 +32,6 @@ from argosy.engine.passes.base import Pass, Report
 _MIB = 1 << 20
 _MAX_ELEMENTS = 2**31 - 1
 """Indices are sent as int32."""
-_LOCAL = "rank_local"
-"""In the meta of a variable's placeholder: True if its value differs between the ranks."""
 
 
 @dataclass(frozen=True)
@@ -125,14 +122,7 @@ class CompressGradients(Pass):
         for update in updates:
             graph.erase_node(update)
         for state in (*velocities, *residuals):
-            state.meta[_LOCAL] = True
-
-
-def rank_local(program: Program) -> set[str]:
-    """The variables of the scope that differ between the ranks, though the optimizer updates them."""
-    placeholders = program.recorder.placeholder_of
-    nodes = {name: placeholders.get(v.value) for name, v in program.persistables().items()}
-    return {name for name, node in nodes.items() if node is not None and node.meta.get(_LOCAL)}
+            state.meta["rank_local"] = True
 
 
 def _update_of(gradient: CompressedGradient) -> fx.Node:

@@ -24,6 +24,7 @@ import torch
 from torch import fx
 
 from argosy.engine.ir.infer import infer
+from argosy.engine.ir.periods import inherited
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, wait
 from argosy.engine.ops.gradient_buckets import bucket_view, copy_into_bucket, gradient_buffer, mm_into_bucket
@@ -156,7 +157,7 @@ def _create(
     fake_mode: Any = None,
 ) -> fx.Node:
     node = graph.create_node("call_function", target, args, {}, target._opname)
-    node.meta = {"role": "communicate", "source": like.meta.get("source")}
+    node.meta = {"role": "communicate", "source": like.meta.get("source"), **inherited(like)}
     if fake_mode is None:
         node.meta["val"] = infer(node)
     else:  # there is no input to take the mode from

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from torch import fx
 
+from argosy.engine.ir.periods import inherited
 from argosy.engine.ops.broadcast import broadcast, broadcast_fused
 from argosy.engine.passes.base import Pass, Report
 
@@ -32,14 +33,14 @@ class FuseBroadcast(Pass):
 
 
 def _group(node: fx.Node) -> object:
-    """The process group of a broadcast of a variable of the scope; None for any other node."""
+    """The process group and period of a broadcast of a variable of the scope; None for any other node."""
     if (
         node.target is not broadcast
         or node.meta.get("finalized")
         or node.all_input_nodes[0].op != "placeholder"
     ):
         return None
-    return node.args[2]
+    return node.args[2], node.meta.get("period")
 
 
 def _fuse(graph: fx.Graph, run: list[fx.Node]) -> None:
@@ -47,7 +48,12 @@ def _fuse(graph: fx.Graph, run: list[fx.Node]) -> None:
     args = (list(tensors), list(sources), groups[0], f"{names[0]} … {names[-1]}")
     with graph.inserting_before(run[0]):
         fused = graph.create_node("call_function", broadcast_fused, args, {}, "broadcast_fused")
-    fused.meta = {"role": "communicate", "source": run[0].meta.get("source"), "val": None}
+    fused.meta = {
+        "role": "communicate",
+        "source": run[0].meta.get("source"),
+        "val": None,
+        **inherited(run[0]),
+    }
     for tensor, node in zip(tensors, run, strict=True):
         tensor.meta["replaces"] = (
             node  # bind the variable to its placeholder again, no longer to the broadcast

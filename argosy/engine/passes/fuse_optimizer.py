@@ -21,6 +21,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from argosy.engine.ir.effects import mutated_inputs, storage
+from argosy.engine.ir.periods import inherited
 from argosy.engine.ops.all_reduce import wait
 from argosy.engine.ops.gradient_buckets import bucket_view
 from argosy.engine.ops.updates import FUSED
@@ -121,6 +122,7 @@ def _common(node: fx.Node) -> tuple[Any, ...]:
         parameter.dtype,
         parameter.device,
         missing,
+        node.meta.get("period"),
         *(value for value, is_list in arguments if not is_list),
     )
 
@@ -161,7 +163,12 @@ def _fuse(graph: fx.Graph, cluster: Cluster) -> None:
     with graph.inserting_before(last):
         skip = {"skip": first.kwargs["skip"]} if "skip" in first.kwargs else {}
         fused = graph.create_node("call_function", target, tuple(_fused_args(cluster)), skip, target._opname)
-    fused.meta = {"role": first.meta["role"], "source": first.meta.get("source"), "val": None}
+    fused.meta = {
+        "role": first.meta["role"],
+        "source": first.meta.get("source"),
+        "val": None,
+        **inherited(first),
+    }
     for node in cluster:
         graph.erase_node(node)
 

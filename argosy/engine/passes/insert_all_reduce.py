@@ -22,6 +22,7 @@ from torch import fx
 
 from argosy.engine.ir.effects import storage
 from argosy.engine.ir.infer import infer
+from argosy.engine.ir.periods import inherited
 from argosy.engine.ops.all_reduce import all_reduce, wait
 from argosy.engine.passes.base import Pass, Report
 
@@ -91,7 +92,8 @@ def _insert_after(
     """A new node of role communicate after `before`, with the source line of `like` or of `before`."""
     with graph.inserting_after(before):
         node = graph.create_node("call_function", target, args, kwargs, target._opname)  # type: ignore[arg-type]
-    node.meta = {"role": "communicate", "source": (like or before).meta.get("source")}
+    like = like or before
+    node.meta = {"role": "communicate", "source": like.meta.get("source"), **inherited(like)}
     node.meta["val"] = infer(node)
     return node
 

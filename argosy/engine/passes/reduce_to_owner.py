@@ -21,13 +21,14 @@ import operator
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from torch import fx
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.infer import infer
+from argosy.engine.ir.periods import inherited
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.verify import describe
 from argosy.engine.ops.all_reduce import all_reduce, wait
@@ -166,11 +167,25 @@ def _mark_remote_update(
     with graph.inserting_before(update):
         args = (states, list(sums), owner)
         marker = graph.create_node("call_function", updated_by_owner, args, {}, "updated_by_owner")
-    marker.meta = {"role": "optimize", "source": update.meta.get("source"), "val": None}
+    marker.meta = {
+        "role": "optimize",
+        "source": update.meta.get("source"),
+        "val": None,
+        **inherited(update),
+    }
 
 
 def _broadcast(graph: fx.Graph, name: str, parameter: fx.Node, group: str) -> None:
-    args = (parameter, parameter.meta[_OWNER], group, name)
+    args, period = (parameter, parameter.meta[_OWNER], group, name), _period(graph, parameter)
     sent = graph.create_node("call_function", broadcast, args, {}, "broadcast")
-    sent.meta = {"role": "communicate", "source": parameter.meta.get("source"), "replaces": parameter}
+    sent.meta = {"role": "communicate", "source": parameter.meta.get("source"), **period}
+    if not period:  # else later readers of the parameter would run in its period only
+        sent.meta["replaces"] = parameter
     sent.meta["val"] = infer(sent)
+
+
+def _period(graph: fx.Graph, parameter: fx.Node) -> dict[str, Any]:
+    """The period of a parameter's updates; none if they are in different ones."""
+    updates = [n for n in graph.nodes if parameter in mutated_inputs(n) and n.meta["role"] == "optimize"]
+    first = inherited(updates[0]) if updates else {}
+    return first if all(inherited(update) == first for update in updates) else {}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
@@ -24,6 +24,7 @@ from argosy.engine.ir.effects import (
     storage,
 )
 from argosy.engine.ir.gc_pause import paused_gc
+from argosy.engine.ir.periods import condition_text, conditions, inactive
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.show import op_name, type_text
 from argosy.engine.ir.symbols import Symbols
@@ -115,7 +116,7 @@ class Compiled:
     def state_values(self, scope: Scope) -> list[torch.Tensor]:
         """The scope's tensors in the order of the step's arguments, in the memory formats that it needs."""
         if self._bound is None or self._bound[0] is not scope or self._bound[1] != scope.version:
-            values = [_state(scope, n, f) for n, f in zip(self.states, self.memory_formats, strict=True)]
+            values = [read_state(scope, n, f) for n, f in zip(self.states, self.memory_formats, strict=True)]
             self._bound = (scope, scope.version, values)
         return self._bound[2]
 
@@ -135,16 +136,19 @@ def compile_program(
     device: torch.device = CPU,
     with_updates: bool = True,
     build: Build | None = None,
+    due: frozenset[str] = frozenset(),
 ) -> Compiled:
     """Compile for these fetches; `build` defaults to the program's own.
 
-    `check(node, value)`, if given, is called after every node.
+    `check(node, value)`, if given, is called after every node. `due`: the periods of the program that are due; nodes of
+    other periods are removed.
     """
     began = time.perf_counter()
-    fetch_nodes = [v.node for v in fetches]
+    removed = inactive(program.graph, due) if program.training.periods else set()
+    fetch_nodes = [_fetched_node(program, v, removed) for v in fetches]
     _check_owned(program.graph, fetches)
     initialized = {name: v.node for name, v in program.persistables().items() if _is_initialized(program, v)}
-    recorded = _live_nodes(program.graph, {*fetch_nodes, *initialized.values()}, with_updates)
+    recorded = _live_nodes(program.graph, {*fetch_nodes, *initialized.values()}, with_updates, removed)
     graph, copy_of = _copy(recorded)
     outputs = [copy_of[n] for n in (*fetch_nodes, *initialized.values())]
     build = program.build if build is None else build
@@ -270,12 +274,28 @@ def _check_owned(graph: fx.Graph, fetches: Sequence[Variable]) -> None:
             )
 
 
-def _live_nodes(graph: fx.Graph, wanted: set[fx.Node], with_updates: bool) -> list[fx.Node]:
+def _fetched_node(program: Program, variable: Variable, removed: set[fx.Node]) -> fx.Node:
+    """The node of a fetch; of a variable of the scope whose last update is removed, the variable itself."""
+    node = variable.node
+    if node not in removed:
+        return node
+    if (placeholder := program.recorder.placeholder_of.get(variable.value)) is not None:
+        return cast("fx.Node", placeholder)
+    when = condition_text(conditions(program.graph)[node], program.training.periods)
+    raise FetchError(
+        f"fetch {variable.name!r} is computed {when}, and not in this step; fetch it in those steps only, or fetch the "
+        "gradient of each step, w@GRAD"
+    )
+
+
+def _live_nodes(
+    graph: fx.Graph, wanted: set[fx.Node], with_updates: bool, removed: set[fx.Node]
+) -> list[fx.Node]:
     """The live nodes, with the wait of every started collective even if it has no users: the next step reuses its
     memory."""
-    live = live_nodes(graph, wanted, with_updates)
+    live = live_nodes(graph, wanted, with_updates, removed)
     waits = {user for node in live for user in node.users if user.target is wait}
-    return live if waits <= set(live) else live_nodes(graph, wanted | waits, with_updates)
+    return live if waits <= set(live) else live_nodes(graph, wanted | waits, with_updates, removed)
 
 
 def _collective(node: fx.Node, program: Program) -> str:
@@ -378,7 +398,10 @@ def _missing_state(name: str) -> str:
     )
 
 
-def _state(scope: Scope, name: str, memory_format: torch.memory_format) -> torch.Tensor:
+def read_state(
+    scope: Scope, name: str, memory_format: torch.memory_format = torch.preserve_format
+) -> torch.Tensor:
+    """The value of a variable in this memory format, which the scope keeps; raises ScopeError if it has none."""
     value = scope.values_of().get(name)
     if value is None:
         raise ScopeError(_missing_state(name))

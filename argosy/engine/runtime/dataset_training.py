@@ -254,6 +254,15 @@ def run_dataset(
             f"{threads} threads, but the program waits for other workers in every step, and collectives must run in "
             "the same order on all of them; use thread=1, and start more workers instead"
         )
+    periods = getattr(program, "program", program).training.periods
+    if threads > 1 and periods:
+        if thread:
+            raise ConfigError(
+                f"{threads} threads, but nodes of the program run {periods[0]} ({periods[0].name}), which threads "
+                "cannot count together; use thread=1"
+            )
+        logger.log(NOTICE, "%s counts the steps: %d readers, one thread", periods[0].name, threads)
+        threads = 1
     if threads > 1 and env.timeline() is not None:
         raise ConfigError(f"{threads} threads, but a timeline supports one; use thread=1, or omit --timeline")
     began = time.perf_counter()

@@ -23,7 +23,9 @@ from argosy.engine.errors import ArgosyError, ConfigError, NanInfError, ProgramE
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.check_shapes import confirm_shapes
 from argosy.engine.ir.dtypes import dtype_name
+from argosy.engine.ir.effects import is_collective
 from argosy.engine.ir.limits import check_fed_bytes
+from argosy.engine.ir.periods import due_names
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.roles import ServerRole, TrainerRole
 from argosy.engine.ir.show import op_name
@@ -34,7 +36,7 @@ from argosy.engine.log import logger, warn_unknown_variables
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime import remote, timeline
 from argosy.engine.runtime.codegen import Step
-from argosy.engine.runtime.compile import CPU, Compiled, compile_program
+from argosy.engine.runtime.compile import CPU, Compiled, compile_program, read_state
 from argosy.engine.runtime.dataset_training import Dataset, FetchHandler, FetchPrinter, run_dataset
 from argosy.engine.runtime.feeding import FeedLike, feed_values
 from argosy.engine.runtime.fetching import fetched_variables, to_numpy
@@ -48,7 +50,10 @@ from argosy.engine.runtime.server_loop import serve
 
 
 class Executor:
-    """Runs programs; compiles a program once for each version and list of fetches. Threads may share one."""
+    """Runs programs; compiles a program once for each version, list of fetches and set of due periods.
+
+    Threads may share one.
+    """
 
     def __init__(self, place: Any = None) -> None:
         self.place = place
@@ -99,7 +104,7 @@ class Executor:
                 connected = None
         check_sources(program)
         fetches = fetched_variables(program, fetch_list)
-        compiled = self._compile(program, fetches, use_prune, build or program.build)
+        compiled = self._compile(program, fetches, use_prune, build or program.build, _due(program, scope))
         recorded = timeline.begin(compiled, program.name)
         out = self._run_compiled(program, compiled, feed, scope, is_timed=recorded is not None)
         for name, value in zip(compiled.initialized, out[len(fetches) :], strict=True):
@@ -188,7 +193,8 @@ class Executor:
         program = _program(program)
         if isinstance(program.role, TrainerRole) and program.role.plan.is_synchronous:
             return True
-        return bool(self._compile(program, [], False, build or program.build).schedule)
+        every_period = frozenset(period.name for period in program.training.periods)
+        return bool(self._compile(program, [], False, build or program.build, every_period).schedule)
 
     def memory_report(self, program: Program | None = None) -> MemoryReport:
         """The peak memory of the last run of a program: how much, at which node, and for which purpose."""
@@ -230,19 +236,21 @@ class Executor:
             self._for_inference[program] = (program.version, inference)
         return inference
 
-    def _compile(self, program: Program, fetches: list[Variable], use_prune: bool, build: Build) -> Compiled:
+    def _compile(
+        self, program: Program, fetches: list[Variable], use_prune: bool, build: Build, due: frozenset[str]
+    ) -> Compiled:
         with self._lock:  # concurrent threads wait for the first to compile
-            return self._compile_once(program, fetches, use_prune, build)
+            return self._compile_once(program, fetches, use_prune, build, due)
 
     def _compile_once(
-        self, program: Program, fetches: list[Variable], use_prune: bool, build: Build
+        self, program: Program, fetches: list[Variable], use_prune: bool, build: Build, due: frozenset[str]
     ) -> Compiled:
         checked = flag("FLAGS_check_nan_inf")
-        key = (program.version, build, checked, use_prune, *(v.name for v in fetches))
+        key = (program.version, build, checked, use_prune, due, *(v.name for v in fetches))
         cache = self._compiled.setdefault(program, {})
         if key not in cache:
             check = _check_finite if checked else None
-            compiled = compile_program(program, fetches, check, self.device, not use_prune, build)
+            compiled = compile_program(program, fetches, check, self.device, not use_prune, build, due)
             # Drop older versions: versions only increase.
             cache = {k: c for k, c in cache.items() if k[0] == program.version}
             cache[(program.version, *key[1:])] = compiled
@@ -303,7 +311,8 @@ def _compare_schedules(program: Program, compiled: Compiled) -> None:
     If a rank runs something else meanwhile, the waiting ranks report it.
     """
     if not compiled.schedule:
-        if program.role is None:
+        # A variant without the nodes of a period may have no collectives where the program has some.
+        if program.role is None and not any(map(is_collective, program.graph.nodes)):
             _warn_if_alone(program, compiled)
         return
     if world().size == 1 and compiled.trains:
@@ -337,6 +346,12 @@ def _program(program: Any) -> Program:
     if not isinstance(program, Program):
         raise ConfigError(f"the executor was given a {type(program).__name__}; give a static.Program")
     return program
+
+
+def _due(program: Program, scope: Scope) -> frozenset[str]:
+    """The periods of the program that are due in this run."""
+    periods = program.training.periods
+    return due_names(periods, lambda name: int(read_state(scope, name).item())) if periods else frozenset()
 
 
 def _write_rates(program: Program, scope: Scope) -> None:

@@ -5,8 +5,8 @@
     generators    of a program with a seed                  JSON
 
 Ranks that train together have equal parameters and accumulators; variables that the optimizer does not update, such as
-the statistics of a batch norm, may differ, and so do DGC's velocities and residuals. In Reduce mode only the owner of a
-parameter has its valid accumulators: `gather` broadcasts them.
+the statistics of a batch norm, may differ, and so do those with `rank_local` in their meta (DGC, LocalSGD). In Reduce
+mode only the owner of a parameter has its valid accumulators: `gather` broadcasts them.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,10 +23,10 @@ from argosy.engine.data.random_states import state_of, text_of
 from argosy.engine.errors import CollectiveError, PeerLostError, ScopeError
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import mutated_inputs, storage
+from argosy.engine.ir.periods import Period, unfinished
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter
-from argosy.engine.passes.dgc import rank_local
 from argosy.engine.passes.reduce_to_owner import owners
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.executor import Executor
@@ -55,7 +55,7 @@ class Training:
         self.servers()
 
     def shared(self) -> set[str]:
-        """The variables that are equal on all ranks: parameters, and what the optimizer mutates.
+        """The variables that are equal on all ranks: parameters, and what the optimizer mutates, unless `rank_local`.
 
         None in a job with parameter servers: each worker has its own copies.
         """
@@ -71,7 +71,13 @@ class Training:
             name
             for name, variable in self.program.persistables().items()
             if isinstance(variable, Parameter) or storage(variable.node) in updated
-        } - rank_local(self.program)
+        } - self.program.rank_local()
+
+    def unfinished(self) -> Period | None:
+        """A period in whose other steps the ranks differ, if the last step was such a step."""
+        if not self.program.rank_local():
+            return None
+        return unfinished(self.program.training.periods, lambda name: int(self._value(name).item()))
 
     def gather(self, world: World, asking: str) -> None:
         """Broadcast the optimizer state from its owners; if there is such state, all ranks must call it.

@@ -208,6 +208,17 @@ def test_settings_of_async_are_reported_under_other_modes(caplog: pytest.LogCapt
     )
 
 
+@pytest.mark.parametrize("name", ["gradient_merge", "localsgd", "adaptive_localsgd"])
+def test_strategies_of_collective_training_are_rejected(name: str) -> None:
+    strategy = fleet.DistributedStrategy()
+    setattr(strategy, name, True)
+    roles = fleet.UserDefinedRoleMaker(current_id=0, worker_num=2, server_endpoints=["127.0.0.1:6174"])
+    job = fleet.Fleet().init(roles)
+    optimizer = job.distributed_optimizer(jobs.OPTIMIZERS["sgd"](), strategy)
+    loss = jobs.build(False).loss
+    refused(lambda: optimizer.minimize(loss), f"strategy.{name} is for collective training")
+
+
 def test_half_async_and_geo_exclude_each_other() -> None:
     refused(
         lambda: minimized(a_sync=True, configs={"k_steps": 2, "half_async": True}),

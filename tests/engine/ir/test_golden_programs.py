@@ -17,6 +17,7 @@ from argosy.distributed.fleet.strategy_passes import startup_passes, training_pa
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.compile import compile_program
+from argosy.optimizer.gradient_merge import GradientMergeOptimizer
 
 FOLDER = Path(__file__).parent.parent.parent / "programs"
 
@@ -51,13 +52,16 @@ def module() -> paddle.Tensor:
     return loss
 
 
-def for_two_ranks(loss: paddle.Tensor, optimizer: paddle.optimizer.Optimizer, **switches: bool) -> None:
+def for_two_ranks(
+    loss: paddle.Tensor, optimizer: paddle.optimizer.Optimizer | GradientMergeOptimizer, **switches: bool
+) -> None:
     """What fleet's minimize does on the first of two ranks."""
     strategy, startup = paddle.distributed.fleet.DistributedStrategy(), default_startup_program()
     for name, value in switches.items():
         setattr(strategy, name, value)
     equal = set(startup.persistables())
     _, pairs = optimizer.minimize(loss)
+    pairs = optimizer.applied if isinstance(optimizer, GradientMergeOptimizer) else pairs
     rewrite(loss.program, training_passes(strategy, loss.program, pairs, ranks=2))
     rewrite(startup, startup_passes(startup, equal))
 
@@ -81,13 +85,23 @@ def convolution_on_two_ranks() -> paddle.Tensor:
     return loss
 
 
-def as_run(program: Program, loss: paddle.Tensor) -> str:
+def gradient_merge_on_two_ranks() -> paddle.Tensor:
+    """One layer and SGD every 4 steps, on two ranks."""
+    loss = paddle.mean(paddle.static.nn.fc(paddle.static.data("x", [None, 4], "float32"), 3))
+    for_two_ranks(loss, GradientMergeOptimizer(paddle.optimizer.SGD(0.1), 4))
+    return loss
+
+
+def as_run(program: Program, loss: paddle.Tensor, due: frozenset[str] = frozenset()) -> str:
     """The nodes of the step in the order in which they run, after the default passes."""
-    nodes = compile_program(program, [loss]).step.nodes
+    nodes = compile_program(program, [loss], due=due).step.nodes
     return "".join(f"{n.meta['role']:<9} {n.format_node()}\n" for n in nodes)
 
 
-@pytest.mark.parametrize("build", [mlp, convolution, module, mlp_on_two_ranks, convolution_on_two_ranks])
+@pytest.mark.parametrize(
+    "build",
+    [mlp, convolution, module, mlp_on_two_ranks, convolution_on_two_ranks, gradient_merge_on_two_ranks],
+)
 def test_the_program_is_the_golden_one(build: Callable[[], paddle.Tensor]) -> None:
     loss = build()
     main = default_main_program()
@@ -95,6 +109,8 @@ def test_the_program_is_the_golden_one(build: Callable[[], paddle.Tensor]) -> No
         f"{build.__doc__}\n\n# main\n{main}\n# startup\n{default_startup_program()}\n"
         f"# for testing\n{main.clone(for_test=True)}\n# as it runs, fetching the loss\n{as_run(main, loss)}"
     )
+    for period in main.training.periods:
+        text += f"# as it runs {period}\n{as_run(main, loss, frozenset({period.name}))}"
     path = FOLDER / f"{build.__name__}.txt"
     if os.environ.get("UPDATE_PROGRAMS"):
         path.write_text(text)

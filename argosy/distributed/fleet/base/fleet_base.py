@@ -20,9 +20,10 @@ from torch import fx
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from argosy.distributed.fleet.base.util_factory import UtilBase
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.distributed.fleet.local_sgd import average_parameters
 from argosy.distributed.fleet.ps_mode import ServerMode, warn_no_servers
 from argosy.distributed.fleet.strategy_optimizer import SWITCHES, strategy_optimizer
-from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
+from argosy.distributed.fleet.strategy_passes import averaging_passes, startup_passes, training_passes
 from argosy.distributed.fleet.unused_switches import warn_ignored
 from argosy.engine import collective, process_effects
 from argosy.engine.errors import ConfigError
@@ -37,7 +38,10 @@ from argosy.engine.runtime.flags import set_flags
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.training_state import Training
 from argosy.optimizer.dgc_momentum import DGCMomentum
-from argosy.optimizer.optimizer import Names, Optimizer
+from argosy.optimizer.gradient_merge import GradientMergeOptimizer
+from argosy.optimizer.look_ahead import LookAhead
+from argosy.optimizer.optimizer import Names, Optimizer, ParamsGrads
+from argosy.optimizer.wrapper import OptimizerWrapper
 from argosy.static.amp import CustomOpLists, OptimizerWithMixedPrecision, decorate
 from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
@@ -50,11 +54,12 @@ Updates = tuple[list[fx.Node], list[tuple[Parameter, Variable]]]
 class DistributedOptimizer:
     """Wraps an optimizer: `minimize` also runs the strategy's passes; everything else is the inner optimizer's."""
 
-    def __init__(self, fleet: Fleet, inner: Optimizer, strategy: DistributedStrategy) -> None:
+    def __init__(self, fleet: Fleet, inner: Optimizer | LookAhead, strategy: DistributedStrategy) -> None:
         self._fleet, self.inner, self.strategy = fleet, inner, strategy
         self._given = inner
         self._program: Program | None = None
         self._amp: OptimizerWithMixedPrecision | None = None
+        self._merge: GradientMergeOptimizer | None = None
 
     def minimize(
         self,
@@ -68,21 +73,31 @@ class DistributedOptimizer:
         self._program = loss.program
         return updates
 
-    def decorated(self) -> Optimizer | OptimizerWithMixedPrecision:
-        """The optimizer of the strategy, which adds backward and updates; with `strategy.amp`, in mixed precision."""
+    def decorated(self) -> Optimizer | OptimizerWithMixedPrecision | OptimizerWrapper:
+        """The optimizer of the strategy, which adds backward and updates: with `strategy.amp`, in mixed precision, …"""
+        if isinstance(self._given, LookAhead):
+            _check_look_ahead(self.strategy)
+            return self._given
         if self._program is None:
             if isinstance(self._given, DGCMomentum) and not self.strategy.dgc:
                 self.strategy = copy.deepcopy(self.strategy)  # it may be frozen
                 self.strategy.dgc = True
             self.inner = strategy_optimizer(self._given, self.strategy)
-        if not self.strategy.amp:
-            return self.inner
-        configs = dict(self.strategy.amp_configs)
-        lists = [
-            configs.pop(name) for name in ("custom_white_list", "custom_black_list", "custom_black_varnames")
-        ]
-        self._amp = decorate(self.inner, CustomOpLists(*lists), **configs)
-        return self._amp
+        assert isinstance(self.inner, Optimizer), "checked by distributed_optimizer"
+        optimizer: Optimizer | OptimizerWithMixedPrecision | OptimizerWrapper = self.inner
+        if self.strategy.amp:
+            configs = dict(self.strategy.amp_configs)
+            names = ("custom_white_list", "custom_black_list", "custom_black_varnames")
+            lists = [configs.pop(name) for name in names]
+            optimizer = self._amp = decorate(optimizer, CustomOpLists(*lists), **configs)
+        if self.strategy.gradient_merge:
+            configs = dict(self.strategy.gradient_merge_configs)
+            optimizer = self._merge = GradientMergeOptimizer(optimizer, configs["k_steps"], configs["avg"])
+        return optimizer
+
+    def exchanged(self, params_grads: ParamsGrads) -> ParamsGrads:
+        """The (parameter, gradient) pairs whose gradients the ranks sum: merged ones with `gradient_merge`."""
+        return params_grads if self._merge is None else self._merge.applied
 
     def amp_init(
         self, place: Any, scope: Any = None, test_program: Program | None = None, use_fp16_test: bool = False
@@ -103,10 +118,14 @@ class DistributedOptimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's variables and the scheduler's state; raises if other ranks update some of them."""
-        state = self.inner.state_dict()
+        state = (self._merge or self.inner).state_dict()
         if self._program is not None:
             reject_stale("state_dict", self._program, state)
         return state
+
+    def set_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
+        (self._merge or self.inner).set_state_dict(state_dict)
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -166,15 +185,18 @@ class Fleet:
         return self
 
     def distributed_optimizer(
-        self, optimizer: Optimizer, strategy: DistributedStrategy | None = None
+        self, optimizer: Optimizer | LookAhead, strategy: DistributedStrategy | None = None
     ) -> DistributedOptimizer:
         """Wrap the optimizer for this job; a strategy given here replaces that of `init`."""
         self._roles("distributed_optimizer")
-        if not isinstance(optimizer, Optimizer):
-            raise ConfigError(
-                f"fleet.distributed_optimizer was given a {type(optimizer).__name__}; give an optimizer, such as "
-                "optimizer.Momentum(…)"
+        if not isinstance(optimizer, Optimizer | LookAhead):
+            merges = isinstance(optimizer, GradientMergeOptimizer)
+            remedy = (
+                "set strategy.gradient_merge"
+                if merges
+                else "give an optimizer, such as optimizer.Momentum(…)"
             )
+            raise ConfigError(f"fleet.distributed_optimizer was given a {type(optimizer).__name__}; {remedy}")
         if strategy is not None:
             if self._has_strategy and strategy is not self._strategy:
                 logger.warning("fleet.distributed_optimizer: this strategy replaces the one given before")
@@ -206,7 +228,7 @@ class Fleet:
         inner = optimizer.decorated()
         minimize = partial(inner.minimize, loss, startup_program, parameter_list, no_grad_set)
         minimize_for = self._minimize_collective if self._servers is None else self._minimize_with_servers
-        updates, params_grads = minimize_for(loss, startup, optimizer.strategy, minimize)
+        updates, params_grads = minimize_for(loss, startup, optimizer, minimize)
         optimizer.strategy.freeze()
         self._programs = (program, startup)
         # Other ranks (in Reduce mode) or the servers run the other updates.
@@ -214,9 +236,14 @@ class Fleet:
         return [update for update in updates if update in local_nodes], params_grads
 
     def _minimize_collective(
-        self, loss: Variable, startup: Program, strategy: DistributedStrategy, minimize: Callable[[], Updates]
+        self,
+        loss: Variable,
+        startup: Program,
+        optimizer: DistributedOptimizer,
+        minimize: Callable[[], Updates],
     ) -> Updates:
-        """Minimize, and insert the all-reduces of the gradients."""
+        """Minimize, and insert the all-reduces of the gradients, or of the parameters."""
+        strategy = optimizer.strategy
         roles, world, program = self._roles("minimize"), collective.world(), loss.program
         strategy.check(world.size, roles.node_num())
         if world.size > 1:
@@ -230,18 +257,36 @@ class Fleet:
             set_flags({"FLAGS_cudnn_exhaustive_search": strategy.cudnn_exhaustive_search})
         warn_ignored(strategy, world.size)
         if world.size > 1:
-            hosts = roles.node_num()
-            rewrite(program, training_passes(strategy, program, params_grads, world.size, hosts, world.rank))
+            hosts, exchanged = roles.node_num(), optimizer.exchanged(params_grads)
+            if strategy.localsgd or strategy.adaptive_localsgd:
+                average = average_parameters(strategy, loss, startup, exchanged, world.size)
+                passes = averaging_passes(strategy, average, world.size, hosts)
+            else:
+                passes = training_passes(strategy, program, exchanged, world.size, hosts, world.rank)
+            rewrite(program, passes)
             finalize_collectives(program.graph)
             rewrite(startup, startup_passes(startup, to_broadcast))
         draw(program, strategy.build_strategy, "_multi_devices_graph")
         return updates, params_grads
 
     def _minimize_with_servers(
-        self, loss: Variable, startup: Program, strategy: DistributedStrategy, minimize: Callable[[], Updates]
+        self,
+        loss: Variable,
+        startup: Program,
+        optimizer: DistributedOptimizer,
+        minimize: Callable[[], Updates],
     ) -> Updates:
         """Minimize, and move the updates to the servers."""
         assert self._servers is not None, "called only in a job with parameter servers"
+        strategy = optimizer.strategy
+        if isinstance(optimizer.inner, LookAhead):
+            raise ConfigError("LookAhead is for collective training, and this job has parameter servers")
+        for name in ("gradient_merge", "localsgd", "adaptive_localsgd"):
+            if getattr(strategy, name):
+                raise ConfigError(
+                    f"strategy.{name} is for collective training, and this job has parameter servers; use "
+                    "a_sync_configs k_steps (geo) to communicate less often"
+                )
         if strategy.amp and strategy.amp_configs["dtype"] == "float16":
             raise ConfigError(
                 "strategy.amp with dtype float16 needs loss scaling, which parameter servers do not have; use bfloat16"
@@ -360,6 +405,13 @@ class Fleet:
         reject_local("fleet.save_persistables", program, program.persistables())
         training = Training(executor, program, global_scope())
         training.gather(collective.world(), "fleet.save_persistables")
+        if collective.world().size > 1 and (period := training.unfinished()) is not None:
+            logger.warning(
+                "fleet.save_persistables: the ranks differ between the steps in which %s is due (%s), and rank 0 saves "
+                "its values only; save in those steps, or use fleet.Checkpoint, which saves those of all ranks",
+                period.name,
+                period,
+            )
         if self.is_first_worker():
             write_vars(program.persistables(), Path(dirname, VARS_FILE))
 
@@ -451,7 +503,7 @@ class Fleet:
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
-        self._current_optimizer("set_state_dict").inner.set_state_dict(state_dict)
+        self._current_optimizer("set_state_dict").set_state_dict(state_dict)
 
     def _roles(self, method: str) -> RoleMakerBase:
         if self._role_maker is None:
@@ -489,6 +541,15 @@ def _check_startup(program: Program, startup: Program) -> None:
             f"minimize: {uninitialized[0]!r} is not initialized in {startup.name!r}, so the ranks would start with "
             "different values; call it inside the program_guard of the model, or give it the model's startup_program"
         )
+
+
+def _check_look_ahead(strategy: DistributedStrategy) -> None:
+    for name in ("amp", "gradient_merge", "localsgd", "adaptive_localsgd"):
+        if getattr(strategy, name):
+            raise ConfigError(
+                f"strategy.{name} and the optimizer LookAhead do not work together; turn {name} off, or give fleet the "
+                "optimizer inside of LookAhead"
+            )
 
 
 def _seed_by_rank(rank: int) -> None:
