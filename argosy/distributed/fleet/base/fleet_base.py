@@ -89,7 +89,7 @@ class DistributedOptimizer:
             configs = dict(self.strategy.amp_configs)
             names = ("custom_white_list", "custom_black_list", "custom_black_varnames")
             lists = [configs.pop(name) for name in names]
-            optimizer = self._amp = decorate(optimizer, CustomOpLists(*lists), **configs)
+            optimizer = self._amp = decorate(self.inner, CustomOpLists(*lists), **configs)
         if self.strategy.gradient_merge:
             configs = dict(self.strategy.gradient_merge_configs)
             optimizer = self._merge = GradientMergeOptimizer(optimizer, configs["k_steps"], configs["avg"])
