@@ -34,7 +34,7 @@ from argosy.engine.ir.operator import Operator, operators
 from argosy.engine.ir.record import record_function
 from argosy.engine.ir.recorder import Recorder
 from argosy.engine.ir.roles import JobRole
-from argosy.engine.ir.symbols import Symbols
+from argosy.engine.ir.symbols import Sizes, Symbols
 from argosy.engine.ir.training_info import TrainingInfo
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.suggest import nearest
@@ -60,6 +60,8 @@ class Program:
         """Tensors of torch modules that are variables of the program."""
         self.build = Build()
         """How it is compiled, from its build strategy."""
+        self.planned_sizes: Sizes = {}
+        """The sizes of feeds that it was compiled for, if a pass plans for sizes; printing it plans for them, too."""
         self.training = TrainingInfo()
         """What backward and the optimizers have added."""
         self.role: JobRole | None = None

@@ -36,7 +36,7 @@ from argosy.engine.runtime import remote, timeline
 from argosy.engine.runtime.codegen import Step
 from argosy.engine.runtime.compile import CPU, Compiled, compile_program
 from argosy.engine.runtime.dataset_training import Dataset, FetchHandler, FetchPrinter, run_dataset
-from argosy.engine.runtime.feeding import FeedLike, feed_values
+from argosy.engine.runtime.feeding import FeedLike, fed_by_name, fed_sizes, feed_values
 from argosy.engine.runtime.fetching import fetched_variables, to_numpy
 from argosy.engine.runtime.flags import flag
 from argosy.engine.runtime.malloc import retain_freed_memory
@@ -99,7 +99,11 @@ class Executor:
                 connected = None
         check_sources(program)
         fetches = fetched_variables(program, fetch_list)
-        compiled = self._compile(program, fetches, use_prune, build or program.build)
+        build, sizes = build or program.build, {}
+        if build.recompute is not None:  # it plans for the sizes of the first batch
+            feed = fed_by_name(program, feed)
+            sizes = fed_sizes(program, feed)
+        compiled = self._compile(program, fetches, use_prune, build, sizes)
         recorded = timeline.begin(compiled, program.name)
         out = self._run_compiled(program, compiled, feed, scope, is_timed=recorded is not None)
         for name, value in zip(compiled.initialized, out[len(fetches) :], strict=True):
@@ -188,7 +192,7 @@ class Executor:
         program = _program(program)
         if isinstance(program.role, TrainerRole) and program.role.plan.is_synchronous:
             return True
-        return bool(self._compile(program, [], False, build or program.build).schedule)
+        return bool(self._compile(program, [], False, build or program.build, {}).schedule)
 
     def memory_report(self, program: Program | None = None) -> MemoryReport:
         """The peak memory of the last run of a program: how much, at which node, and for which purpose."""
@@ -230,19 +234,22 @@ class Executor:
             self._for_inference[program] = (program.version, inference)
         return inference
 
-    def _compile(self, program: Program, fetches: list[Variable], use_prune: bool, build: Build) -> Compiled:
+    def _compile(
+        self, program: Program, fetches: list[Variable], use_prune: bool, build: Build, sizes: Sizes
+    ) -> Compiled:
         with self._lock:  # concurrent threads wait for the first to compile
-            return self._compile_once(program, fetches, use_prune, build)
+            return self._compile_once(program, fetches, use_prune, build, sizes)
 
     def _compile_once(
-        self, program: Program, fetches: list[Variable], use_prune: bool, build: Build
+        self, program: Program, fetches: list[Variable], use_prune: bool, build: Build, sizes: Sizes
     ) -> Compiled:
         checked = flag("FLAGS_check_nan_inf")
         key = (program.version, build, checked, use_prune, *(v.name for v in fetches))
         cache = self._compiled.setdefault(program, {})
         if key not in cache:
             check = _check_finite if checked else None
-            compiled = compile_program(program, fetches, check, self.device, not use_prune, build)
+            program.planned_sizes = sizes
+            compiled = compile_program(program, fetches, check, self.device, not use_prune, build, sizes)
             # Drop older versions: versions only increase.
             cache = {k: c for k, c in cache.items() if k[0] == program.version}
             cache[(program.version, *key[1:])] = compiled

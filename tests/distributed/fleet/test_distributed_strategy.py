@@ -62,7 +62,12 @@ def test_has_the_configs_of_paddle_2_0_and_2_1() -> None:
         "use_fp16_guard": True,
         "dtype": "bfloat16",
     }
-    assert strategy.recompute_configs == {"checkpoints": [], "enable_offload": False, "checkpoint_shape": []}
+    assert strategy.recompute_configs == {
+        "checkpoints": [],
+        "enable_offload": False,
+        "checkpoint_shape": [],
+        "memory_budget_MB": 0.0,
+    }
     assert strategy.a_sync_configs["k_steps"] == -1
     assert strategy.gradient_merge_configs == {"k_steps": 1, "avg": True}
     assert strategy.sharding_configs.keys() >= {"sharding_group_size", "sharding_degree", "hybrid_dp"}

@@ -39,6 +39,7 @@ from argosy.static.amp import CustomOpLists, OptimizerWithMixedPrecision, decora
 from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
 from argosy.static.io_divided import reject_stale
+from argosy.static.recompute import RecomputeOptimizer
 
 Updates = tuple[list[fx.Node], list[tuple[Parameter, Variable]]]
 """The result of `minimize`: the update nodes, and (parameter, gradient) pairs."""
@@ -64,8 +65,17 @@ class DistributedOptimizer:
         self._program = loss.program
         return updates
 
-    def decorated(self) -> Optimizer | OptimizerWithMixedPrecision:
-        """The optimizer that adds backward and updates: with `strategy.amp`, in mixed precision."""
+    def decorated(self) -> Optimizer | OptimizerWithMixedPrecision | RecomputeOptimizer:
+        """The optimizer that adds backward and updates: with `strategy.amp` and `strategy.recompute`, as they say."""
+        optimizer = self._mixed()
+        if not self.strategy.recompute:
+            return optimizer
+        configs = self.strategy.recompute_configs
+        recompute = RecomputeOptimizer(optimizer, configs["memory_budget_MB"])
+        recompute._set_checkpoints(configs["checkpoints"])
+        return recompute
+
+    def _mixed(self) -> Optimizer | OptimizerWithMixedPrecision:
         if not self.strategy.amp:
             return self.inner
         configs = dict(self.strategy.amp_configs)
