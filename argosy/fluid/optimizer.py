@@ -7,11 +7,15 @@ from typing import Any
 from torch import fx
 
 from argosy import optimizer
+from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.framework.missing import missing
+from argosy.optimizer import averaging
 from argosy.optimizer.algorithms import Clip
+from argosy.optimizer.averaging import ExponentialMovingAverage
 from argosy.optimizer.optimizer import Decay, Names, Optimizer, ParamsGrads, Rate
+from argosy.optimizer.recompute import RecomputeOptimizer
 from argosy.regularizer import to_regularizer
 
 __all__ = [
@@ -24,16 +28,19 @@ __all__ = [
     "AdamOptimizer",
     "Adamax",
     "AdamaxOptimizer",
+    "ExponentialMovingAverage",
     "Ftrl",
     "FtrlOptimizer",
     "Lamb",
     "LambOptimizer",
     "LarsMomentum",
     "LarsMomentumOptimizer",
+    "ModelAverage",
     "Momentum",
     "MomentumOptimizer",
     "RMSProp",
     "RMSPropOptimizer",
+    "RecomputeOptimizer",
     "SGDOptimizer",
 ]
 
@@ -257,6 +264,22 @@ class LambOptimizer(_Fluid, optimizer.Lamb):
             learning_rate, *settings, parameter_list, grad_clip, exclude_from_weight_decay_fn, name
         )
         self.regularization = to_regularizer(regularization, "LambOptimizer regularization")
+
+
+class ModelAverage(averaging.ModelAverage):
+    """incubate.ModelAverage, which averages all parameters."""
+
+    def __init__(
+        self,
+        average_window_rate: float,
+        min_average_window: int = 10000,
+        max_average_window: int = 10000,
+        regularization: Decay = None,
+        name: str | None = None,
+    ) -> None:
+        if regularization is not None:
+            raise ConfigError("ModelAverage: regularization has no effect; give it to the optimizer")
+        super().__init__(average_window_rate, None, min_average_window, max_average_window, name)
 
 
 SGD = SGDOptimizer

@@ -15,7 +15,7 @@ import argosy as paddle
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
-from argosy.static.recompute import RecomputeOptimizer
+from argosy.optimizer.recompute import RecomputeOptimizer
 
 STEPS = 3
 

@@ -35,11 +35,11 @@ from argosy.engine.runtime.flags import set_flags
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.training_state import Training
 from argosy.optimizer.optimizer import Names, Optimizer
+from argosy.optimizer.recompute import RecomputeOptimizer
 from argosy.static.amp import CustomOpLists, OptimizerWithMixedPrecision, decorate
 from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
 from argosy.static.io_divided import reject_stale
-from argosy.static.recompute import RecomputeOptimizer
 
 Updates = tuple[list[fx.Node], list[tuple[Parameter, Variable]]]
 """The result of `minimize`: the update nodes, and (parameter, gradient) pairs."""
