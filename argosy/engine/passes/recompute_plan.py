@@ -6,8 +6,11 @@
     y   recomputed   ██                 ┊ ▒▒▒           from x, before its first reader
 
 A local search on the peak: of the values that are stored across the peak, recompute the one that frees the most bytes
-for its cost, if the peak falls; where that fails, store one of the values that were recomputed for the peak. With a
-budget it stops when the peak is within it. Costs are estimated: bytes read and written, and the arithmetic of products.
+for its cost, if the peak falls; where that fails, store one of the values that were recomputed for the peak. It starts
+from the program as it is, and from equal segments of which all but the boundaries are recomputed. In the end, values
+are stored again that do not raise the peak. The better plan wins: that within the budget at the lowest cost; without a
+budget, that with the smallest product of peak and time. Costs are estimated: bytes read and written, and the arithmetic
+of products.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -31,8 +34,9 @@ _FLOP_PER_BYTE = 10
 """Operations of a product in the time that one byte takes from memory, on CPUs and GPUs alike."""
 _UNKNOWN_PASSES = 30
 """The cost of an op that is not known to be cheap: so many passes over its memory."""
-MAX_COST = 0.75
-"""Without a budget, recomputation may cost so much of forward."""
+_STEP = 3
+"""The time of a step without recomputation, in those of forward."""
+_MAX_SEGMENTS = 24
 _MIN_SHARE = 0.001
 """Values of a smaller share of the peak are stored. A share, so that the plan is the same for every batch size."""
 _PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
@@ -102,11 +106,35 @@ class Plan:
         self.forward_cost = sum(self._cost(node) for node in calls)
 
     def choose(self, budget: int) -> set[int]:
-        """The storages to recompute; `budget`: bytes of the whole step, 0 for the smallest peak."""
-        limit = math.inf if budget else MAX_COST * self.forward_cost
+        """The storages to recompute; `budget`: bytes of the whole step, 0 for the smallest product of peak and time."""
         target = max(budget - self.persistent, 0)
-        chosen = self._search(target, limit)
-        return {self.values[i].memory for i in self._without_useless(chosen, target)}
+        plans = [self._without_useless(self._search(start, target), target) for start in self._starts()]
+        best = min(plans, key=lambda plan: self._score(self.outcome(plan), target))
+        return {self.values[i].memory for i in best}
+
+    def _score(self, outcome: Outcome, target: int) -> tuple[float, float]:
+        if target:
+            return max(outcome.peak - target, 0), outcome.cost
+        return (self.persistent + outcome.peak) * (_STEP * self.forward_cost + outcome.cost), 0
+
+    def _starts(self) -> list[set[int]]:
+        """Where to search from: nothing is recomputed; all but the boundaries of some segments, as many as are best."""
+        every = {i for i, value in enumerate(self.values) if value.is_candidate}
+        # What backward does not read itself is not stored just because a recomputation reads it.
+        unread = {i for i in every if not self.values[i].readers}
+        segmented = [every - self._boundaries(count) for count in range(2, _MAX_SEGMENTS)]
+        return [unread, min(segmented, key=lambda start: self.outcome(start).peak)]
+
+    def _boundaries(self, segments: int) -> set[int]:
+        """The values that forward passes from one segment to the next; segments allocate about as many bytes each."""
+        sizes = np.array([value.nbytes for value in self.values], dtype=np.float64).cumsum()
+        ends = np.searchsorted(sizes, sizes[-1] * np.arange(1, segments) / segments)
+        places = [self.values[int(end)].first for end in ends]
+        return {
+            i
+            for i, value in enumerate(self.values)
+            if any(value.first <= place < value.last_forward for place in places)
+        }
 
     def outcome(self, chosen: set[int]) -> Outcome:
         """What the step needs if these values (their indices) are recomputed."""
@@ -136,29 +164,21 @@ class Plan:
 
     # --- the search -----------------------------------------------------------------------------------
 
-    def _search(self, target: int, limit: float) -> set[int]:
-        # What backward does not read itself is not stored just because a recomputation reads it.
-        chosen = {i for i, value in enumerate(self.values) if value.is_candidate and not value.readers}
+    def _search(self, start: set[int], target: int) -> set[int]:
+        """Lower the peak step by step, until it is the target or no step lowers it."""
+        chosen = set(start)
         current = self.outcome(chosen)
         rejected: set[int] = set()
-        has_progress = True
         while current.peak > target:
             index = self._best_at_peak(current, chosen, rejected)
             if index is None:
-                stored = self._best_to_store(current, chosen)
-                if stored is not None:
-                    chosen.discard(stored)
-                    current = self.outcome(chosen)
-                    has_progress = True
-                elif not has_progress:
+                index = self._best_to_store(current, chosen)
+                if index is None:
                     break
                 rejected.clear()
-                has_progress = stored is not None
-                continue
-            trial = self.outcome(chosen | {index})
-            if trial.cost <= limit and (trial.peak, trial.key) < (current.peak, current.key):
-                chosen.add(index)
-                current, has_progress = trial, True
+            trial = self.outcome(chosen ^ {index})
+            if (trial.peak, trial.key) < (current.peak, current.key):
+                chosen, current = chosen ^ {index}, trial
             else:
                 rejected.add(index)
         return chosen

@@ -11,6 +11,7 @@ from argosy.distributed.fleet.distributed_strategy import DistributedStrategy, M
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.execution_strategy import ExecutionStrategy
+from argosy.static.input import data
 
 
 class AllThere(DistributedStrategy):
@@ -213,6 +214,23 @@ def test_recompute_wants_checkpoints() -> None:
         options.check(2, 1)
     options.recompute_configs = {"checkpoints": ["a"]}
     options.check(2, 1)
+
+
+def test_recompute_takes_names_variables_and_auto() -> None:
+    options = DistributedStrategy()
+    x = data("x", [None, 4])
+    options.recompute_configs = {"checkpoints": [x * 2, "b"]}
+    assert options.recompute_configs["checkpoints"] == ["elementwise_mul_0.tmp_0", "b"]
+    options.recompute_configs = {"checkpoints": "auto", "memory_budget_MB": 500}
+    assert options.recompute_configs["checkpoints"] == ["auto"]
+    for wrong, message in (
+        ({"checkpoints": "a"}, "use a list of names or Variables, or 'auto'"),
+        ({"checkpoints": [3]}, r"checkpoints'\]\[0\] is 3; use a string"),
+        ({"memory_budget_MB": -1}, "memory_budget_MB"),
+        ({"enable_offload": True}, r"enable_offload'\] is True, which is not supported"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            options.recompute_configs = wrong
 
 
 def test_gradient_merge_wants_at_least_one_step() -> None:
