@@ -77,6 +77,7 @@ bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/res
 	$(BIN)/python benchmarks/depthwise.py --keep
 	$(BIN)/python benchmarks/kernel_search.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/recompute.py
 	$(BIN)/python benchmarks/distributed_step.py one-host
 	$(BIN)/python benchmarks/distributed_step.py two-hosts
 	$(BIN)/python benchmarks/all_reduce.py one-host

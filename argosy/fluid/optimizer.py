@@ -7,14 +7,18 @@ from typing import Any
 from torch import fx
 
 from argosy import optimizer
+from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.framework.missing import missing
+from argosy.optimizer import averaging
 from argosy.optimizer.algorithms import Clip
+from argosy.optimizer.averaging import ExponentialMovingAverage
 from argosy.optimizer.dgc_momentum import DGCMomentum
 from argosy.optimizer.gradient_merge import GradientMergeOptimizer
 from argosy.optimizer.look_ahead import LookAhead
 from argosy.optimizer.optimizer import Decay, Names, Optimizer, ParamsGrads, Rate
+from argosy.optimizer.recompute import RecomputeOptimizer
 from argosy.optimizer.wrapper import Minimizer
 from argosy.regularizer import to_regularizer
 
@@ -29,6 +33,7 @@ __all__ = [
     "Adamax",
     "AdamaxOptimizer",
     "DGCMomentumOptimizer",
+    "ExponentialMovingAverage",
     "Ftrl",
     "FtrlOptimizer",
     "GradientMergeOptimizer",
@@ -37,10 +42,12 @@ __all__ = [
     "LarsMomentum",
     "LarsMomentumOptimizer",
     "LookaheadOptimizer",
+    "ModelAverage",
     "Momentum",
     "MomentumOptimizer",
     "RMSProp",
     "RMSPropOptimizer",
+    "RecomputeOptimizer",
     "SGDOptimizer",
 ]
 
@@ -303,6 +310,22 @@ class LookaheadOptimizer(LookAhead):
 
     def __init__(self, inner_optimizer: Minimizer, alpha: float = 0.5, k: int = 5) -> None:
         super().__init__(inner_optimizer, alpha, k)
+
+
+class ModelAverage(averaging.ModelAverage):
+    """incubate.ModelAverage, which averages all parameters."""
+
+    def __init__(
+        self,
+        average_window_rate: float,
+        min_average_window: int = 10000,
+        max_average_window: int = 10000,
+        regularization: Decay = None,
+        name: str | None = None,
+    ) -> None:
+        if regularization is not None:
+            raise ConfigError("ModelAverage: regularization has no effect; give it to the optimizer")
+        super().__init__(average_window_rate, None, min_average_window, max_average_window, name)
 
 
 SGD = SGDOptimizer

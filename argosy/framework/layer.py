@@ -45,7 +45,7 @@ class LayerBuilder:
             return None
         name = described.name or names.generate(f"{self.name}.{'b' if is_bias else 'w'}")
         fallback = default_initializer or (Constant(0.0) if is_bias else Xavier())
-        return create_parameter(
+        parameter = create_parameter(
             default_main_program(),
             name,
             shape,
@@ -56,10 +56,18 @@ class LayerBuilder:
             regularizer=described.regularizer,
             need_clip=described.need_clip,
         )
+        if not described.do_model_average:
+            leave_out_of_averages(parameter)
+        return parameter
 
-    def statistic(self, name: str | None, shape: Sequence[int], dtype: Any, value: float) -> Variable:
+    def statistic(
+        self, name: str | None, shape: Sequence[int], dtype: Any, value: float, is_averaged: bool = True
+    ) -> Variable:
         """A variable of the scope that is not trained, such as a running mean."""
-        return create_state(name or names.generate(f"{self.name}.w"), shape, dtype, Constant(value))
+        state = create_state(name or names.generate(f"{self.name}.w"), shape, dtype, Constant(value))
+        if not is_averaged:
+            leave_out_of_averages(state)
+        return state
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a torch function; its results become `name`.tmp_0, .tmp_1, …"""
@@ -99,6 +107,15 @@ ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "sqrt": torch.sqrt,
     "abs": torch.abs,
 }
+
+
+NOT_AVERAGED = "not_averaged"
+"""The meta key of variables that averages of weights leave alone (optimizer/averaging.py)."""
+
+
+def leave_out_of_averages(variable: Variable) -> None:
+    """Exclude a variable from the averages of weights."""
+    variable.program.recorder.placeholder_of[variable.value].meta[NOT_AVERAGED] = True
 
 
 def apply(kind: str, function: Callable[..., Any], *args: Any, name: str | None = None, **kwargs: Any) -> Any:

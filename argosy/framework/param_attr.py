@@ -18,14 +18,11 @@ class ParamAttr:
     regularizer: Any = None
     """L1Decay or L2Decay for this parameter, instead of the optimizer's weight_decay."""
     trainable: bool = True
-    do_model_average: bool = False
+    do_model_average: bool = True
+    """False: ExponentialMovingAverage and ModelAverage leave it alone."""
     need_clip: bool = True
 
     def __post_init__(self) -> None:
-        if self.do_model_average:
-            raise ConfigError(
-                "ParamAttr(do_model_average=True) is not supported: there is no ModelAverage optimizer"
-            )
         if self.name is not None and not isinstance(self.name, str):
             raise ConfigError(f"ParamAttr: name is {self.name!r}; give a string or None")
 

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import numpy as np
 
 from argosy.engine.errors import ConfigError, UnknownNameError
+from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
 from argosy.engine.suggest import nearest
 from argosy.framework import checks
@@ -284,6 +285,17 @@ def _list_of(
     return check
 
 
+def _names(what: str, values: object, field: Field) -> tuple[str, ...]:
+    """Names of variables, or Variables themselves; "auto" is ("auto",)."""
+    if isinstance(values, str) and values != "auto":
+        raise ConfigError(f"{what} is {values!r}; use a list of names or Variables, or 'auto'")
+    listed = [values] if isinstance(values, str) else values
+    if isinstance(listed, list | tuple):
+        listed = [value.name if isinstance(value, Variable) else value for value in listed]
+    names: tuple[str, ...] = _list_of(_str)(what, listed, field)
+    return names
+
+
 KINDS: dict[str, Callable[[str, object, Field], Any]] = {
     "bool": _bool,
     "bool or None": _bool_or_none,
@@ -291,6 +303,7 @@ KINDS: dict[str, Callable[[str, object, Field], Any]] = {
     "float": _float,
     "str": _str,
     "list of str": _list_of(_str),
+    "list of names": _names,
     "list of int": _list_of(_int),
     "list of float": _list_of(_float),
 }

@@ -1,7 +1,7 @@
 """OptimizerWrapper: an optimizer that changes what another one does with its gradients or parameters."""
 
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import fx
 
@@ -34,9 +34,13 @@ class Minimizer(Protocol):
 class OptimizerWrapper:
     """The base class; a subclass defines `apply_gradients`. Everything else is the inner optimizer's."""
 
+    accepts_wrappers: ClassVar[bool] = False
+    """True: the inner optimizer may be such a wrapper itself."""
+
     def __init__(self, inner_optimizer: Minimizer) -> None:
         what = type(self).__name__
-        if not isinstance(inner_optimizer, Minimizer) or isinstance(inner_optimizer, OptimizerWrapper):
+        is_wrapper = isinstance(inner_optimizer, OptimizerWrapper)
+        if not isinstance(inner_optimizer, Minimizer) or (is_wrapper and not self.accepts_wrappers):
             raise ConfigError(
                 f"{what}: inner_optimizer is a {type(inner_optimizer).__name__}; give an optimizer, such as "
                 "optimizer.Momentum(…)"

@@ -13,6 +13,7 @@ from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.framework.missing import missing
 from argosy.framework.place import cpu_places, cuda_places
 from argosy.metric import accuracy, auc
+from argosy.optimizer.averaging import ExponentialMovingAverage
 from argosy.static import amp, nn
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.compiled_program import CompiledProgram
@@ -42,6 +43,7 @@ __all__ = [
     "CompiledProgram",
     "ExecutionStrategy",
     "Executor",
+    "ExponentialMovingAverage",
     "InputSpec",
     "Parameter",
     "Program",

@@ -112,6 +112,11 @@ def build_of(program: Program, strategy: BuildStrategy) -> Build:
     for parameter in program.all_parameters():
         if parameter.is_sparse:
             program.recorder.placeholder_of[parameter.value].meta["is_table"] = True
+    if strategy.compiler and program.build.recompute is not None:
+        raise ConfigError(
+            f"build_strategy.compiler={strategy.compiler!r} and recompute are both on; Inductor merges equal "
+            "computations of forward and backward, which undoes recompute: turn one of them off"
+        )
     if strategy.compiler and strategy.memory_optimize:
         logger.warning(
             "memory_optimize=True has no effect with compiler='inductor', which plans memory itself"
@@ -120,6 +125,7 @@ def build_of(program: Program, strategy: BuildStrategy) -> Build:
         without_passes=frozenset() if strategy.enable_inplace else frozenset({"in_place"}),
         fusions=fusions(strategy),
         autocast=program.build.autocast,
+        recompute=program.build.recompute,
         compiler=strategy.compiler,
         memory_optimize=strategy.memory_optimize,
     )

@@ -99,6 +99,7 @@ def run_on(ranks: Nursery, size: int, script: str, folder: Path, *arguments: str
         ("resnet/train_fleet_static_dgc.py", 2, ["--layers", str(LEAST), "--rampup_begin_step", "1"]),
         ("resnet/train_fleet_static_gradient_merge.py", 2, ["--layers", str(LEAST), "--k_steps", "2"]),
         ("resnet/train_fleet_static_adaptive_localsgd.py", 2, ["--layers", str(LEAST)]),
+        ("resnet/train_fleet_static_recompute.py", 1, ["--layers", str(LEAST)]),
         ("mobilenet/train_mobilenet.py", 2, ["--scale", "0.25"]),
         ("mobilenet/train_mobilenet.py", 1, ["--scale", "0.25", "--no_fuse", "--save", "model"]),
     ],

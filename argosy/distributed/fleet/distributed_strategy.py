@@ -41,7 +41,7 @@ class DistributedStrategy(Settings):
         Field("mode", Mode, Mode.COLLECTIVE, "not yet", "fleet.init sets it"),
         Field("amp", "bool", False, "works", "automatic mixed precision: products in 16 bits"),
         Field(
-            "recompute", "bool", False, "not yet", "recompute activations in backward instead of storing them"
+            "recompute", "bool", False, "works", "recompute activations in backward instead of storing them"
         ),
         Field("localsgd", "bool", False, "works", "average the parameters every k steps, not the gradients"),
         Field("dgc", "bool", False, "works", "Momentum that sends only the largest elements of gradients"),
@@ -117,9 +117,10 @@ class DistributedStrategy(Settings):
         configs(
             "recompute",
             "RecomputeConfig",
-            Field("checkpoints", "list of str", ()),
-            Field("enable_offload", "bool", False),
-            Field("checkpoint_shape", "list of int", ()),
+            Field("checkpoints", "list of names", ()),
+            Field("enable_offload", "bool", False, "not yet", "checkpoints stay in the memory of the device"),
+            Field("checkpoint_shape", "list of int", (), "always", "for enable_offload only"),
+            Field("memory_budget_MB", "float", 0.0, least=0),  # not in Paddle; for checkpoints="auto"
         ),
         configs(
             "amp",
@@ -271,7 +272,7 @@ class DistributedStrategy(Settings):
         if self.recompute and not self.recompute_configs["checkpoints"]:
             raise ConfigError(
                 "strategy.recompute is on, but strategy.recompute_configs['checkpoints'] is empty; list the "
-                "activations to store, or turn recompute off"
+                "activations to store, use 'auto', or turn recompute off"
             )
         trainers = self.build_strategy.num_trainers
         if self.build_strategy.is_assigned("num_trainers") and trainers != num_ranks:

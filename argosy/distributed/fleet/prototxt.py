@@ -27,6 +27,7 @@ _SCALARS = {
     "int": _Types.TYPE_INT32,
     "float": _Types.TYPE_DOUBLE,  # Paddle has float, which would turn 0.8 into 0.800000011920929
     "str": _Types.TYPE_STRING,
+    "names": _Types.TYPE_STRING,
 }
 
 

@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from torch import fx
+
+from argosy.engine.ir.liveness import SizeOf
 
 
 class BuildPass(Protocol):
     """The part of `passes.base.Pass` that printing a program needs; a frozen value."""
+
+    def with_sizes(self, size_of: SizeOf) -> Self:
+        """The same pass, which plans for these sizes where the program's vary."""
+        ...
 
     def run(self, graph: fx.Graph) -> object:
         """Rewrite the graph in place."""
@@ -27,6 +33,8 @@ class Build:
     """Fusion passes; they run on a copy, when the program is compiled or printed."""
     autocast: BuildPass | None = None
     """Casts to 16 bits where mixed precision asks for it; runs before the fusions."""
+    recompute: BuildPass | None = None
+    """Recomputes activations in backward; runs after the fusions."""
     compiler: str = ""
     """The compiler of the regions between collectives: "inductor", or "" for none."""
     memory_optimize: bool | None = None
@@ -35,4 +43,5 @@ class Build:
     @property
     def passes(self) -> tuple[BuildPass, ...]:
         """The passes that run on a copy of the program before the default ones."""
-        return self.fusions if self.autocast is None else (self.autocast, *self.fusions)
+        ordered = (self.autocast, *self.fusions, self.recompute)
+        return tuple(rewrite for rewrite in ordered if rewrite is not None)

@@ -40,7 +40,7 @@ def clone(program: Program, for_test: bool) -> Program:
     evaluation = replay(forward)
     _remove_dead(evaluation)
     _warn_if_random(evaluation)
-    evaluation.build = replace(evaluation.build, fusions=())
+    evaluation.build = replace(evaluation.build, fusions=(), recompute=None)
     evaluation.training = replace(evaluation.training, schedulers=(), periods=())
     if isinstance(evaluation.role, TrainerRole):
         # No prefetch: prefetched rows have the values after the next training step.
@@ -82,7 +82,7 @@ def fused(program: Program, build: Build) -> Program:
     copied = copy_nodes(program, list(program.graph.nodes), program.name)
     copied.build = Build()
     for fusion in build.passes:
-        fusion.run(copied.graph)
+        fusion.with_sizes(program.symbols.size_of(program.symbols.planned)).run(copied.graph)
     return copied
 
 

@@ -8,7 +8,7 @@ compares them with the sizes of the feeds, once for each new set of sizes, and i
 
 # SPDX-License-Identifier: Apache-2.0
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy
@@ -72,6 +72,8 @@ class Symbols:
         self.mode.cache_enabled = False
         self.origin: dict[sympy.Symbol, tuple[str, int]] = {}
         """Symbol -> (feed, dimension)."""
+        self.planned: Sizes = {}
+        """The sizes of feeds that memory was planned for when the program was compiled; printing it uses them, too."""
         self._labels: tuple[int, dict[sympy.Symbol, str]] = (-1, {})
 
     @property
@@ -120,6 +122,24 @@ class Symbols:
         for symbol, (name, dim) in self.origin.items():
             text = re.sub(rf"\b{symbol}\b", f"{name}[{dim}]", text)
         return re.sub(r"\b[uz]\d+\b", "a size that depends on data", text)
+
+    def size_of(self, sizes: Sizes) -> Callable[[Size], int]:
+        """A function that substitutes the sizes of the feeds for symbols; a size without a feed uses its hint."""
+        # Both a feed's symbol and the symbol that the program unified it with.
+        values = {self.env.replace(symbol): sympy.Integer(size) for symbol, size in sizes.items()}
+        values |= {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
+        known: dict[sympy.Expr, int] = {}
+
+        def size_of(size: Size) -> int:
+            if isinstance(size, int):
+                return size
+            expression = size.node.expr
+            if expression not in known:
+                number = expression.xreplace(values)
+                known[expression] = int(number) if number.is_number else hint(size)
+            return known[expression]
+
+        return size_of
 
     # --- checking feeds -------------------------------------------------------------------------------
 

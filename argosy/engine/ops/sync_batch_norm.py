@@ -26,8 +26,11 @@ def _kernel(
     """y, mean, 1 / sqrt(variance + eps), and the number of elements per channel over all ranks (int64)."""
     count, mean, var = _combined(_statistics(x), group)
     dtype = _dtype(x, weight)
-    y = torch.native_batch_norm(x, weight, bias, mean.to(dtype), var.to(dtype), False, 0.0, eps)[0]
-    return y, mean.to(dtype), var.add_(eps).rsqrt_().to(dtype), count.long()
+    mean, invstd = mean.to(dtype), var.add_(eps).rsqrt_().to(dtype)
+    # With variance 1 the inference kernel uses the returned invstd: batch_norm_recompute gives the same bits.
+    scale = invstd if weight is None else weight * invstd
+    y = torch.native_batch_norm(x, scale, bias, mean, torch.ones_like(mean), False, 0.0, 0.0)[0]
+    return y, mean, invstd, count.long()
 
 
 def _statistics(x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import fx
 from argosy.engine import env
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.check_values import ValueCheck
+from argosy.engine.ir.liveness import SizeOf
 from argosy.engine.ir.strides import is_stale, propagate
 from argosy.engine.ir.verify import verify
 from argosy.engine.log import NOTICE, logger
@@ -25,6 +26,7 @@ class Report:
     text: str
     notices: tuple[str, ...] = ()
     """Lines that are logged at the default level."""
+    warnings: tuple[str, ...] = ()
 
 
 class Pass(ABC):
@@ -40,6 +42,10 @@ class Pass(ABC):
 
     def with_live_out(self, live_out: frozenset[fx.Node]) -> Self:
         """The same pass, which must not remove these nodes: their values are read after the step."""
+        return self
+
+    def with_sizes(self, size_of: SizeOf) -> Self:
+        """The same pass, which plans for these sizes where the program's vary."""
         return self
 
 
@@ -79,7 +85,9 @@ def run_passes(
         )
         for line in [line for line in report.notices if (rewrite.name, line) not in logged]:
             logger.log(NOTICE, f"{line} ({rewrite.name})" if line.startswith("---") else line)
-        logged.update((rewrite.name, line) for line in report.notices)
+        for line in [line for line in report.warnings if (rewrite.name, line) not in logged]:
+            logger.warning("%s", line)
+        logged.update((rewrite.name, line) for line in (*report.notices, *report.warnings))
         reports.append(report)
     return reports
 

@@ -21,7 +21,14 @@ from torch import fx
 from argosy.engine.ops.activation import Activation, activation_of, derivative_of
 from argosy.engine.ops.bn_act import ACTIVATIONS, bn_act, bn_act_backward
 from argosy.engine.passes.base import Report
-from argosy.engine.passes.fusion import Fusion, Tally, are_mutated_between, getitems_of, kernel_obstacle
+from argosy.engine.passes.fusion import (
+    Fusion,
+    Tally,
+    are_mutated_between,
+    erase_stored,
+    getitems_of,
+    kernel_obstacle,
+)
 
 aten = torch.ops.aten
 _TRAINING = 5  # argument of native_batch_norm
@@ -116,4 +123,4 @@ def _fuse_forward(graph: fx.Graph, norm: fx.Node, act: fx.Node, name: str) -> No
     norm._rename("bn_act")
     norm.meta["val"] = (act.meta["val"], *norm.meta["val"][1:])
     act.target, act.args, act.kwargs = operator.getitem, (norm, 0), {}
-    graph.erase_node(out)
+    erase_stored(graph, out, act)

@@ -28,6 +28,7 @@ from argosy.engine.passes.fusion import (
     Tally,
     are_mutated_between,
     erase_dead_sum,
+    erase_stored,
     getitems_of,
     kernel_obstacle,
     same_shape_and_dtype,
@@ -160,5 +161,5 @@ def _fuse_forward(graph: fx.Graph, match: BnAddReluMatch) -> None:
     norm._rename("bn_add_act")
     norm.meta["val"] = (match.relu.meta["val"], *norm.meta["val"][1:])
     match.relu.target, match.relu.args = operator.getitem, (norm, 0)
-    graph.erase_node(match.add)
-    graph.erase_node(match.out)
+    erase_stored(graph, match.add, match.relu)
+    erase_stored(graph, match.out, match.relu)

@@ -27,6 +27,7 @@ from argosy.engine.passes.fusion import (
     Tally,
     are_mutated_between,
     erase_dead_sum,
+    erase_stored,
     is_bias_of,
     kernel_obstacle,
     same_shape_and_dtype,
@@ -147,7 +148,7 @@ def _fuse_act_add(graph: fx.Graph, add: fx.Node, act: fx.Node) -> None:
     name, scale = cast("tuple[str, float]", _named(act))
     add.target, add.args = act_add, (a, act.args[0], name, scale)
     add._rename("act_add")
-    graph.erase_node(act)
+    erase_stored(graph, act, add)
 
 
 def _fuse_add_act(graph: fx.Graph, add: fx.Node, act: fx.Node) -> None:
@@ -158,7 +159,7 @@ def _fuse_add_act(graph: fx.Graph, add: fx.Node, act: fx.Node) -> None:
     if not derivatives:
         act.target, act.args, act.kwargs = add_act, arguments, {}
         act._rename("add_act")
-        graph.erase_node(add)
+        erase_stored(graph, add, act)
         return
     add.target, add.args = add_act_keep, arguments
     add._rename("add_act_keep")

@@ -22,7 +22,14 @@ from torch import fx
 from argosy.engine.ops.activation import derivative_of
 from argosy.engine.ops.relu_depthwise import relu_depthwise, relu_depthwise_backward
 from argosy.engine.passes.base import Report
-from argosy.engine.passes.fusion import Fusion, Tally, are_mutated_between, getitems_of, kernel_obstacle
+from argosy.engine.passes.fusion import (
+    Fusion,
+    Tally,
+    are_mutated_between,
+    erase_stored,
+    getitems_of,
+    kernel_obstacle,
+)
 
 aten = torch.ops.aten
 
@@ -137,4 +144,4 @@ def _fuse(graph: fx.Graph, match: ReluConvMatch) -> None:
             graph.erase_node(items[0])
     match.conv.target, match.conv.args = relu_depthwise, (x, weight, stride, padding)
     match.conv._rename("relu_depthwise")
-    graph.erase_node(match.relu)
+    erase_stored(graph, match.relu, cast("fx.Node", x))

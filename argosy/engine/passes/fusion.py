@@ -82,6 +82,13 @@ def getitems_of(node: fx.Node) -> dict[int, fx.Node]:
     return {user.args[1]: user for user in node.users if user.target is operator.getitem}  # type: ignore[misc]
 
 
+def erase_stored(graph: fx.Graph, node: fx.Node, instead: fx.Node) -> None:
+    """Erase a node of forward; if it is a checkpoint of recompute, `instead` becomes one."""
+    if (mark := node.meta.get("checkpoint")) is not None:
+        instead.meta["checkpoint"] = mark
+    graph.erase_node(node)
+
+
 def kernel_obstacle(elements: Sequence[Any], channels: Sequence[Any] = (), has_bf16: bool = True) -> str:
     """Why the C++ kernels do not support these inputs; "" if they do.
 

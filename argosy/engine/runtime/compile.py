@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, cast
@@ -24,6 +24,7 @@ from argosy.engine.ir.effects import (
     storage,
 )
 from argosy.engine.ir.gc_pause import paused_gc
+from argosy.engine.ir.liveness import SizeOf
 from argosy.engine.ir.periods import condition_text, conditions, inactive
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.show import op_name, type_text
@@ -137,8 +138,9 @@ def compile_program(
     with_updates: bool = True,
     build: Build | None = None,
     due: frozenset[str] = frozenset(),
+    sizes: Mapping[sympy.Symbol, int] | None = None,
 ) -> Compiled:
-    """Compile for these fetches; `build` defaults to the program's own.
+    """Compile for these fetches; `build` defaults to the program's own. `sizes` of feeds to plan memory for.
 
     `check(node, value)`, if given, is called after every node. `due`: the periods of the program that are due; nodes of
     other periods are removed.
@@ -153,7 +155,7 @@ def compile_program(
     outputs = [copy_of[n] for n in (*fetch_nodes, *initialized.values())]
     build = program.build if build is None else build
     with_inductor = build.compiler == "inductor" and check is None  # a check needs every node
-    outputs = _run_passes(program, graph, outputs, build, with_inductor)
+    outputs = _run_passes(program, graph, outputs, build, with_inductor, sizes or {})
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
@@ -200,10 +202,16 @@ def _log_compiled(program: Program, fetches: Sequence[Variable], num_nodes: int,
 
 
 def _run_passes(
-    program: Program, graph: fx.Graph, outputs: list[fx.Node], build: Build, with_inductor: bool
+    program: Program,
+    graph: fx.Graph,
+    outputs: list[fx.Node],
+    build: Build,
+    with_inductor: bool,
+    sizes: Mapping[sympy.Symbol, int],
 ) -> list[fx.Node]:
-    """Run autocast and the fusions of the build, then the default passes; returns the outputs in the new graph."""
-    run_passes(graph, _before_default(build, frozenset(outputs)), run_record(program).logged_notices)
+    """Run autocast, fusions and recompute, then the default passes; returns the outputs in the new graph."""
+    before_default = _before_default(build, frozenset(outputs), program.symbols.size_of(sizes))
+    run_passes(graph, before_default, run_record(program).logged_notices)
     replacements = {node.meta.pop("replaces"): node for node in graph.nodes if "replaces" in node.meta}
     outputs = [replacements.get(node, node) for node in outputs]
     without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
@@ -211,12 +219,12 @@ def _run_passes(
     return outputs
 
 
-def _before_default(build: Build, live_out: frozenset[fx.Node]) -> list[Pass]:
+def _before_default(build: Build, live_out: frozenset[fx.Node], size_of: SizeOf) -> list[Pass]:
     """The passes of a build, which must not remove these nodes."""
     passes = []
     for rewrite in build.passes:
         assert isinstance(rewrite, Pass), f"{rewrite!r} is not a pass"
-        passes.append(rewrite.with_live_out(live_out))
+        passes.append(rewrite.with_live_out(live_out).with_sizes(size_of))
     return passes
 
 

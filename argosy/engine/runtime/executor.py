@@ -38,7 +38,7 @@ from argosy.engine.runtime import remote, timeline
 from argosy.engine.runtime.codegen import Step
 from argosy.engine.runtime.compile import CPU, Compiled, compile_program, read_state
 from argosy.engine.runtime.dataset_training import Dataset, FetchHandler, FetchPrinter, run_dataset
-from argosy.engine.runtime.feeding import FeedLike, feed_values
+from argosy.engine.runtime.feeding import FeedLike, fed_by_name, fed_sizes, feed_values
 from argosy.engine.runtime.fetching import fetched_variables, to_numpy
 from argosy.engine.runtime.flags import flag
 from argosy.engine.runtime.malloc import retain_freed_memory
@@ -104,7 +104,11 @@ class Executor:
                 connected = None
         check_sources(program)
         fetches = fetched_variables(program, fetch_list)
-        compiled = self._compile(program, fetches, use_prune, build or program.build, _due(program, scope))
+        build, sizes = build or program.build, {}
+        if build.recompute is not None:  # it plans for the sizes of the first batch
+            feed = fed_by_name(program, feed)
+            sizes = fed_sizes(program, feed)
+        compiled = self._compile(program, fetches, use_prune, build, _due(program, scope), sizes)
         recorded = timeline.begin(compiled, program.name)
         out = self._run_compiled(program, compiled, feed, scope, is_timed=recorded is not None)
         for name, value in zip(compiled.initialized, out[len(fetches) :], strict=True):
@@ -237,20 +241,33 @@ class Executor:
         return inference
 
     def _compile(
-        self, program: Program, fetches: list[Variable], use_prune: bool, build: Build, due: frozenset[str]
+        self,
+        program: Program,
+        fetches: list[Variable],
+        use_prune: bool,
+        build: Build,
+        due: frozenset[str],
+        sizes: Sizes | None = None,
     ) -> Compiled:
         with self._lock:  # concurrent threads wait for the first to compile
-            return self._compile_once(program, fetches, use_prune, build, due)
+            return self._compile_once(program, fetches, use_prune, build, due, sizes or {})
 
     def _compile_once(
-        self, program: Program, fetches: list[Variable], use_prune: bool, build: Build, due: frozenset[str]
+        self,
+        program: Program,
+        fetches: list[Variable],
+        use_prune: bool,
+        build: Build,
+        due: frozenset[str],
+        sizes: Sizes,
     ) -> Compiled:
         checked = flag("FLAGS_check_nan_inf")
         key = (program.version, build, checked, use_prune, due, *(v.name for v in fetches))
         cache = self._compiled.setdefault(program, {})
         if key not in cache:
             check = _check_finite if checked else None
-            compiled = compile_program(program, fetches, check, self.device, not use_prune, build, due)
+            program.symbols.planned = sizes
+            compiled = compile_program(program, fetches, check, self.device, not use_prune, build, due, sizes)
             # Drop older versions: versions only increase.
             cache = {k: c for k, c in cache.items() if k[0] == program.version}
             cache[(program.version, *key[1:])] = compiled

@@ -22,7 +22,7 @@ def feed_values(
     program: Program, compiled: Compiled, feed: FeedLike
 ) -> tuple[list[torch.Tensor], dict[sympy.Symbol, int]]:
     """The tensors in the order of the step's arguments, and the values of the unknown sizes."""
-    fed = _merged(feed) if feed is not None else _from_readers(program)
+    fed = fed_by_name(program, feed)
     values = []
     sizes: dict[sympy.Symbol, int] = {}
     for want in compiled.feeds:
@@ -32,6 +32,22 @@ def feed_values(
     if len(fed) != len(compiled.feeds):
         _check_unused(program, compiled, fed, sizes)
     return values, sizes
+
+
+def fed_by_name(program: Program, feed: FeedLike) -> Mapping[str, Any]:
+    """The feeds by name; without `feed`, the next batch of the program's readers."""
+    return _merged(feed) if feed is not None else _from_readers(program)
+
+
+def fed_sizes(program: Program, fed: Mapping[str, Any]) -> dict[sympy.Symbol, int]:
+    """The values of the unknown sizes, as far as the fed arrays tell; nothing is checked."""
+    sizes: dict[sympy.Symbol, int] = {}
+    for name in program.feeds().keys() & fed.keys():
+        wanted = feed_of(program, name).sizes
+        shape = tuple(getattr(fed[name], "shape", ()))
+        if len(shape) == len(wanted):
+            sizes.update((w, n) for w, n in zip(wanted, shape, strict=True) if isinstance(w, sympy.Symbol))
+    return sizes
 
 
 def _check_unused(

@@ -19,8 +19,8 @@ import sympy
 import torch
 from torch import fx
 
-from argosy.engine.ir.liveness import Allocation, SizeOf, allocations, memories, profile
-from argosy.engine.ir.symbols import Symbols, hint
+from argosy.engine.ir.liveness import Allocation, allocations, memories, profile
+from argosy.engine.ir.symbols import Symbols
 
 if TYPE_CHECKING:
     from argosy.engine.runtime.compile import Label
@@ -123,7 +123,7 @@ class MemoryProfile:
 
     def report(self, program: str, sizes: Mapping[sympy.Symbol, int]) -> MemoryReport:
         """The peak for the sizes of the feeds."""
-        size_of = _sizes(self.symbols, sizes)
+        size_of = self.symbols.size_of(sizes)
         allocated = allocations(self.nodes, self.outputs, size_of)
         live_bytes = profile(allocated, len(self.nodes))
         place = int(live_bytes.argmax()) if len(live_bytes) else 0
@@ -171,25 +171,6 @@ def high_water_mark() -> int | None:
         return None
     peaks_kib = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
     return int(peaks_kib[0]) * 1024 if peaks_kib else None
-
-
-def _sizes(symbols: Symbols, sizes: Mapping[sympy.Symbol, int]) -> SizeOf:
-    """Substitutes the sizes of the feeds for symbols; a size without a feed uses its hint."""
-    # Both a feed's symbol and the symbol that the program unified it with.
-    values = {symbols.env.replace(symbol): sympy.Integer(size) for symbol, size in sizes.items()}
-    values |= {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
-    known: dict[sympy.Expr, int] = {}
-
-    def size_of(size: int | torch.SymInt) -> int:
-        if isinstance(size, int):
-            return size
-        expression = size.node.expr
-        if expression not in known:
-            number = expression.xreplace(values)
-            known[expression] = int(number) if number.is_number else hint(size)
-        return known[expression]
-
-    return size_of
 
 
 def _mib(nbytes: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from argosy.framework.initializer import Constant
-from argosy.framework.layer import LayerBuilder
+from argosy.framework.layer import LayerBuilder, leave_out_of_averages
 from argosy.nn import functional
 from argosy.nn.layer.function_layer import LayerFamily
 from argosy.nn.layer.layers import Layer
@@ -95,6 +95,9 @@ class BatchNorm(_BatchNorm):
             dtype=dtype,
         )
         self._act, self._always_batch = act, trainable_statistics
+        if not do_model_average_for_mean_and_var:
+            leave_out_of_averages(self._mean)
+            leave_out_of_averages(self._variance)
 
     def _of_batch(self) -> bool:
         return self.training or self._always_batch

@@ -48,8 +48,9 @@ def batch_norm(
     last = _channels_last("batch_norm", data_layout)
     scale, bias = _scale_and_bias(layer, input, param_attr, bias_attr, last)
     channels, dtype = [input.shape[-1 if last else 1]], _parameter_dtype(input)
-    mean = layer.statistic(moving_mean_name, channels, dtype, 0.0)
-    variance = layer.statistic(moving_variance_name, channels, dtype, 1.0)
+    is_averaged = do_model_average_for_mean_and_var
+    mean = layer.statistic(moving_mean_name, channels, dtype, 0.0, is_averaged)
+    variance = layer.statistic(moving_variance_name, channels, dtype, 1.0, is_averaged)
     states = (mean, variance, scale, bias, momentum, epsilon, last)
     if is_test or use_global_stats:
         layer.skip_names(2)

@@ -11,6 +11,7 @@ from argosy.distributed.fleet.distributed_strategy import DistributedStrategy, M
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.execution_strategy import ExecutionStrategy
+from argosy.static.input import data
 
 
 class AllThere(DistributedStrategy):
@@ -62,7 +63,12 @@ def test_has_the_configs_of_paddle_2_0_and_2_1() -> None:
         "use_fp16_guard": True,
         "dtype": "bfloat16",
     }
-    assert strategy.recompute_configs == {"checkpoints": [], "enable_offload": False, "checkpoint_shape": []}
+    assert strategy.recompute_configs == {
+        "checkpoints": [],
+        "enable_offload": False,
+        "checkpoint_shape": [],
+        "memory_budget_MB": 0.0,
+    }
     assert strategy.a_sync_configs["k_steps"] == -1
     assert strategy.gradient_merge_configs == {"k_steps": 1, "avg": True}
     assert strategy.sharding_configs.keys() >= {"sharding_group_size", "sharding_degree", "hybrid_dp"}
@@ -208,6 +214,23 @@ def test_recompute_wants_checkpoints() -> None:
         options.check(2, 1)
     options.recompute_configs = {"checkpoints": ["a"]}
     options.check(2, 1)
+
+
+def test_recompute_takes_names_variables_and_auto() -> None:
+    options = DistributedStrategy()
+    x = data("x", [None, 4])
+    options.recompute_configs = {"checkpoints": [x * 2, "b"]}
+    assert options.recompute_configs["checkpoints"] == ["elementwise_mul_0.tmp_0", "b"]
+    options.recompute_configs = {"checkpoints": "auto", "memory_budget_MB": 500}
+    assert options.recompute_configs["checkpoints"] == ["auto"]
+    for wrong, message in (
+        ({"checkpoints": "a"}, "use a list of names or Variables, or 'auto'"),
+        ({"checkpoints": [3]}, r"checkpoints'\]\[0\] is 3; use a string"),
+        ({"memory_budget_MB": -1}, "memory_budget_MB"),
+        ({"enable_offload": True}, r"enable_offload'\] is True, which is not supported"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            options.recompute_configs = wrong
 
 
 def test_gradient_merge_wants_at_least_one_step() -> None:

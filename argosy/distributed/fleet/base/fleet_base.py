@@ -41,6 +41,7 @@ from argosy.optimizer.dgc_momentum import DGCMomentum
 from argosy.optimizer.gradient_merge import GradientMergeOptimizer
 from argosy.optimizer.look_ahead import LookAhead
 from argosy.optimizer.optimizer import Names, Optimizer, ParamsGrads
+from argosy.optimizer.recompute import RecomputeOptimizer
 from argosy.optimizer.wrapper import OptimizerWrapper
 from argosy.static.amp import CustomOpLists, OptimizerWithMixedPrecision, decorate
 from argosy.static.compiled_program import configure, draw
@@ -93,6 +94,10 @@ class DistributedOptimizer:
         if self.strategy.gradient_merge:
             configs = dict(self.strategy.gradient_merge_configs)
             optimizer = self._merge = GradientMergeOptimizer(optimizer, configs["k_steps"], configs["avg"])
+        if self.strategy.recompute:
+            configs = dict(self.strategy.recompute_configs)
+            optimizer = RecomputeOptimizer(optimizer, configs["memory_budget_MB"])
+            optimizer._set_checkpoints(configs["checkpoints"])
         return optimizer
 
     def exchanged(self, params_grads: ParamsGrads) -> ParamsGrads:
