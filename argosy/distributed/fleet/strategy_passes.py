@@ -1,15 +1,16 @@
 """The passes of a strategy, in order: one list for the main program, one for the startup program.
 
 sync_batch_norm · scale_loss_gradient · gather_sparse_gradients · insert_all_reduce · cast_all_reduce ·
-fuse_all_reduce · hierarchical · spread_communicators · order_updates
+fuse_all_reduce · hierarchical · spread_communicators · order_updates · shard_optimizer
 """
 
 # SPDX-License-Identifier: Apache-2.0
 from torch import fx
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.distributed.fleet.sharding_settings import bucket_mb, sharding_degree
 from argosy.distributed.fleet.unused_switches import is_reduce_mode
-from argosy.engine.collective import communicator
+from argosy.engine.collective import communicator, sharding_group
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.dtypes import to_dtype
 from argosy.engine.ir.program import Program
@@ -26,6 +27,7 @@ from argosy.engine.passes.insert_all_reduce import InsertAllReduce
 from argosy.engine.passes.order_updates import OrderUpdates
 from argosy.engine.passes.reduce_to_owner import ReduceToOwner
 from argosy.engine.passes.scale_loss_gradient import ScaleLossGradient
+from argosy.engine.passes.shard_optimizer import ShardOptimizer
 from argosy.engine.passes.spread_communicators import SpreadCommunicators
 from argosy.engine.passes.sync_batch_norm import SyncBatchNorm
 from argosy.static.build_strategy import BuildStrategy
@@ -53,11 +55,15 @@ def training_passes(
         passes += [ScaleLossGradient(seed, ranks) for seed in _seeds(program, params_grads)]
     if tables:
         passes.append(GatherSparseGradients(ranks=ranks, tables=tables, gradients=grad_of))
-    passes.append(InsertAllReduce(gradients, overlap=not strategy.sync_nccl_allreduce))
+    # Sharded updates begin after the last backward node, when no rank of the host reads the weights any more.
+    overlap = strategy.sharding or not strategy.sync_nccl_allreduce
+    passes.append(InsertAllReduce(gradients, overlap=overlap))
     if strategy.fp16_allreduce:
         passes.append(CastAllReduce(to_dtype(strategy.fp16_allreduce_configs["dtype"])))
     if is_reduce_mode(strategy, ranks):
         return [*passes, *_reduce_passes(strategy, params_grads, ranks, rank)]
+    if strategy.sharding:
+        return [*passes, *_sharding_passes(strategy, ranks, rank)]
     block = _block(strategy, ranks, hosts)
     fuses = strategy.effective("fuse_all_reduce_ops")
     if fuses or block:  # a hierarchical all-reduce needs a flat buffer, even of one gradient
@@ -72,6 +78,19 @@ def training_passes(
     if not strategy.sync_nccl_allreduce:
         passes.append(OrderUpdates())
     return passes
+
+
+def _sharding_passes(strategy: DistributedStrategy, ranks: int, rank: int) -> list[Pass]:
+    """The passes after insert_all_reduce if each rank updates a shard of every bucket."""
+    degree = sharding_degree(strategy, ranks)
+    most = int(strategy._fuse_grad_size_in_TFLOPS)
+    passes: list[Pass] = [
+        FuseAllReduce(bucket_mb(strategy), most, shared_by=sharding_group("dp", degree, ranks))
+    ]
+    if strategy.effective("nccl_comm_num") > 1:
+        passes.append(SpreadCommunicators(strategy.effective("nccl_comm_num")))
+    # First, while the programs of the ranks are still equal, so that all ranks get the same order.
+    return [*passes, OrderUpdates(), ShardOptimizer(rank, ranks, degree)]
 
 
 def _reduce_passes(

@@ -57,6 +57,7 @@ MARKS: dict[str, type] = {
     "finalized": bool,
     "is_table": bool,
     "owner": int,
+    "shard": tuple,
     "shape_input_swapped": bool,
 }
 """Keys of node.meta that are saved, set by passes and layers, and their types."""

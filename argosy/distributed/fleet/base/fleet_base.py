@@ -29,6 +29,7 @@ from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.passes.base import finalize_collectives
 from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.passes.shard_optimizer import adopt_shards, shard_startup
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import set_flags
@@ -225,6 +226,9 @@ class Fleet:
             rewrite(program, training_passes(strategy, program, params_grads, world.size, hosts, world.rank))
             finalize_collectives(program.graph)
             rewrite(startup, startup_passes(startup, to_broadcast))
+            if strategy.sharding:
+                adopt_shards(program)
+                shard_startup(program, startup, world.rank)
         draw(program, strategy.build_strategy, "_multi_devices_graph")
         return updates, params_grads
 
