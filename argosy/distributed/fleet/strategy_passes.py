@@ -89,8 +89,9 @@ def _sharding_passes(strategy: DistributedStrategy, ranks: int, rank: int) -> li
     ]
     if strategy.effective("nccl_comm_num") > 1:
         passes.append(SpreadCommunicators(strategy.effective("nccl_comm_num")))
+    shares_weights = strategy.sharding_configs["shared_weights"]
     # First, while the programs of the ranks are still equal, so that all ranks get the same order.
-    return [*passes, OrderUpdates(), ShardOptimizer(rank, ranks, degree)]
+    return [*passes, OrderUpdates(), ShardOptimizer(rank, ranks, degree, shares_weights)]
 
 
 def _reduce_passes(

@@ -4,7 +4,7 @@
     sum     = wait(started)                          this rank's shard, elements 0 to 60 on rank 0, holds the sum
     r       = shard_rows(bucket_view(sum, p, 0), 0, 3)                 rows of a gradient, a parameter, …: a view
     momentum(shard_rows(w, 0, 3), r, velocity, …)                      velocity has these rows only
-    all_gather_shards([w], [sum], [0, 3, 8], 'dp', 2, True, …)         now every rank has all rows of w
+    all_gather_shards([w], [sum], [0, 3, 8], 'dp', 2, True, True, …)   now every rank has all rows of w
 
 Parameters that the ranks of the group have in shared memory (runtime/shared_weights.py) need no all-gather; the op is a
 barrier for them if it ends the step. It uses the sum, so that a rank without rows takes part in the reduce-scatter.
@@ -50,6 +50,7 @@ def _gather(
     rows: Sequence[int],
     group: str,
     degree: int,
+    shares_weights: bool,
     ends_step: bool,
     what: str,
 ) -> None:
@@ -85,8 +86,8 @@ reduce_scatter = declare(
 )
 shard_rows = declare("shard_rows(Tensor(a) x, int first, int last) -> Tensor(a)", rows_of, rows_of)
 all_gather_shards = declare(
-    "all_gather_shards(Tensor(a!)[] params, Tensor[] sums, int[] rows, str group, int degree, bool ends_step, "
-    "str what) -> ()",
+    "all_gather_shards(Tensor(a!)[] params, Tensor[] sums, int[] rows, str group, int degree, bool shares_weights, "
+    "bool ends_step, str what) -> ()",
     _gather,
     lambda *_: None,
 )

@@ -9,7 +9,7 @@
               w = wait(s)
               momentum(w1, bucket_view(w, p1, 0), v1, …)
               momentum(shard_rows(w2, 0, 4), shard_rows(bucket_view(w, p2, 64), 0, 4), v2, …)       v2 has 4 rows
-              all_gather_shards([w1, w2], [w], [0, 8, 8, 0, 4, 8], 'dp', 2, True)
+              all_gather_shards([w1, w2], [w], [0, 8, 8, 0, 4, 8], 'dp', 2, True, True)
 
 What lies between a gradient and its update is computed on the same rows, so it must be elementwise: clipping by value,
 weight decay, casts. Norms (ClipGradByNorm, ClipGradByGlobalNorm) are summed over the ranks, and so is the flag for
@@ -65,6 +65,8 @@ class ShardOptimizer(Pass):
     ranks: int
     degree: int
     """The number of consecutive ranks that share the state of the optimizer."""
+    shares_weights: bool = True
+    """True: the ranks of a group have the parameters in shared memory, if they can."""
 
     def run(self, graph: fx.Graph) -> Report:
         starts = new_collectives(graph, all_reduce_fused)
@@ -72,10 +74,11 @@ class ShardOptimizer(Pass):
             return Report(0, "no all_reduce_fused")
         buckets = [_Bucket.of(start, self.degree) for start in starts]
         _check_order(graph, buckets)
-        rewriting = _Rewriting(graph, buckets, self.rank, sharding_group("dp", self.degree, self.ranks))
+        group = sharding_group("dp", self.degree, self.ranks)
+        rewriting = _Rewriting(graph, buckets, self.rank, group)
         for node in list(graph.nodes):
             rewriting.visit(node)
-        rewriting.finish()
+        rewriting.finish(self.shares_weights)
         local = sum(b.bounds[i + 1] - b.bounds[i] for b in buckets for i in [self.rank % self.degree])
         total = sum(b.bounds[-1] for b in buckets)
         text = (
@@ -156,7 +159,7 @@ class _Rewriting:
         else:
             self._elementwise(node, self._only(node, views))
 
-    def finish(self) -> None:
+    def finish(self, shares_weights: bool) -> None:
         """Replace the collectives, after all readers of gradients are rewritten."""
         gathers = {bucket.gather for bucket in self.buckets} - {None}
         last = next((node for node in reversed(self.graph.nodes) if node in gathers), None)
@@ -172,7 +175,7 @@ class _Rewriting:
                 of = str(what).replace("@GRAD", "")
                 bucket.gather.args = (
                     *(list(parameters), [bucket.arrived], flat, "dp", degree),
-                    *(bucket.gather is last, of),
+                    *(shares_weights, bucket.gather is last, of),
                 )
 
     def _only(self, node: fx.Node, views: Sequence[fx.Node]) -> fx.Node:

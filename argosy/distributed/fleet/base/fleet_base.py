@@ -39,7 +39,7 @@ from argosy.optimizer.optimizer import Names, Optimizer
 from argosy.static.amp import CustomOpLists, OptimizerWithMixedPrecision, decorate
 from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
-from argosy.static.io_divided import reject_stale
+from argosy.static.io_divided import reject_stale, rows_of_this_rank
 
 Updates = tuple[list[fx.Node], list[tuple[Parameter, Variable]]]
 """The result of `minimize`: the update nodes, and (parameter, gradient) pairs."""
@@ -99,6 +99,15 @@ class DistributedOptimizer:
         if self._program is not None:
             reject_stale("state_dict", self._program, state)
         return state
+
+    def set_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state that `state_dict` of an unsharded optimizer returned; a shard takes its rows of it."""
+        program = self._program
+        schedulers = {name: value for name, value in state_dict.items() if not hasattr(value, "shape")}
+        tensors = {name: value for name, value in state_dict.items() if name not in schedulers}
+        if program is not None:
+            tensors = rows_of_this_rank(program, tensors)
+        self.inner.set_state_dict({**tensors, **schedulers})
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -328,8 +337,8 @@ class Fleet:
         """Write the program's variables on rank 0, including those that other ranks update.
 
         Other ranks may call it or not, and do not wait: call `barrier_worker` before another rank reads the file.
-        With ReduceStrategy.Reduce, where other ranks hold optimizer state, it is a collective call: all ranks must
-        make it. With parameter servers the calling worker writes the variables, and each server its shard of the
+        With strategy.sharding and ReduceStrategy.Reduce, where other ranks hold optimizer state, it is a collective
+        call: all ranks must make it. With parameter servers the calling worker writes the variables, and each server its shard of the
         tables. `mode` exists for Paddle; it must be 0 (save everything).
         """
         if not isinstance(executor, Executor):
@@ -347,9 +356,9 @@ class Fleet:
             self._servers.save_persistables(dirname, program)
             return
         training = Training(executor, program, global_scope())
-        training.gather(collective.world(), "fleet.save_persistables")
+        wholes = training.gather(collective.world(), "fleet.save_persistables")
         if self.is_first_worker():
-            write_vars(program.persistables(), Path(dirname, VARS_FILE))
+            write_vars(program.persistables(), Path(dirname, VARS_FILE), wholes)
 
     def save_inference_model(
         self,
@@ -439,7 +448,7 @@ class Fleet:
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
-        self._current_optimizer("set_state_dict").inner.set_state_dict(state_dict)
+        self._current_optimizer("set_state_dict").set_state_dict(state_dict)
 
     def _roles(self, method: str) -> RoleMakerBase:
         if self._role_maker is None:
