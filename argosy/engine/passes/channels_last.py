@@ -20,6 +20,7 @@ from torch._ops import OpOverload
 
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.strides import VIEWS, convert, propagate
+from argosy.engine.ops.sharding import all_gather_shards, shard_rows
 from argosy.engine.ops.updates import FUSED
 from argosy.engine.passes.base import Pass, Report
 
@@ -72,15 +73,21 @@ def _states(graph: fx.Graph, convolutions: list[fx.Node]) -> list[fx.Node]:
     weights = {w for n in convolutions if _is_plain_weight(w := _without_cast(n.args[1]))}
     states = dict.fromkeys(n for n in graph.nodes if n in weights)
     for updated in (together for node in graph.nodes for together in _updated_together(node)):
-        for weight in [n for n in updated if n in weights]:
-            states.update(
-                dict.fromkeys(n for n in updated if n.meta["val"].shape == weight.meta["val"].shape)
-            )
+        for weight in [n for n in updated if _without_rows(n) in weights]:
+            shape = weight.meta["val"].shape
+            states.update(dict.fromkeys(_without_rows(n) for n in updated if n.meta["val"].shape == shape))
     return list(states)
+
+
+def _without_rows(node: fx.Node) -> fx.Node:
+    """The variable of which a sharded update mutates some rows, or the node itself."""
+    return cast("fx.Node", node.args[0]) if node.target is shard_rows else node
 
 
 def _updated_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
     """The inputs that a node mutates; for a fused update, each parameter with its own state."""
+    if node.target is all_gather_shards:
+        return
     if node.target not in FUSED.values():
         yield tuple(mutated_inputs(node))
         return

@@ -139,6 +139,8 @@ class _Rewriting:
         """For each node with the shape of a gradient: its rows of this rank, and the bucket_view of that gradient."""
         self.norms: dict[fx.Node, fx.Node] = {}
         """Norms of gradients that are not summed over the ranks yet, each with the rows of this rank."""
+        self.sums: list[fx.Node] = []
+        """Other sums over the ranks; the last all-gather uses them, so that they are live on ranks without readers."""
 
     def visit(self, node: fx.Node) -> None:
         if node in self.bucket_of:
@@ -170,11 +172,12 @@ class _Rewriting:
             start.target, start.args = reduce_scatter, (buffer, first, bucket.bounds, group, degree, what)
             start._rename("reduce_scatter")
             if bucket.gather is not None:
+                sums = [bucket.arrived, *(self.sums if bucket.gather is last else ())]
                 parameters, rows = zip(*bucket.updated, strict=True)
                 flat = [bound for bounds in rows for bound in bounds]
                 of = str(what).replace("@GRAD", "")
                 bucket.gather.args = (
-                    *(list(parameters), [bucket.arrived], flat, "dp", degree),
+                    *(list(parameters), sums, flat, "dp", degree),
                     *(shares_weights, bucket.gather is last, of),
                 )
 
@@ -265,7 +268,9 @@ class _Rewriting:
 
     def _all_reduced(self, node: fx.Node, before: fx.Node, what: str) -> fx.Node:
         started = _insert(self.graph, before, all_reduce, (node, self.group, what), "communicate")
-        return _insert(self.graph, before, wait, (started,), "communicate")
+        summed = _insert(self.graph, before, wait, (started,), "communicate")
+        self.sums.append(summed)
+        return summed
 
 
 _UPDATES = frozenset(update_op(name) for name in OPTIMIZERS)

@@ -118,6 +118,12 @@ class Compiled:
     """The sizes of feeds that were checked against the program's assumptions."""
     _bound: tuple[Scope, int, list[torch.Tensor]] | None = None
 
+    def check_states(self, scope: Scope) -> None:
+        """Raise ScopeError if a variable has no value."""
+        for name in self.states:
+            if scope.values_of().get(name) is None:
+                raise ScopeError(_missing_state(name))
+
     def state_values(self, scope: Scope) -> list[torch.Tensor]:
         """The scope's tensors in the order of the step's arguments, in the memory formats that it needs.
 
@@ -286,8 +292,8 @@ def _check_owned(graph: fx.Graph, fetches: Sequence[Variable]) -> None:
         source = reduce_of.get(variable.node)
         if source is not None and source.target is reduce_scatter:
             raise FetchError(
-                f"fetch {variable.name!r} depends on {source.args[5]!r}, of which each rank has the sum of some rows only "
-                "(strategy.sharding); turn strategy.sharding off to fetch gradients"
+                f"fetch {variable.name!r} depends on {source.args[5]!r}, of which each rank has the sum of some rows "
+                "only (strategy.sharding); turn strategy.sharding off to fetch gradients"
             )
         if source is not None:
             raise FetchError(

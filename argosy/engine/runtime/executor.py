@@ -121,6 +121,7 @@ class Executor:
         if self.device != CPU:
             values = [v.to(self.device, non_blocking=True) for v in values]
         if compiled.runs == 0:
+            compiled.check_states(scope)
             _compare_schedules(program, compiled)
         with self._lock:
             states = compiled.state_values(scope)

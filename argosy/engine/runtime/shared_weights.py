@@ -16,6 +16,7 @@ A segment is anonymous (collective/shm.py): it is freed with its last process.
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import fx
@@ -51,12 +52,9 @@ class SharedNames:
             for source in mutated_inputs(node)
             if source.target is not shard_rows
         }
-        parameters = [p for node in gathers for p in node.args[0] if storage(p) not in mutated]  # type: ignore[union-attr]
-        if not parameters:
-            return None
-        degree = gathers[0].args[4]
-        assert isinstance(degree, int), degree
-        return cls(tuple(dict.fromkeys(named[p] for p in parameters)), degree)  # type: ignore[index]
+        gathered = [p for node in gathers for p in cast("list[fx.Node]", node.args[0])]
+        parameters = dict.fromkeys(named[p] for p in gathered if storage(p) not in mutated)
+        return cls(tuple(parameters), cast("int", gathers[0].args[4])) if parameters else None
 
     def bind(self, scope: Scope, value_of: Callable[[str], torch.Tensor]) -> bool:
         """Put views of the shared memory into the scope; False if the ranks cannot share memory.

@@ -338,8 +338,8 @@ class Fleet:
 
         Other ranks may call it or not, and do not wait: call `barrier_worker` before another rank reads the file.
         With strategy.sharding and ReduceStrategy.Reduce, where other ranks hold optimizer state, it is a collective
-        call: all ranks must make it. With parameter servers the calling worker writes the variables, and each server its shard of the
-        tables. `mode` exists for Paddle; it must be 0 (save everything).
+        call: all ranks must make it. With parameter servers the calling worker writes the variables, and each server
+        its shard of the tables. `mode` exists for Paddle; it must be 0 (save everything).
         """
         if not isinstance(executor, Executor):
             raise ConfigError(
