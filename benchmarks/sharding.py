@@ -4,13 +4,16 @@ python benchmarks/sharding.py one-host          2 ranks, batch 2 at 64 px
 python benchmarks/sharding.py memory            4 ranks: proportional set size (PSS) of weights and optimizer state
 python benchmarks/sharding.py two-hosts         2 hosts x 2 ranks in the lab, 1 Gbit/s: sharded inside a host
 
-The memory of weights and optimizer state is the difference in PSS between a job with them and one without: each rank
-frees them, and the difference to before is counted. PSS divides a page that several processes share by their number.
+The memory of weights and optimizer state is what the PSS of all ranks falls by when all of them free these tensors.
+PSS divides a page that several processes share by their number.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import argparse
+import ctypes
 import functools
+import gc
+import os
 import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,7 +25,6 @@ import distributed_step
 import harness
 from lab.network import Lab
 
-SHARDED = {"sharding": True, "fuse_all_optimizer_ops": True}
 argosy = distributed_step.argosy
 ONE_HOST: distributed_step.Contenders = {
     "argosy, sharding": functools.partial(argosy, sharding=True),
@@ -48,33 +50,57 @@ def pss_mib() -> float:
 
 
 def weigh(connection: Connection, environ: dict[str, str], switches: dict[str, Any]) -> None:
-    """On a rank: the PSS that weights and optimizer state take after two steps."""
-    import ctypes
-    import gc
-    import os
-
+    """On a rank: send the PSS after two steps, and again when weights and optimizer state are freed."""
     os.environ.update(environ)
     step = argosy(2, 64, **switches)
     step()
     step()
-    connection.send(None)
-    connection.recv()  # all ranks have finished their steps
     import argosy as paddle
 
-    scope, libc = paddle.static.global_scope(), ctypes.CDLL(None)
-    main = paddle.static.default_main_program()
-    optimizer_state = [n for n in main.persistables() if "velocity" in n]
-    gc.collect()
-    libc.malloc_trim(0)
-    before = pss_mib()
-    connection.send(before)
-    connection.recv()
-    scope.erase([p.name for p in main.all_parameters()] + optimizer_state)
-    scope.shared.clear()
-    del step
-    main = None
-    paddle.static.Program()
-    connection.send(None)
+    scope, main = paddle.static.global_scope(), paddle.static.default_main_program()
+    names = [*(p.name for p in main.all_parameters()), *(n for n in main.persistables() if "velocity" in n)]
+    for frees in (False, True):
+        if frees:
+            del step  # and its executor, which has references to the tensors
+            scope.erase(names)
+            scope.shared.clear()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        connection.send(None)
+        connection.recv()  # all ranks are here
+        connection.send(pss_mib())
+        connection.recv()
+
+
+def weights_and_state(ranks: int, **switches: Any) -> float:
+    """The MiB of weights and optimizer state of all ranks together."""
+    places = harness._places(ranks, None)
+    running = [harness.start(weigh, environ, switches) for environ, _ in places]
+    totals = []
+    for _ in range(2):
+        for _, connection in running:
+            connection.recv()
+        for _, connection in running:
+            connection.send(None)
+        totals.append(sum(connection.recv() for _, connection in running))
+        for _, connection in running:
+            connection.send(None)
+    for process, _ in running:
+        process.join(20)
+    return float(totals[0] - totals[1])
+
+
+def memory() -> str:
+    default, sharded = weights_and_state(4), weights_and_state(4, sharding=True)
+    private = weights_and_state(4, sharding=True, sharding_configs={"shared_weights": False})
+    return f"""### ResNet50 with Momentum, 4 ranks on one host: PSS of weights and optimizer state
+
+| strategy | MiB, all ranks | of the default |
+|---|---|---|
+| default | {default:.0f} | 1.00 |
+| sharding | {sharded:.0f} | {sharded / default:.2f} |
+| sharding, private weights | {private:.0f} | {private / default:.2f} |
+"""
 
 
 def main() -> None:
@@ -84,6 +110,9 @@ def main() -> None:
     p.add_argument("--rate", default="1gbit", help="of the lab's links")
     args = p.parse_args()
     measure = distributed_step.measure
+    if args.where == "memory":
+        harness.write("sharding-memory", memory(), {})
+        return
     if args.where == "one-host":
         title = "ResNet50, 2 ranks on one host, batch 2 each, 64 px"
         text, results = measure(title, ONE_HOST, args.rounds, 6, 2, None, batch=2, pixels=64)

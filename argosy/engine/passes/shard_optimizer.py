@@ -281,10 +281,10 @@ def _shard_state(
 ) -> None:
     """Make a variable of the optimizer store this rank's rows only."""
     value = state.meta["val"]
-    if state.op != "placeholder" or shard_of(state) is not None:
+    if state.op != "placeholder":
         raise ConfigError(
-            f"{describe(update)}: the state {state.name} is updated twice, and under strategy.sharding a rank has "
-            f"different rows of it for each update; use one minimize for each parameter, or {_REMEDY}"
+            f"{describe(update)} updates {state.name}, which is not a variable of the scope, and cannot be sharded; "
+            f"{_REMEDY}"
         )
     is_count = value.shape != parameter.meta["val"].shape
     shard = Shard(tuple(value.shape), bounds, is_count)
@@ -317,6 +317,17 @@ def _insert(
     elif args is not None:
         node.meta["val"] = infer(node)
     return node
+
+
+def reject_sharded_state(updates: Sequence[fx.Node]) -> None:
+    """Raise if new updates use state of which this rank has only some rows since an earlier `minimize`."""
+    for update in updates:
+        for state in mutated_inputs(update):
+            if shard_of(state) is not None:
+                raise ConfigError(
+                    f"{describe(update)}: {state.name} is updated by two minimize calls of one optimizer, and under "
+                    f"strategy.sharding a rank has only some rows of it; add the losses, or {_REMEDY}"
+                )
 
 
 def adopt_shards(program: Program) -> None:

@@ -29,7 +29,7 @@ from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.passes.base import finalize_collectives
 from argosy.engine.passes.rewrite import rewrite
-from argosy.engine.passes.shard_optimizer import adopt_shards, shard_startup
+from argosy.engine.passes.shard_optimizer import adopt_shards, reject_sharded_state, shard_startup
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import set_flags
@@ -226,6 +226,7 @@ class Fleet:
         to_broadcast = set(startup.persistables())
         draw(program, strategy.build_strategy, "_original_graph")
         updates, params_grads = minimize()
+        reject_sharded_state(updates)
         configure(program, strategy.build_strategy)
         if strategy.is_assigned("cudnn_exhaustive_search"):
             set_flags({"FLAGS_cudnn_exhaustive_search": strategy.cudnn_exhaustive_search})
@@ -249,6 +250,10 @@ class Fleet:
         if strategy.amp and strategy.amp_configs["dtype"] == "float16":
             raise ConfigError(
                 "strategy.amp with dtype float16 needs loss scaling, which parameter servers do not have; use bfloat16"
+            )
+        if strategy.sharding:
+            raise ConfigError(
+                "strategy.sharding in a job with parameter servers, which store the optimizer state; turn it off"
             )
         updates = minimize()
         configure(loss.program, strategy.build_strategy)
