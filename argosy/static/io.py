@@ -31,7 +31,7 @@ from argosy.engine.ops.send import lookup_table
 from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.suggest import nearest
-from argosy.static.io_divided import reject_divided, reject_stale
+from argosy.static.io_divided import reject_divided, reject_stale, rows_of_this_rank
 
 _SUFFIXES = (".pdparams", ".pdopt", ".pdmodel", ".pdiparams")
 Variables = Variable | str | Sequence[Variable | str]
@@ -78,6 +78,7 @@ def load(program: Program, model_path: str, executor: Any = None, var_list: Vari
     values, saved = atomic_files.read_tensors(path)
     if not wanted.keys() <= values.keys():
         values |= _rest(path, optimizer_path, saved)
+    values = rows_of_this_rank(program, values)
     _check(path, wanted, values, extra_allowed=var_list is not None)
     _to_scope({name: values[name] for name in wanted})
 
@@ -125,6 +126,7 @@ def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
     wanted = program.persistables()
     unknown = [name for name in state_dict if name not in wanted]
     values = {name: to_tensor(v, name, copy=True) for name, v in state_dict.items() if name in wanted}
+    values = rows_of_this_rank(program, values)
     _check("state_dict", {name: wanted[name] for name in values}, values)
     _to_scope(values)
     if unknown:
@@ -284,9 +286,10 @@ def save_vars(
     write_vars(chosen, Path(dirname, filename or VARS_FILE))
 
 
-def write_vars(variables: Mapping[str, Variable], path: Path) -> None:
-    """Write variables into a file."""
-    values = _from_scope(variables)
+def write_vars(variables: Mapping[str, Variable], path: Path, wholes: Values | None = None) -> None:
+    """Write variables into a file; `wholes` has the values of those of which the scope has only rows."""
+    wholes = wholes or {}
+    values = _from_scope({name: v for name, v in variables.items() if name not in wholes}) | wholes
     sums = atomic_files.checksums(values)
     atomic_files.replace_files({path: atomic_files.tensor_writer(values, sums, atomic_files.save_id(sums))})
 
@@ -302,7 +305,7 @@ def load_vars(
     """Load the variables that `save_vars` selects with the same arguments; the file may contain more."""
     wanted = _selected(main_program, vars, predicate)
     path = Path(dirname, filename or VARS_FILE)
-    values, _ = atomic_files.read_tensors(path)
+    values = rows_of_this_rank(_program(main_program), atomic_files.read_tensors(path)[0])
     _check(path, wanted, values, extra_allowed=True)
     _to_scope({name: values[name] for name in wanted})
 
@@ -417,8 +420,7 @@ def _to_scope(values: Values) -> None:
     for name, value in values.items():
         old = scope.values_of().get(name)
         if old is not None and _kind(old) == _kind(value):
-            with torch.no_grad():
-                old.copy_(value)
+            scope.write(name, value)
         else:
             scope.put(name, value.clone())
 

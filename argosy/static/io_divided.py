@@ -1,14 +1,21 @@
-"""Reject saves by a single rank that would be incomplete: in Reduce mode and with dgc ranks have state of their own."""
+"""State that is divided between ranks: reject saves by a single rank that would be incomplete, slice what is loaded.
+
+In Reduce mode each rank updates only some parameters, under strategy.sharding only some rows of
+them; with dgc the ranks have state of their own.
+"""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter
+from argosy.engine.ops.sharding import reduce_scatter
 from argosy.engine.passes.reduce_to_owner import is_divided, owners
+from argosy.engine.passes.shard_plan import shards
 
 _REMEDY = "call fleet.save_persistables(executor, dirname) or use fleet.Checkpoint, on all ranks"
 
@@ -22,6 +29,11 @@ def reject_divided(what: str, program: Program) -> None:
             "transpiled program)"
         )
     reject_local(what, program, program.persistables())
+    if program.graph.find_nodes(op="call_function", target=reduce_scatter):
+        raise ConfigError(
+            f"{what}: {program.name} was built with strategy.sharding, so rank {world().rank} has the updates and the "
+            f"optimizer state of some rows only; {_REMEDY}; program.clone(for_test=True) can be saved here"
+        )
     if is_divided(program):
         raise ConfigError(
             f"{what}: {program.name} was built with ReduceStrategy.Reduce, so rank {world().rank} has the updates and "
@@ -33,8 +45,13 @@ def reject_stale(what: str, program: Program, names: Iterable[str]) -> None:
     """Raise if one of these is optimizer state that another rank updates, or that differs between the ranks."""
     names = list(names)
     reject_local(what, program, names)
-    rank, owner_of = world().rank, owners(program)
+    rank, owner_of, sharded = world().rank, owners(program), shards(program)
     for name in names:
+        if name in sharded:
+            raise ConfigError(
+                f"{what}: {name!r} is optimizer state of which rank {rank} has a shard only (strategy.sharding); "
+                f"{_REMEDY}; parameters can be saved here"
+            )
         if owner_of.get(name, rank) != rank and not isinstance(program.vars[name], Parameter):
             raise ConfigError(
                 f"{what}: {name!r} is optimizer state that rank {owner_of[name]} updates (ReduceStrategy.Reduce), so "
@@ -53,3 +70,14 @@ def reject_local(what: str, program: Program, names: Iterable[str]) -> None:
                 f"{what}: {name!r} is state of strategy.dgc, which differs between the ranks; use fleet.Checkpoint, "
                 "where every rank saves its own; save_inference_model saves the parameters"
             )
+
+
+def rows_of_this_rank(program: Program, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with the rows that this rank stores of sharded state (strategy.sharding); for loading."""
+    sharded, rank = shards(program), world().rank
+    return {
+        name: sharded[name].of(value, rank)
+        if name in sharded and tuple(value.shape) == sharded[name].shape
+        else value
+        for name, value in values.items()
+    }

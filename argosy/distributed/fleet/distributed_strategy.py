@@ -11,6 +11,7 @@ import enum
 from pathlib import Path
 from typing import Any
 
+from argosy.distributed.fleet.sharding_settings import check_sharding
 from argosy.distributed.fleet.strategy_overview import overview
 from argosy.engine.errors import ConfigError
 from argosy.framework.strategy_settings import Field, Settings, configs, table, with_defaults
@@ -109,7 +110,7 @@ class DistributedStrategy(Settings):
         Field("cudnn_batchnorm_spatial_persistent", "bool", True, "always", "torch chooses it; GPU only"),
         Field("adaptive_localsgd", "bool", False, "works", "localsgd with k adapted to the loss"),
         Field("fp16_allreduce", "bool", False, "works", "all-reduce gradients as 16-bit floats"),
-        Field("sharding", "bool", False, "not yet", "each rank stores a shard of the optimizer state"),
+        Field("sharding", "bool", False, "works", "each rank stores a shard of the optimizer state"),
         Field("last_comm_group_size_MB", "float", 1.0, "not yet", "eager mode only", above=0),
         Field("find_unused_parameters", "bool", False, "not yet", "eager mode only"),
         Field("tensor_parallel", "bool", False, "not yet", "layers are sharded over ranks"),
@@ -233,6 +234,7 @@ class DistributedStrategy(Settings):
             Field("optimize_offload", "bool", False),
             Field("pp_allreduce_in_optimize", "bool", False),
             Field("pp_degree", "int", 1, least=1),
+            Field("shared_weights", "bool", True),  # not in Paddle: one copy of the weights per host
         ),
         configs(
             "tensor_parallel", "TensorParallelConfig", Field("tensor_parallel_degree", "int", 1, least=1)
@@ -284,6 +286,8 @@ class DistributedStrategy(Settings):
         if self.dgc and num_ranks > 1:
             _check_dgc(self)
         _check_local_sgd(self)
+        if self.sharding:
+            check_sharding(self, num_ranks)
         if self.effective("use_hierarchical_allreduce"):
             _check_hierarchy(self.effective("hierarchical_allreduce_inter_nranks"), num_ranks, num_hosts)
 
@@ -318,7 +322,12 @@ _EXCLUSIVE = (
     ("lars", "dgc", "each replaces the optimizer's update"),
     ("lamb", "dgc", "each replaces the optimizer's update"),
     ("gradient_merge", "dgc", "DGC accumulates the gradients itself"),
-    ("sharding", "dgc", "DGC needs the whole optimizer state on every rank"),
+    ("sharding", "lars", "LARS needs the norms of whole parameters, and a rank updates only rows of them"),
+    ("sharding", "lamb", "LAMB needs the norms of whole parameters, and a rank updates only rows of them"),
+    ("sharding", "dgc", "DGC sends no dense gradients, which sharding divides between the ranks"),
+    ("sharding", "localsgd", "with LocalSGD every rank updates all of its own parameters"),
+    ("sharding", "adaptive_localsgd", "with LocalSGD every rank updates all of its own parameters"),
+    ("sharding", "gradient_merge", "gradients are not accumulated under sharding"),
 )
 
 

@@ -1,7 +1,7 @@
 """The passes of a strategy, in order: one list for the main program, one for the startup program.
 
 sync_batch_norm · scale_loss_gradient · gather_sparse_gradients · dgc · insert_all_reduce · cast_all_reduce ·
-fuse_all_reduce · hierarchical · spread_communicators · order_updates
+fuse_all_reduce · hierarchical · spread_communicators · order_updates · shard_optimizer
 
 With localsgd: sync_batch_norm · average_parameters · fuse_all_reduce · hierarchical · spread_communicators ·
 order_updates
@@ -11,8 +11,9 @@ order_updates
 from torch import fx
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.distributed.fleet.sharding_settings import bucket_mb, sharding_degree
 from argosy.distributed.fleet.unused_switches import is_reduce_mode
-from argosy.engine.collective import communicator
+from argosy.engine.collective import communicator, sharding_group
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.dtypes import to_dtype
 from argosy.engine.ir.program import Program
@@ -31,6 +32,7 @@ from argosy.engine.passes.insert_all_reduce import InsertAllReduce
 from argosy.engine.passes.order_updates import OrderUpdates
 from argosy.engine.passes.reduce_to_owner import ReduceToOwner
 from argosy.engine.passes.scale_loss_gradient import ScaleLossGradient
+from argosy.engine.passes.shard_optimizer import ShardOptimizer
 from argosy.engine.passes.spread_communicators import SpreadCommunicators
 from argosy.engine.passes.sync_batch_norm import SyncBatchNorm
 from argosy.optimizer.dgc_momentum import DGCMomentum
@@ -63,11 +65,15 @@ def training_passes(
         passes.append(GatherSparseGradients(ranks=ranks, tables=tables, gradients=grad_of))
     if compress is not None:
         passes.append(compress)
-    passes.append(InsertAllReduce(gradients, overlap=not strategy.sync_nccl_allreduce))
+    # Sharded updates begin after the last backward node, when no rank of the host reads the weights any more.
+    overlap = strategy.sharding or not strategy.sync_nccl_allreduce
+    passes.append(InsertAllReduce(gradients, overlap=overlap))
     if strategy.fp16_allreduce:
         passes.append(CastAllReduce(to_dtype(strategy.fp16_allreduce_configs["dtype"])))
     if is_reduce_mode(strategy, ranks):
         return [*passes, *_reduce_passes(strategy, params_grads, ranks, rank)]
+    if strategy.sharding:
+        return [*passes, *_sharding_passes(strategy, ranks, rank)]
     return [*passes, *_all_reduce_passes(strategy, ranks, hosts)]
 
 
@@ -106,6 +112,20 @@ def _compression(strategy: DistributedStrategy, program: Program) -> CompressGra
         return None
     size = strategy.fuse_grad_size_in_MB if strategy.effective("fuse_all_reduce_ops") else 0
     return optimizer.compression(program, memory_mb=size, overlap=not strategy.sync_nccl_allreduce)
+
+
+def _sharding_passes(strategy: DistributedStrategy, ranks: int, rank: int) -> list[Pass]:
+    """The passes after insert_all_reduce if each rank updates a shard of every bucket."""
+    degree = sharding_degree(strategy, ranks)
+    most = int(strategy._fuse_grad_size_in_TFLOPS)
+    passes: list[Pass] = [
+        FuseAllReduce(bucket_mb(strategy), most, shared_by=sharding_group("dp", degree, ranks))
+    ]
+    if strategy.effective("nccl_comm_num") > 1:
+        passes.append(SpreadCommunicators(strategy.effective("nccl_comm_num")))
+    shares_weights = strategy.sharding_configs["shared_weights"]
+    # First, while the programs of the ranks are still equal, so that all ranks get the same order.
+    return [*passes, OrderUpdates(), ShardOptimizer(rank, ranks, degree, shares_weights)]
 
 
 def _reduce_passes(

@@ -6,7 +6,14 @@ from argosy.engine.log import logger
 from argosy.static.build_strategy import BuildStrategy
 
 _REDUCE = BuildStrategy.ReduceStrategy.Reduce
-_MULTI_RANK_ONLY = ("use_hierarchical_allreduce", "fp16_allreduce", "dgc", "localsgd", "adaptive_localsgd")
+_MULTI_RANK_ONLY = (
+    "use_hierarchical_allreduce",
+    "fp16_allreduce",
+    "sharding",
+    "dgc",
+    "localsgd",
+    "adaptive_localsgd",
+)
 _FUSIONS = ("fuse_all_reduce_ops", "fuse_all_optimizer_ops")
 
 
@@ -33,6 +40,10 @@ def warn_ignored(strategy: DistributedStrategy, ranks: int) -> None:
             "next one; set strategy.sync_nccl_allreduce=False",
             communicators,
         )
+    if strategy.sharding and ranks > 1 and _is_on(strategy, "sync_nccl_allreduce"):
+        logger.warning(
+            "sync_nccl_allreduce is not used with strategy.sharding: reduce-scatters overlap with backward"
+        )
     if is_reduce_mode(strategy, ranks):
         for name in _FUSIONS:
             if _is_on(strategy, name):
@@ -51,5 +62,5 @@ def warn_ignored(strategy: DistributedStrategy, ranks: int) -> None:
 
 def _is_on(strategy: DistributedStrategy, name: str) -> bool:
     """True if the user assigned it and it is on; a default does not count."""
-    levels = (strategy, strategy.build_strategy)
+    levels = [level for level in (strategy, strategy.build_strategy) if name in level.fields]
     return any(level.is_assigned(name) and bool(getattr(level, name)) for level in levels)

@@ -138,6 +138,17 @@ class Group:
             lambda on_wait, number: shm.reduce_scatter(buffers, result, on_wait, number),
         )
 
+    def start_sum_shard(self, buffers: Sequence[torch.Tensor], shard: slice, what: str = "") -> Work:
+        """Start to sum a shard of the ranks' flat buffers into this rank's own; for a group with shared memory."""
+        shm = self.shm
+        assert shm is not None, self.name
+        return self._start_shm(
+            "reduce_scatter",
+            what,
+            buffers[:1],
+            lambda on_wait, number: shm.sum_shard(buffers, shard, on_wait, number),
+        )
+
     def start_barrier(self, what: str = "") -> Work:
         """Start a barrier; for a group with shared memory."""
         shm = self.shm

@@ -7,6 +7,8 @@ with its last process, however that ended.
                           buffer of rank 1   ├─ one segment: every rank reads all of it, and writes its shard of the
                           result             ┘  result. All ranks of the host share the result: it is read-only.
     with sockets          local = result        the backend reduces in place
+
+A buffer without a result (`has_result=False`) is for reduce-scatters: each rank sums its shard into its own buffer.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -102,7 +104,12 @@ class FlatBuffer:
     """Memory for `numel` gradient elements of each rank, contiguous; in shared memory if there is a segment."""
 
     def __init__(
-        self, numel: int, dtype: torch.dtype, device: torch.device, segment: SharedSegment | None
+        self,
+        numel: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        segment: SharedSegment | None,
+        has_result: bool = True,
     ) -> None:
         self.segment = segment
         if segment is None:
@@ -110,11 +117,12 @@ class FlatBuffer:
             self.per_rank = [self.local]
             return
         nbytes = padded_bytes(numel, dtype)
-        *self.per_rank, self.result = (
+        self.per_rank = [
             torch.frombuffer(segment.memory, dtype=dtype, count=numel, offset=index * nbytes)
-            for index in range(len(segment.pids) + 1)
-        )
+            for index in range(len(segment.pids) + has_result)
+        ]
         self.local = self.per_rank[segment.index]
+        self.result = self.per_rank.pop() if has_result else self.local
 
     def reduced(self, in_shm: bool) -> torch.Tensor:
         """The tensor that holds the sum: a group without shared memory sums in place, also in a shared buffer."""
@@ -126,8 +134,8 @@ class FlatBuffer:
         return [buffer[here] for buffer in self.per_rank], self.result[here]
 
 
-BufferKey = tuple[str, int, torch.dtype, str]
-"""Name, number of elements, dtype, and the group that shares it."""
+BufferKey = tuple[str, int, torch.dtype, str, bool]
+"""Name, number of elements, dtype, the group that shares it, and whether it has a result."""
 
 
 class FlatBuffers:

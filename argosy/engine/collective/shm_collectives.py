@@ -128,6 +128,18 @@ class ShmCollectives:
                 out.add_(buffer[here])
         return ""
 
+    def sum_shard(self, buffers: Sequence[torch.Tensor], shard: slice, on_wait: OnWait, number: int) -> str:
+        """Sum a shard of all ranks' flat buffers into this rank's own buffer; no final barrier.
+
+        The shards of the ranks must not overlap: then nobody else reads what this rank writes.
+        """
+        signature = self._announce(number, buffers[0].numel(), buffers[0].dtype, "sum")
+        self._barrier(on_wait)
+        if mismatch := self._mismatch(signature):
+            return mismatch
+        add_in_place(buffers, self.index, shard)
+        return ""
+
     def all_reduce(
         self,
         tensors: Sequence[torch.Tensor],
@@ -254,6 +266,25 @@ class ShmCollectives:
                 for half in range(2)
             ]
         return self._areas[dtype]
+
+
+def add_in_place(buffers: Sequence[torch.Tensor], index: int, shard: slice) -> None:
+    """Add up the same shard of all buffers in buffer `index`; in the order of the buffers, block by block."""
+    step = _CACHE_BLOCK // buffers[0].dtype.itemsize
+    for first in range(shard.start, shard.stop, step):
+        parts = [buffer[first : min(first + step, shard.stop)] for buffer in buffers]
+        out = parts[index]
+        if index < 2:
+            torch.add(parts[0], parts[1], out=out)
+            rest = parts[2:]
+        else:  # `out` is an addend of its own: it must not be overwritten before its turn
+            partial = torch.add(parts[0], parts[1])
+            for part in parts[2:index]:
+                partial.add_(part)
+            torch.add(partial, out, out=out)
+            rest = parts[index + 1 :]
+        for part in rest:
+            out.add_(part)
 
 
 def _pidfd(pid: int) -> int | None:

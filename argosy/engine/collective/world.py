@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
+from torch.utils.weak import WeakIdKeyDictionary
 
 from argosy.engine import env, process_effects
 from argosy.engine.collective.group import Group, members
@@ -37,6 +38,7 @@ from argosy.engine.collective.hierarchy import Hierarchy
 from argosy.engine.collective.identity import Identity, read
 from argosy.engine.collective.rank_liveness import RankMonitor, Timeouts, check_peer, store_lost_error
 from argosy.engine.collective.rendezvous import open_store
+from argosy.engine.collective.sharding import ShardGroups, sharding_group
 from argosy.engine.collective.shm import (
     FlatBuffer,
     FlatBuffers,
@@ -73,6 +75,9 @@ class World:
         """How many schedules the ranks have compared so far."""
         self._groups: dict[str, Group] = {}
         self.buffers = FlatBuffers()
+        self.shared_weights: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        """The tensors in memory that this rank shares with others of its host; see runtime/shared_weights.py."""
+        self._num_weight_segments = 0
         self.lock = threading.RLock()
         """Serializes what all ranks create together, once: groups, buffers, compared schedules."""
         self._hosts: list[str] = []
@@ -108,20 +113,36 @@ class World:
         inter = "leaders" if by_leaders else "inter"
         return Hierarchy(self.group(f"{name}/intra{block}"), self.group(f"{name}/{inter}{block}"), by_leaders)
 
-    def flat_buffer(self, name: str, numel: int, dtype: torch.dtype, group: str) -> FlatBuffer:
+    def shard_groups(self, name: str, degree: int) -> ShardGroups:
+        """A communicator's groups for state that is sharded over `degree` consecutive ranks (see sharding.py)."""
+        return ShardGroups(
+            self.group(sharding_group(name, degree, self.size)), self.group(f"{name}/inter{degree}")
+        )
+
+    def flat_buffer(
+        self, name: str, numel: int, dtype: torch.dtype, group: str, has_result: bool = True
+    ) -> FlatBuffer:
         """A buffer for gradients, the same at every call for one owner; in shared memory if `group` is on one host.
 
         It is freed with its owner, see `FlatBuffers.owned_by`.
         """
 
         def create() -> FlatBuffer:
-            nbytes = (len(members(group, self.rank, self.size)) + 1) * padded_bytes(numel, dtype)
+            nbytes = (len(members(group, self.rank, self.size)) + has_result) * padded_bytes(numel, dtype)
             unique = f"buffer{self.buffers.num_created}"  # other owners and sizes may use the same name
             segment = self._map_segment(unique, group, nbytes) if dtype in DTYPES else None
-            return FlatBuffer(numel, dtype, self.device, segment)
+            return FlatBuffer(numel, dtype, self.device, segment, has_result)
 
         with self.lock:
-            return self.buffers.get((name, numel, dtype, group), create)
+            return self.buffers.get((name, numel, dtype, group, has_result), create)
+
+    def map_weights(self, group: str, nbytes: int) -> SharedSegment | None:
+        """Memory for weights that the ranks of a group share; None if they cannot. All ranks call it together."""
+        with self.lock:
+            if self.group(group).shm is None:
+                return None
+            self._num_weight_segments += 1
+            return self._map_segment(f"weights{self._num_weight_segments}", group, nbytes)
 
     def hosts(self) -> list[str]:
         """By rank: the id of its host."""

@@ -60,6 +60,7 @@ MARKS: dict[str, type] = {
     "is_table": bool,
     "owner": int,
     "rank_local": bool,
+    "shard": tuple,
     "shape_input_swapped": bool,
     "period": str,
 }

@@ -41,8 +41,8 @@ def _fake_mm(buffer: Tensor, a: Tensor, b: Tensor, first: int) -> Tensor:
 
 
 def slot(flat: Tensor, like: Tensor, first: int) -> Tensor:
-    """A view of a flat tensor in the shape of `like`, and with its strides if those are dense."""
-    if not like.is_contiguous() and is_dense(like):
+    """A view of a flat tensor in the shape of `like`, and with its strides if those are dense and row by row."""
+    if not like.is_contiguous() and is_dense(like) and like.stride(0) == max(like.stride()):
         return flat.as_strided(like.shape, like.stride(), flat.storage_offset() + first)
     return flat.narrow(0, first, like.numel()).view(like.shape)
 

@@ -19,6 +19,8 @@ from argosy.engine.ops.op_spec import OpSpec, declare
 
 
 def _found_inf(gradients: Sequence[Tensor]) -> Tensor:
+    if not gradients:  # with sharding, a rank may have no shard
+        return torch.zeros(1)
     largest = torch.stack([n.float() for n in torch._foreach_norm(list(gradients), math.inf)])
     return (~torch.isfinite(largest)).any().float().reshape(1)
 

@@ -104,6 +104,23 @@ def span_fits(arguments: Arguments) -> str:
     return _fits(buffer, arguments["first"], arguments["count"], buffer.dtype)
 
 
+def bounds_fit(arguments: Arguments) -> str:
+    """reduce_scatter: the bounds of the ranks' shards are in order, and the span is inside of the buffer."""
+    bounds, degree, buffer = arguments["bounds"], arguments["degree"], arguments["buffer"]
+    if len(bounds) != degree + 1 or bounds[0] != 0 or list(bounds) != sorted(bounds):
+        return f"bounds is {bounds}: they must be {degree + 1} numbers in order, from 0 on"
+    return _fits(buffer, arguments["first"], bounds[-1], buffer.dtype)
+
+
+def rows_fit(arguments: Arguments) -> str:
+    """shard_rows: the rows exist."""
+    x, first, last = arguments["x"], arguments["first"], arguments["last"]
+    rows = x.shape[0] if x.ndim else 1
+    if isinstance(rows, int) and not 0 <= first <= last <= rows:
+        return f"rows {first} to {last} are not inside of {_kind(x)}"
+    return ""
+
+
 def _fits(flat: Tensor, first: int, count: Any, dtype: torch.dtype) -> str:
     if flat.ndim != 1 or flat.dtype != dtype:
         return f"the flat tensor is {_kind(flat)}: it must have one dimension, and the dtype {dtype}"

@@ -23,6 +23,7 @@ from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.strides import VIEWS, convert, propagate
 from argosy.engine.ops.dgc import dgc_all_reduce
 from argosy.engine.ops.merge_gradients import accumulate, merged
+from argosy.engine.ops.sharding import all_gather_shards, shard_rows
 from argosy.engine.ops.updates import FUSED
 from argosy.engine.passes.base import Pass, Report
 
@@ -75,11 +76,15 @@ def _states(graph: fx.Graph, convolutions: list[fx.Node]) -> list[fx.Node]:
     weights = {w for n in convolutions if _is_plain_weight(w := _without_cast(n.args[1]))}
     states = dict.fromkeys(n for n in graph.nodes if n in weights)
     for updated in (together for node in graph.nodes for together in _updated_together(node)):
-        for weight in [n for n in updated if n in weights]:
-            states.update(
-                dict.fromkeys(n for n in updated if n.meta["val"].shape == weight.meta["val"].shape)
-            )
+        for weight in [n for n in updated if _without_rows(n) in weights]:
+            shape = weight.meta["val"].shape
+            states.update(dict.fromkeys(_without_rows(n) for n in updated if n.meta["val"].shape == shape))
     return list(states)
+
+
+def _without_rows(node: fx.Node) -> fx.Node:
+    """The variable of which a sharded update mutates some rows, or the node itself."""
+    return cast("fx.Node", node.args[0]) if node.target is shard_rows else node
 
 
 def _updated_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
@@ -87,6 +92,8 @@ def _updated_together(node: fx.Node) -> Iterator[tuple[fx.Node, ...]]:
 
     The accumulator of a weight's gradient belongs to the weight.
     """
+    if node.target is all_gather_shards:
+        return
     if node.target is dgc_all_reduce:
         yield from zip(*cast("list[list[fx.Node]]", node.args[1:4]), strict=True)
         return

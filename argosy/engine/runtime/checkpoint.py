@@ -132,8 +132,9 @@ class Checkpoint:
     def _save(self, training: Training, position: Position, place: ReaderState | None) -> None:
         began = time.perf_counter()
         files, servers = self._files(training), training.servers()
+        wholes: Tensors = {}
         if servers is None:
-            training.gather(world(), "saving a Checkpoint")
+            wholes = training.gather(world(), "saving a Checkpoint")
         else:
             server_files.send_pending_changes(servers, training.scope)
         state = {
@@ -148,7 +149,7 @@ class Checkpoint:
             servers is not None and files.rank == 0
         ):  # the other workers wait below, so the state does not change
             server_files.save(servers, {}, files.servers_part(position.step))
-        tensors = {**training.tensors(files.rank), **_geo_state(servers)}
+        tensors = {**training.tensors(files.rank, wholes), **_geo_state(servers)}
         written = files.write(position.step, tensors, state, save_id)
         _gather("", f"checkpoint {position.step} is written")  # a barrier: now it is complete on all ranks
         files.delete_older(position.step, self.keep)

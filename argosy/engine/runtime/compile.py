@@ -31,8 +31,9 @@ from argosy.engine.ir.show import op_name, type_text
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
-from argosy.engine.ops.all_reduce import wait
+from argosy.engine.ops.all_reduce import all_reduce, wait
 from argosy.engine.ops.reduce import reduce
+from argosy.engine.ops.sharding import reduce_scatter
 from argosy.engine.passes import default_passes
 from argosy.engine.passes.base import Pass, run_passes
 from argosy.engine.ps.trainer import trainer
@@ -41,6 +42,7 @@ from argosy.engine.runtime.inductor import with_regions
 from argosy.engine.runtime.peak_memory import MemoryProfile, memory_of
 from argosy.engine.runtime.run_record import run_record
 from argosy.engine.runtime.scope import Scope
+from argosy.engine.runtime.shared_weights import SharedNames
 
 CPU = torch.device("cpu")
 _NOT_WITH_INDUCTOR = frozenset({"in_place", "rematerialize", "choose_kernels"})
@@ -106,6 +108,10 @@ class Compiled:
     """The recorded nodes that it was compiled from."""
     trains: bool = False
     """True: the step has updates of an optimizer."""
+    shared: SharedNames | None = None
+    """The parameters that the ranks of a host share."""
+    mutated: frozenset[str] = frozenset()
+    """Variables of the scope that the step mutates."""
     schedule: tuple[str, ...] = ()
     """The collectives that the step starts, in order, as text."""
     runs: int = 0
@@ -114,11 +120,29 @@ class Compiled:
     """The sizes of feeds that were checked against the program's assumptions."""
     _bound: tuple[Scope, int, list[torch.Tensor]] | None = None
 
+    def check_states(self, scope: Scope) -> None:
+        """Raise ScopeError if a variable has no value."""
+        for name in self.states:
+            if scope.values_of().get(name) is None:
+                raise ScopeError(_missing_state(name))
+
     def state_values(self, scope: Scope) -> list[torch.Tensor]:
-        """The scope's tensors in the order of the step's arguments, in the memory formats that it needs."""
+        """The scope's tensors in the order of the step's arguments, in the memory formats that it needs.
+
+        If the ranks share parameters, all of them call it together before a step.
+        """
         if self._bound is None or self._bound[0] is not scope or self._bound[1] != scope.version:
-            values = [read_state(scope, n, f) for n, f in zip(self.states, self.memory_formats, strict=True)]
-            self._bound = (scope, scope.version, values)
+            formats = dict(zip(self.states, self.memory_formats, strict=True))
+            shared: tuple[str, ...] = ()
+            if self.shared is not None and self.shared.bind(
+                scope, lambda n: read_state(scope, n, formats[n])
+            ):
+                shared = self.shared.names
+            private = self.mutated.difference(shared)
+            values = {n: read_state(scope, n, formats[n], is_private=n in private) for n in self.states}
+            if any(scope.is_shared(n) and v is not scope.get(n) for n, v in values.items()):
+                return list(values.values())  # converted copies of shared memory, which other ranks change
+            self._bound = (scope, scope.version, list(values.values()))
         return self._bound[2]
 
     @cached_property
@@ -189,6 +213,8 @@ def compile_program(
         is_random=any(is_random(n) for n in ordered),
         recorded=tuple(recorded),
         trains=any(n.meta["role"] == "optimize" for n in ordered),
+        shared=SharedNames.of(ordered, named),
+        mutated=frozenset(named[n] for n in states if storage(n) in mutated),
         schedule=tuple(_collective(n, program) for n in ordered if is_collective(n)),
     )
 
@@ -267,15 +293,23 @@ def _memory(
 
 
 def _check_owned(graph: fx.Graph, fetches: Sequence[Variable]) -> None:
-    """In Reduce mode only its owner has a gradient's sum: reject fetches that depend on it, equally on all ranks."""
+    """Reject fetches of sums that not every rank has (Reduce mode, sharding), equally on all ranks."""
     reduce_of: dict[fx.Node, fx.Node] = {}
     for node in graph.nodes:
-        if node.target is reduce:
+        if node.target is all_reduce:
+            continue  # an all-reduced norm of shards is the same on all ranks
+        if node.target in (reduce, reduce_scatter):
             reduce_of[node] = node
         elif sources := [reduce_of[n] for n in node.all_input_nodes if n in reduce_of]:
             reduce_of[node] = sources[0]
     for variable in fetches:
-        if (source := reduce_of.get(variable.node)) is not None:
+        source = reduce_of.get(variable.node)
+        if source is not None and source.target is reduce_scatter:
+            raise FetchError(
+                f"fetch {variable.name!r} depends on {source.args[5]!r}, of which each rank has the sum of some rows "
+                "only (strategy.sharding); turn strategy.sharding off to fetch gradients"
+            )
+        if source is not None:
             raise FetchError(
                 f"fetch {variable.name!r} depends on {source.args[3]!r}, which only rank {source.args[1]} has the sum "
                 "of (ReduceStrategy.Reduce); use ReduceStrategy.AllReduce to fetch gradients"
@@ -407,13 +441,23 @@ def _missing_state(name: str) -> str:
 
 
 def read_state(
-    scope: Scope, name: str, memory_format: torch.memory_format = torch.preserve_format
+    scope: Scope,
+    name: str,
+    memory_format: torch.memory_format = torch.preserve_format,
+    is_private: bool = False,
 ) -> torch.Tensor:
-    """The value of a variable in this memory format, which the scope keeps; raises ScopeError if it has none."""
+    """The value of a variable in this memory format; with `is_private`, in memory that no other rank shares.
+
+    Raises ScopeError if it has no value.
+    """
     value = scope.values_of().get(name)
     if value is None:
         raise ScopeError(_missing_state(name))
+    if is_private and scope.is_shared(name):
+        value = value.clone()
+        scope.put(name, value)
     if memory_format is not torch.preserve_format and not value.is_contiguous(memory_format=memory_format):
         value = value.contiguous(memory_format=memory_format)
-        scope.put(name, value)
+        if not scope.is_shared(name):
+            scope.put(name, value)
     return value

@@ -129,13 +129,14 @@ class Executor:
         self._check_sizes(program, compiled, sizes)
         if self.device != CPU:
             values = [v.to(self.device, non_blocking=True) for v in values]
+        if compiled.runs == 0:
+            compiled.check_states(scope)
+            _compare_schedules(program, compiled)
         with self._lock:
             states = compiled.state_values(scope)
         if compiled.runs == 1:
             retain_freed_memory()
         _write_rates(program, scope)
-        if compiled.runs == 0:
-            _compare_schedules(program, compiled)
         step = compiled.timed.step if is_timed else compiled.step
         out = self._call(program, compiled, step, [*values, *states])
         self._record_run(program, compiled, sizes)

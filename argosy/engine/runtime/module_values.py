@@ -29,9 +29,8 @@ def write_through(tensors: Mapping[str, torch.Tensor]) -> None:
             f"load_state_dict changed {', '.join(known)}, whose values are on the parameter servers; load before "
             "fleet.init_worker(), or save and load by fleet"
         )
-    with torch.no_grad():
-        for name, tensor in known.items():
-            scope.get(name).copy_(tensor)
+    for name, tensor in known.items():
+        scope.write(name, tensor)
     logger.info("load_state_dict: %d variables of the scope have the loaded values", len(known))
 
 

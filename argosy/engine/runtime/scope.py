@@ -38,8 +38,7 @@ class ScopeTensor:
                 f"variable {self._name!r} is {dtype_name(old.dtype)}{list(old.shape)} and cannot be set to "
                 f"{dtype_name(new.dtype)}{list(new.shape)}; give an array of its shape and dtype"
             )
-        with torch.no_grad():
-            old.copy_(new)
+        self._scope.write(self._name, new)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         return self.tensor().detach().cpu().numpy().copy()
@@ -78,6 +77,10 @@ class Scope:
 
     def __init__(self) -> None:
         self._values: dict[str, torch.Tensor | None] = {}
+        self.shared: dict[str, torch.Tensor] = {}
+        """Tensors in memory that the ranks of a host share (shared_weights.py). Written by the sharded update only: any
+        other write replaces the value by a private tensor, which the next sharded step copies into the shared memory.
+        """
         self.version = 0
         """Incremented when a tensor is replaced; holders of references to tensors compare it."""
 
@@ -94,6 +97,17 @@ class Scope:
     def put(self, name: str, value: torch.Tensor) -> None:
         self._values[name] = value
         self.version += 1
+
+    def is_shared(self, name: str) -> bool:
+        """True if the value is in memory that the ranks of a host share."""
+        return name in self.shared and self._values.get(name) is self.shared[name]
+
+    def write(self, name: str, value: torch.Tensor) -> None:
+        """Set a value of the same shape and dtype: in place, which keeps its memory format, unless it is shared."""
+        with torch.no_grad():
+            if self.is_shared(name):
+                self.put(name, torch.empty_like(self.get(name)))
+            self.get(name).copy_(value)
 
     def __contains__(self, name: str) -> bool:
         return name in self._values

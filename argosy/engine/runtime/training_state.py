@@ -6,13 +6,15 @@
 
 Ranks that train together have equal parameters and accumulators; variables that the optimizer does not update, such as
 the statistics of a batch norm, may differ, and so do those with `rank_local` in their meta (DGC, LocalSGD). In Reduce
-mode only the owner of a parameter has its valid accumulators: `gather` broadcasts them.
+mode only the owner of a parameter has its valid accumulators: `gather` broadcasts them. Under strategy.sharding a rank
+has only some rows of them: `gather` returns whole ones, which are saved under the same names, and `restore` slices
+them, for any number of ranks.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +30,7 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.reduce_to_owner import owners
+from argosy.engine.passes.shard_plan import Shard, shards
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.remote import begin
@@ -67,11 +70,15 @@ class Training:
             if node.op == "call_function" and node.meta["role"] == "optimize"
             for source in mutated_inputs(node)
         }
-        return {
-            name
-            for name, variable in self.program.persistables().items()
-            if isinstance(variable, Parameter) or storage(variable.node) in updated
-        } - self.program.rank_local()
+        return (
+            set(shards(self.program))
+            | {
+                name
+                for name, variable in self.program.persistables().items()
+                if isinstance(variable, Parameter) or storage(variable.node) in updated
+            }
+            - self.program.rank_local()
+        )
 
     def unfinished(self) -> Period | None:
         """A period in whose other steps the ranks differ, if the last step was such a step."""
@@ -79,11 +86,35 @@ class Training:
             return None
         return unfinished(self.program.training.periods, lambda name: int(self._value(name).item()))
 
-    def gather(self, world: World, asking: str) -> None:
-        """Broadcast the optimizer state from its owners; if there is such state, all ranks must call it.
+    def gather(self, world: World, asking: str) -> Tensors:
+        """Gather the optimizer state of other ranks; if there is such state, all ranks must call it.
 
+        In Reduce mode the scope has all values afterwards. Whole values of sharded state are returned, on rank 0.
         `asking` is the function that the user has called, for the error if a rank does not call it.
         """
+        self._broadcast_owned(world, asking)
+        sharded = {} if world.size == 1 else shards(self.program)
+        if not sharded:
+            return {}
+        try:
+            number = world.monitor.local.started.get("gather", 0) + 1
+            world.all_gather_object(
+                f"gather#{number} ({asking}, which all ranks call under strategy.sharding)"
+            )
+            wholes: Tensors = {}
+            for name, shard in sharded.items():
+                whole = _gather_shard(shard, world, self._value(name), name)
+                wholes |= {name: whole} if world.rank == 0 else {}
+            return wholes
+        except PeerLostError:
+            raise
+        except CollectiveError as e:
+            raise CollectiveError(
+                f"{asking}: under strategy.sharding each rank has a shard of the optimizer state, and another rank has "
+                f"not called it; call it on all ranks ({e})"
+            ) from e
+
+    def _broadcast_owned(self, world: World, asking: str) -> None:
         owned = {  # the program itself broadcasts parameters
             name: owner
             for name, owner in owners(self.program).items()
@@ -109,9 +140,13 @@ class Training:
                 f"called it; call it on all ranks, or train with ReduceStrategy.AllReduce ({e})"
             ) from e
 
-    def tensors(self, rank: int) -> Tensors:
-        """The values that this rank saves: rank 0 all of them, the others those that may differ."""
-        return {name: self._value(name) for name in self._saved_by(rank)}
+    def tensors(self, rank: int, wholes: Tensors | None = None) -> Tensors:
+        """The values that this rank saves: rank 0 all of them, the others those that may differ.
+
+        `wholes`: the result of `gather`.
+        """
+        values = {name: self._value(name) for name in self._saved_by(rank)}
+        return values if wholes is None else values | wholes
 
     def state(self) -> dict[str, Any]:
         """The state that is not in tensors, as JSON values."""
@@ -121,8 +156,11 @@ class Training:
 
     def difference(self, rank: int, tensors: Tensors, state: Mapping[str, Any]) -> str:
         """Why saved values do not fit this program; "" if they do."""
-        variables = self.program.persistables()
-        wanted = {name: kind(variables[name]) for name in self._saved_by(rank)}
+        variables, sharded = self.program.persistables(), shards(self.program)
+        wanted = {
+            name: kind(variables[name], sharded[name].shape if name in sharded else None)
+            for name in self._saved_by(rank)
+        }
         saved = {name: kind(value) for name, value in tensors.items()}
         for name in [*wanted, *saved]:
             if wanted.get(name) != saved.get(name):
@@ -136,13 +174,14 @@ class Training:
 
     def restore(self, world: World, tensors: Tensors, state: Mapping[str, Any]) -> None:
         """Overwrite the scope's values in place; rank 0 broadcasts the variables that are equal on all ranks."""
-        shared = self.shared()
+        shared, sharded = self.shared(), shards(self.program)
         for name in self.program.persistables():
-            value = self._value(name)
+            value, shard = self._value(name), sharded.get(name)
             if name in shared and world.size > 1:
-                tensors[name] = _from_rank(0, world, tensors.get(name, value), name)
-            with torch.no_grad():
-                value.copy_(tensors[name])
+                expected = value if shard is None else value.new_empty(shard.shape)
+                tensors[name] = _from_rank(0, world, tensors.get(name, expected), name)
+            whole = tensors.pop(name)
+            self.scope.write(name, whole if shard is None else shard.of(whole, world.rank))
         for name, scheduler in self.program.training.schedulers:
             scheduler.set_state_dict(state["schedulers"][name])
         generator = state["generator"]
@@ -161,9 +200,18 @@ class Training:
         return self.scope.get(name)
 
 
-def kind(value: Any) -> str:
-    """float32[2, 3]: dtype and shape of a tensor or a Variable."""
-    return f"{dtype_name(value.dtype)}{list(value.shape)}"
+def kind(value: Any, shape: Sequence[int] | None = None) -> str:
+    """float32[2, 3]: dtype and shape of a tensor or a Variable; a shape that is given replaces its own."""
+    return f"{dtype_name(value.dtype)}{list(value.shape if shape is None else shape)}"
+
+
+def _gather_shard(shard: Shard, world: World, value: torch.Tensor, name: str) -> torch.Tensor:
+    """The whole value of a sharded variable."""
+    whole = value.new_empty(shard.shape)
+    for owner in shard.owners():
+        rows = shard.of(whole, owner)
+        rows.copy_(_from_rank(owner, world, value if world.rank == owner else rows, name))
+    return whole
 
 
 def _from_rank(rank: int, world: World, value: torch.Tensor, name: str) -> torch.Tensor:

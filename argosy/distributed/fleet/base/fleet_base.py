@@ -32,6 +32,7 @@ from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.passes.base import finalize_collectives
 from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.passes.shard_optimizer import adopt_shards, reject_sharded_state, shard_startup
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import set_flags
@@ -46,7 +47,7 @@ from argosy.optimizer.wrapper import OptimizerWrapper
 from argosy.static.amp import CustomOpLists, OptimizerWithMixedPrecision, decorate
 from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
-from argosy.static.io_divided import reject_local, reject_stale
+from argosy.static.io_divided import reject_local, reject_stale, rows_of_this_rank
 
 Updates = tuple[list[fx.Node], list[tuple[Parameter, Variable]]]
 """The result of `minimize`: the update nodes, and (parameter, gradient) pairs."""
@@ -129,8 +130,13 @@ class DistributedOptimizer:
         return state
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
-        (self._merge or self.inner).set_state_dict(state_dict)
+        """Restore the state that `state_dict` of an unsharded optimizer returned; a shard takes its rows of it."""
+        program = self._program
+        schedulers = {name: value for name, value in state_dict.items() if not hasattr(value, "shape")}
+        tensors = {name: value for name, value in state_dict.items() if name not in schedulers}
+        if program is not None:
+            tensors = rows_of_this_rank(program, tensors)
+        (self._merge or self.inner).set_state_dict({**tensors, **schedulers})
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -257,6 +263,7 @@ class Fleet:
         to_broadcast = set(startup.persistables())
         draw(program, strategy.build_strategy, "_original_graph")
         updates, params_grads = minimize()
+        reject_sharded_state(updates)
         configure(program, strategy.build_strategy)
         if strategy.is_assigned("cudnn_exhaustive_search"):
             set_flags({"FLAGS_cudnn_exhaustive_search": strategy.cudnn_exhaustive_search})
@@ -271,6 +278,9 @@ class Fleet:
             rewrite(program, passes)
             finalize_collectives(program.graph)
             rewrite(startup, startup_passes(startup, to_broadcast))
+            if strategy.sharding:
+                adopt_shards(program)
+                shard_startup(program, startup, world.rank)
         draw(program, strategy.build_strategy, "_multi_devices_graph")
         return updates, params_grads
 
@@ -302,6 +312,10 @@ class Fleet:
                     f"strategy.{switch} is for collective jobs; with parameter servers give the optimizer itself, such "
                     "as optimizer.LarsMomentum"
                 )
+        if strategy.sharding:
+            raise ConfigError(
+                "strategy.sharding in a job with parameter servers, which store the optimizer state; turn it off"
+            )
         updates = minimize()
         configure(loss.program, strategy.build_strategy)
         self._servers.rewrite(loss.program, startup, strategy)
@@ -389,9 +403,9 @@ class Fleet:
         """Write the program's variables on rank 0, including those that other ranks update.
 
         Other ranks may call it or not, and do not wait: call `barrier_worker` before another rank reads the file.
-        With ReduceStrategy.Reduce, where other ranks hold optimizer state, it is a collective call: all ranks must
-        make it. With parameter servers the calling worker writes the variables, and each server its shard of the
-        tables. `mode` exists for Paddle; it must be 0 (save everything).
+        With strategy.sharding and ReduceStrategy.Reduce, where other ranks hold optimizer state, it is a collective
+        call: all ranks must make it. With parameter servers the calling worker writes the variables, and each server
+        its shard of the tables. `mode` exists for Paddle; it must be 0 (save everything).
         """
         if not isinstance(executor, Executor):
             raise ConfigError(
@@ -409,7 +423,7 @@ class Fleet:
             return
         reject_local("fleet.save_persistables", program, program.persistables())
         training = Training(executor, program, global_scope())
-        training.gather(collective.world(), "fleet.save_persistables")
+        wholes = training.gather(collective.world(), "fleet.save_persistables")
         if collective.world().size > 1 and (period := training.unfinished()) is not None:
             logger.warning(
                 "fleet.save_persistables: the ranks differ between the steps in which %s is due (%s), and rank 0 saves "
@@ -418,7 +432,7 @@ class Fleet:
                 period,
             )
         if self.is_first_worker():
-            write_vars(program.persistables(), Path(dirname, VARS_FILE))
+            write_vars(program.persistables(), Path(dirname, VARS_FILE), wholes)
 
     def save_inference_model(
         self,
