@@ -267,9 +267,30 @@ class DistributedStrategy(Settings):
         only_there = build.fields.get(name) and build.is_assigned(name) and not self.is_assigned(name)
         return getattr(build if only_there else self, name)
 
+    def check_exclusive(self) -> None:
+        """Raise a ConfigError if two strategies are on that exclude each other."""
+        for first, second, why in _EXCLUSIVE:
+            if getattr(self, first) and getattr(self, second):
+                raise ConfigError(
+                    f"strategy.{first} and strategy.{second} are both on; {why}: turn one of them off"
+                )
+
+    def merged_steps(self) -> tuple[int, bool] | None:
+        """(k, avg) if the gradients of k steps are accumulated, by `gradient_merge` or by sharding's own setting."""
+        merge = self.gradient_merge_configs
+        sharded = self.sharding_configs["gradient_merge_acc_step"] if self.sharding else 1
+        if self.gradient_merge and sharded > 1 and sharded != merge["k_steps"]:
+            raise ConfigError(
+                f"strategy.gradient_merge has k_steps {merge['k_steps']}, and sharding_configs"
+                f"['gradient_merge_acc_step'] is {sharded}; leave the second out"
+            )
+        if self.gradient_merge or sharded > 1:
+            return (merge["k_steps"] if self.gradient_merge else sharded), merge["avg"]
+        return None
+
     def check(self, num_ranks: int, num_hosts: int) -> None:
         """Raise a ConfigError if two switches conflict, or a switch does not fit the size of the job."""
-        _check_exclusive(self)
+        self.check_exclusive()
         _check_set_twice(self)
         if self.recompute and not self.recompute_configs["checkpoints"]:
             raise ConfigError(
@@ -327,16 +348,7 @@ _EXCLUSIVE = (
     ("sharding", "dgc", "DGC sends no dense gradients, which sharding divides between the ranks"),
     ("sharding", "localsgd", "with LocalSGD every rank updates all of its own parameters"),
     ("sharding", "adaptive_localsgd", "with LocalSGD every rank updates all of its own parameters"),
-    ("sharding", "gradient_merge", "gradients are not accumulated under sharding"),
 )
-
-
-def _check_exclusive(strategy: DistributedStrategy) -> None:
-    for first, second, why in _EXCLUSIVE:
-        if getattr(strategy, first) and getattr(strategy, second):
-            raise ConfigError(
-                f"strategy.{first} and strategy.{second} are both on; {why}: turn one of them off"
-            )
 
 
 def _check_set_twice(strategy: DistributedStrategy) -> None:

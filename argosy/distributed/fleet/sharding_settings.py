@@ -11,7 +11,6 @@ _UNSUPPORTED = {
     "pp_allreduce_in_optimize": "pipeline parallelism is not supported with it",
     "optimize_offload": "the state of the optimizer stays in memory, divided by the number of ranks",
     "segment_anchors": "buckets follow the order of backward; set segment_broadcast_MB for their size",
-    "gradient_merge_acc_step": "gradients are not accumulated under sharding; use strategy.gradient_merge without it",
 }
 """Settings of sharding_configs that must keep their defaults, and why."""
 

@@ -330,7 +330,6 @@ def test_replicas_of_sharding_groups(ranks: Nursery, tmp_path: Path) -> None:
         ({"mp_degree": 2}, 4, "tensor parallelism"),
         ({"pp_degree": 2}, 4, "pipeline parallelism"),
         ({"optimize_offload": True}, 2, "the state of the optimizer stays in memory"),
-        ({"gradient_merge_acc_step": 4}, 2, "strategy.gradient_merge"),
         ({"segment_anchors": ["fc_0.tmp_0"]}, 2, "order of backward"),
         ({"sharding_segment_strategy": "segment_anchors"}, 2, "use 'segment_broadcast_MB'"),
     ],

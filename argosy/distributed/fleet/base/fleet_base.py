@@ -92,9 +92,8 @@ class DistributedOptimizer:
             names = ("custom_white_list", "custom_black_list", "custom_black_varnames")
             lists = [configs.pop(name) for name in names]
             optimizer = self._amp = decorate(self.inner, CustomOpLists(*lists), **configs)
-        if self.strategy.gradient_merge:
-            configs = dict(self.strategy.gradient_merge_configs)
-            optimizer = self._merge = GradientMergeOptimizer(optimizer, configs["k_steps"], configs["avg"])
+        if (merged := self.strategy.merged_steps()) is not None:
+            optimizer = self._merge = GradientMergeOptimizer(optimizer, *merged)
         if self.strategy.recompute:
             configs = dict(self.strategy.recompute_configs)
             optimizer = RecomputeOptimizer(optimizer, configs["memory_budget_MB"])
@@ -236,6 +235,7 @@ class Fleet:
         no_grad_set: Names,
     ) -> Updates:
         program, startup = loss.program, startup_program or default_startup_program()
+        optimizer.strategy.check_exclusive()
         inner = optimizer.decorated()
         minimize = partial(inner.minimize, loss, startup_program, parameter_list, no_grad_set)
         minimize_for = self._minimize_collective if self._servers is None else self._minimize_with_servers
