@@ -59,7 +59,7 @@ def as_one_process() -> None:
     """Ranks with different batches: their gradients add up to those of the whole batch."""
     collective.connect()
     world = collective.world()
-    for dtype, tolerance in (("float32", 1e-6), ("float64", 1e-12)):
+    for dtype, tolerance in (("float32", 3e-6), ("float64", 1e-12)):
         whole = 2 + np.random.default_rng(0).standard_normal((7, 3, 6, 6)).astype(dtype)
         wanted = one_step(dtype, whole)
         mine = np.split(whole, [5])[world.rank]
