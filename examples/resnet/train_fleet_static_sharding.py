@@ -1,4 +1,4 @@
-"""train_fleet_static.py with sharded optimizer state: each rank updates a shard, and a host has one copy of weights.
+"""train_fleet_static.py with sharded optimizer state: each rank updates a shard; a host has one copy of the weights.
 
 fleetrun --nproc_per_node=2 train_fleet_static_sharding.py
 """

@@ -93,6 +93,7 @@ def run_on(ranks: Nursery, size: int, script: str, folder: Path, *arguments: str
             4,
             ["--layers", str(LEAST), "--inter_nranks", "2", "--algorithm", "leaders"],
         ),
+        ("resnet/train_fleet_static_sharding.py", 2, ["--layers", str(LEAST)]),
         ("resnet/train_fleet_static_op_fusion.py", 2, ["--layers", str(LEAST)]),
         ("resnet/train_fleet_static_lars.py", 1, ["--layers", str(LEAST)]),
         ("resnet/train_fleet_static_lamb.py", 1, ["--layers", str(LEAST)]),

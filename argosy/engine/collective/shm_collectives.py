@@ -270,7 +270,8 @@ class ShmCollectives:
 
 def add_in_place(buffers: Sequence[torch.Tensor], index: int, shard: slice) -> None:
     """Add up the same shard of all buffers in buffer `index`; in the order of the buffers, block by block."""
-    step = _CACHE_BLOCK // buffers[0].dtype.itemsize
+    size = shard.stop - shard.start
+    step = max(size, 1) if len(buffers) == 2 else _CACHE_BLOCK // buffers[0].dtype.itemsize
     for first in range(shard.start, shard.stop, step):
         parts = [buffer[first : min(first + step, shard.stop)] for buffer in buffers]
         out = parts[index]

@@ -163,12 +163,17 @@ class _Rewriting:
 
     def finish(self, shares_weights: bool) -> None:
         """Replace the collectives, after all readers of gradients are rewritten."""
+        for view, (rows, _) in self.rows_of.items():
+            if view is not rows and not rows.users:  # this rank has none of them
+                self.graph.erase_node(rows)
         gathers = {bucket.gather for bucket in self.buckets} - {None}
         last = next((node for node in reversed(self.graph.nodes) if node in gathers), None)
         for bucket in self.buckets:
             start, degree = bucket.start, len(bucket.bounds) - 1
             buffer, first, _, group, what = start.args
-            cast("fx.Node", buffer).target = shard_buffer
+            if cast("fx.Node", buffer).target is not shard_buffer:
+                cast("fx.Node", buffer).target = shard_buffer
+                cast("fx.Node", buffer)._rename("shard_buffer")
             start.target, start.args = reduce_scatter, (buffer, first, bucket.bounds, group, degree, what)
             start._rename("reduce_scatter")
             if bucket.gather is not None:
