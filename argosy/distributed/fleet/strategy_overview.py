@@ -11,6 +11,11 @@ from collections.abc import Iterable
 
 from argosy.framework.strategy_settings import Settings, shown
 
+_ORDER = (
+    *("lars", "lamb", "dgc", "amp", "gradient_merge", "recompute", "sync_batch_norm", "localsgd"),
+    *("adaptive_localsgd", "fp16_allreduce", "use_hierarchical_allreduce", "sharding"),
+)
+"""The strategies in the order in which they change a program: first the optimizer, then communication."""
 _KEY = _VALUE = 38
 _GAP = 2
 _WIDTH = _KEY + _GAP + _VALUE
@@ -35,6 +40,21 @@ def overview(strategy: Settings) -> str:
     lines += _section("Build Strategy", strategy.part("build_strategy"))
     lines += _section("Execution Strategy", strategy.part("execution_strategy"))
     return "\n".join("    " + line for line in [*lines, _BORDER, "* differs from the default"])
+
+
+def applied(strategy: Settings) -> str:
+    """The strategies that are on, in their order, with the settings that differ from the defaults.
+
+    amp, gradient_merge (k_steps 4), sharding
+    """
+    texts = []
+    for name in _ORDER:
+        if getattr(strategy, name):
+            part = strategy.part(f"{name}_configs") if f"{name}_configs" in strategy.fields else None
+            names = [] if part is None else [n for n in part.fields if part.is_changed(n)]
+            changed = ", ".join(f"{n} {_text(getattr(part, n))}" for n in names)
+            texts.append(f"{name} ({changed})" if changed else name)
+    return ", ".join(texts)
 
 
 def _section(title: str, settings: Settings, names: Iterable[str] | None = None) -> list[str]:

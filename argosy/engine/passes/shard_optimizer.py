@@ -163,9 +163,9 @@ class _Rewriting:
 
     def finish(self, shares_weights: bool) -> None:
         """Replace the collectives, after all readers of gradients are rewritten."""
-        for view, (rows, _) in self.rows_of.items():
-            if view is not rows and not rows.users:  # this rank has none of them
-                self.graph.erase_node(rows)
+        for view, (sliced, _) in self.rows_of.items():
+            if view is not sliced and not sliced.users:  # this rank has none of them
+                self.graph.erase_node(sliced)
         gathers = {bucket.gather for bucket in self.buckets} - {None}
         last = next((node for node in reversed(self.graph.nodes) if node in gathers), None)
         for bucket in self.buckets:

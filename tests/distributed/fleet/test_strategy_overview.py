@@ -4,6 +4,7 @@
 from dataclasses import replace
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.distributed.fleet.strategy_overview import applied
 from argosy.static.build_strategy import BuildStrategy
 
 TITLES = ["Environment Flags, Communication Flags", "Build Strategy", "Execution Strategy"]
@@ -53,3 +54,11 @@ def test_marks_what_differs_from_the_default_and_nothing_else() -> None:
     strategy.build_strategy.gradient_scale_strategy = BuildStrategy.GradientScaleStrategy.One
     assert marked(strategy) == [["sync_batch_norm", "True", "*"], ["gradient_scale_strategy", "One", "*"]]
     assert repr(strategy).startswith("DistributedStrategy(sync_batch_norm=True, build_strategy=")
+
+
+def test_the_strategies_that_apply_are_named_in_their_order() -> None:
+    strategy = DistributedStrategy()
+    strategy.sharding = strategy.amp = strategy.gradient_merge = True
+    strategy.gradient_merge_configs = {"k_steps": 4}
+    assert applied(strategy) == "amp, gradient_merge (k_steps 4), sharding"
+    assert applied(DistributedStrategy()) == ""

@@ -15,4 +15,6 @@ def test_every_pair_trains_as_plain_torch_or_raises_with_both_names(ranks: Nurse
             assert name.replace("reduce_mode", "reduce_strategy") in text, text
     page = strategy_pairs.PAGE.read_text()
     command = "python -m tests.distributed.fleet.strategy_pairs"
-    assert page == strategy_pairs.with_table(page, found), f"{strategy_pairs.PAGE.name} is not current: {command}"
+    assert page == strategy_pairs.with_table(page, found), (
+        f"{strategy_pairs.PAGE.name} is not current: {command}"
+    )

@@ -23,13 +23,14 @@ from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.local_sgd import average_parameters
 from argosy.distributed.fleet.ps_mode import ServerMode, warn_no_servers
 from argosy.distributed.fleet.strategy_optimizer import SWITCHES, strategy_optimizer
+from argosy.distributed.fleet.strategy_overview import applied
 from argosy.distributed.fleet.strategy_passes import averaging_passes, startup_passes, training_passes
 from argosy.distributed.fleet.unused_switches import warn_ignored
 from argosy.engine import collective, process_effects
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Parameter, Variable
-from argosy.engine.log import logger
+from argosy.engine.log import NOTICE, logger
 from argosy.engine.passes.base import finalize_collectives
 from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.passes.shard_optimizer import adopt_shards, reject_sharded_state, shard_startup
@@ -240,6 +241,8 @@ class Fleet:
         minimize = partial(inner.minimize, loss, startup_program, parameter_list, no_grad_set)
         minimize_for = self._minimize_collective if self._servers is None else self._minimize_with_servers
         updates, params_grads = minimize_for(loss, startup, optimizer, minimize)
+        if self.is_first_worker() and (strategies := applied(optimizer.strategy)):
+            logger.log(NOTICE, "strategies of %s, in order: %s", program.name, strategies)
         optimizer.strategy.freeze()
         self._programs = (program, startup)
         # Other ranks (in Reduce mode) or the servers run the other updates.
