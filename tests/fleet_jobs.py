@@ -1,4 +1,4 @@
-"""fleet jobs with parameter servers for tests: scripts as users write them, in the nursery's processes.
+"""fleet jobs with parameter servers for tests: scripts as users write them, in the fork server's processes.
 
 The first ranks are workers, the rest servers; `take_role` gives each the variables that fleetrun would give it.
 Settings of a job are a dict in the environment variable CASE.
@@ -21,7 +21,7 @@ from argosy.distributed.fleet.utils.ps_util import DistributedInfer
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ps.trainer.trainer import current
 from argosy.engine.runtime.scope import global_scope
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 BATCH, ROWS = 12, 30
@@ -145,7 +145,7 @@ def table_rows(count: int = ROWS) -> np.ndarray[Any, Any]:
 
 
 def run(
-    ranks: Nursery,
+    ranks: ForkServer,
     function: Callable[[], None],
     folder: Path,
     given: dict[str, Any],

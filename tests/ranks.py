@@ -1,8 +1,8 @@
 """Real ranks for tests: processes with fleetrun's environment that run a function of a test file.
 
-To import torch takes seconds, so one process per test session, the nursery, imports it and forks the ranks:
+To import torch takes seconds, so one process per test session, the fork server, imports it and forks the ranks:
 
-    pytest ──request──▶ nursery ──fork──▶ job ──fork──▶ rank 0, rank 1, …     each writes directory/N.txt
+    pytest ──request──▶ fork server ──fork──▶ job ──fork──▶ rank 0, rank 1, …     each writes directory/N.txt
            ◀─ directory/pids, directory/N.end (exit code and time) ── job
 
 Nothing is left: the kernel ends ranks whose job ends, and a test that is over ends what still runs.
@@ -83,7 +83,7 @@ class Job:
 
     def __init__(self, directory: Path, size: int) -> None:
         self.directory, self.size = directory, size
-        self.pids: list[int] = json.loads(self._text("pids", 240.0))  # the nursery may still import
+        self.pids: list[int] = json.loads(self._text("pids", 240.0))  # the fork server may still import
 
     def wait_for(self, rank: int, word: str, timeout_s: float = 30.0) -> None:
         """Return as soon as a rank has printed this."""
@@ -123,7 +123,7 @@ class Job:
             time.sleep(0.01)
 
 
-class Nursery:
+class ForkServer:
     """Starts jobs."""
 
     def __init__(self) -> None:
@@ -183,21 +183,21 @@ class Nursery:
 
 
 @pytest.fixture(scope="session")
-def ranks() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def ranks() -> Iterator[ForkServer]:
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 def leave_job() -> None:
-    """On a rank: forget what the nursery has said about its place in a job."""
+    """On a rank: forget what the fork server has said about its place in a job."""
     for name in [n for n in os.environ if n.startswith(("PADDLE_", "LOCAL_WORLD_", "ARGOSY_CONNECT_"))]:
         del os.environ[name]
     os.close(int(os.environ.pop("ARGOSY_STORE_FD")))
 
 
 def be_python() -> None:
-    """On a rank of `Nursery.python`."""
+    """On a rank of `ForkServer.python`."""
     request = json.loads(os.environ.pop("BE_PYTHON"))
     leave_job()
     os.environ.update(request["environ"])
@@ -217,7 +217,7 @@ def be_python() -> None:
         runpy.run_path(option, run_name="__main__")
 
 
-# --- in the nursery -----------------------------------------------------------------------------------
+# --- in the fork server -----------------------------------------------------------------------------------
 
 
 def _serve() -> dict[str, str]:

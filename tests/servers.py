@@ -1,4 +1,4 @@
-"""Jobs with parameter servers for tests: the nursery's processes, the first of which are trainers, the rest servers.
+"""Jobs with parameter servers for tests: the fork server's processes, the first of which are trainers, the rest servers.
 
 A case is a dict: which model, optimizer and mode. The environment variable CASES has several, which a job does one
 after the other. `part()` builds each, transpiles it, and is what its process is: a server until all trainers have left,
@@ -24,7 +24,7 @@ from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
 from tests.fleet_jobs import Arrays, parameters, table_rows
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 BATCH = 24
 """Divisible by 1 to 4 trainers."""
@@ -165,7 +165,9 @@ def _listens(endpoint: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
-def learnt(ranks: Nursery, cases: list[dict[str, Any]], servers: int, **environ: str) -> list[list[Arrays]]:
+def learnt(
+    ranks: ForkServer, cases: list[dict[str, Any]], servers: int, **environ: str
+) -> list[list[Arrays]]:
     """Run a job; of each case what each trainer has at the end. All cases have as many trainers."""
     trainers = cases[0]["trainers"]
     environ = {"ARGOSY_HEARTBEAT_S": "0.1"} | environ  # how soon a server is sure that all have left

@@ -1,6 +1,6 @@
-"""fleetrun for tests of whole jobs: its process is forked from the nursery, and the ranks are forked from it.
+"""fleetrun for tests of whole jobs: its process is forked from the fork server, and the ranks are forked from it.
 
-    nursery ──fork──▶ guard ──fork──▶ launcher ──fork──▶ ranks
+    fork server ──fork──▶ guard ──fork──▶ launcher ──fork──▶ ranks
 
 The launcher is the real one, and so are its ranks, their sessions, environment, logs and exit codes; only `exec` is
 left out, after which each rank would import torch for seconds. Some jobs are started as users start them: those of
@@ -25,7 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, NoReturn
 
-from tests.ranks import ROOT, Nursery, end_process, leave_job
+from tests.ranks import ROOT, ForkServer, end_process, leave_job
 
 
 class WarmFleetrun:
@@ -35,7 +35,12 @@ class WarmFleetrun:
     """
 
     def __init__(
-        self, ranks: Nursery, *words: str, cwd: Path, environ: Mapping[str, str] | None = None, host: str = ""
+        self,
+        ranks: ForkServer,
+        *words: str,
+        cwd: Path,
+        environ: Mapping[str, str] | None = None,
+        host: str = "",
     ) -> None:
         self._opened = contextlib.ExitStack()
         folder = self._opened.enter_context(tempfile.TemporaryDirectory())
@@ -95,7 +100,7 @@ class WarmFleetrun:
 
 
 def be_fleetrun() -> None:
-    """On a rank of the nursery: the command `fleetrun`."""
+    """On a rank of the fork server: the command `fleetrun`."""
     from argosy.engine.launch import cli, processes
 
     request = json.loads(os.environ.pop("BE_FLEETRUN"))

@@ -13,7 +13,7 @@ traceback, and the session continues. In a text block `…` matches any text, a 
 differ by TOLERANCE, and line numbers (`train.py:9`) are not compared.
 
 `python file.py` runs in this process, with its own programs, names and scope, because importing torch takes seconds.
-`python -m` and `fleetrun` run in processes that are forked from the nursery.
+`python -m` and `fleetrun` run in processes that are forked from the fork server.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -44,7 +44,7 @@ from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.launch import cli
 from argosy.engine.log import logger
 from argosy.engine.runtime.scope import Scope, scope_guard
-from tests.ranks import Nursery, clean_environ
+from tests.ranks import ForkServer, clean_environ
 from tests.warm_fleetrun import WarmFleetrun
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,9 @@ def sections(page: str) -> tuple[Section, ...]:
     return tuple(Section(title, tuple(blocks)) for title, blocks in actual if blocks)
 
 
-def run(page: str, chosen: Sequence[Section], folder: Path, ranks: Nursery | None = None) -> dict[str, str]:
+def run(
+    page: str, chosen: Sequence[Section], folder: Path, ranks: ForkServer | None = None
+) -> dict[str, str]:
     """Run the blocks of sections of a page; the commands and what each of them printed.
 
     Without `ranks`, fleetrun is started as a user starts it. AssertionError if a text block shows something else than
@@ -166,7 +168,7 @@ def _run_snippet(block: Block, namespace: dict[str, Any], line: int) -> str:
     return out.getvalue()
 
 
-def run_commands(code: str, folder: Path, ranks: Nursery | None) -> dict[str, str]:
+def run_commands(code: str, folder: Path, ranks: ForkServer | None) -> dict[str, str]:
     """What each command of a shell block prints; `export` sets a variable of those below it."""
     environ: dict[str, str] = {}
     printed: dict[str, str] = {}
@@ -179,7 +181,7 @@ def run_commands(code: str, folder: Path, ranks: Nursery | None) -> dict[str, st
     return printed
 
 
-def _run_command(words: list[str], folder: Path, environ: dict[str, str], ranks: Nursery | None) -> str:
+def _run_command(words: list[str], folder: Path, environ: dict[str, str], ranks: ForkServer | None) -> str:
     """What a command prints."""
     while "=" in words[0]:  # a variable of this command
         environ = environ | dict([words.pop(0).split("=", 1)])
@@ -206,7 +208,9 @@ def _run_command(words: list[str], folder: Path, environ: dict[str, str], ranks:
     return out.getvalue()
 
 
-def _run_fleetrun(arguments: list[str], folder: Path, environ: dict[str, str], ranks: Nursery | None) -> str:
+def _run_fleetrun(
+    arguments: list[str], folder: Path, environ: dict[str, str], ranks: ForkServer | None
+) -> str:
     if ranks is not None:
         job = WarmFleetrun(ranks, *arguments, cwd=folder, environ=environ)
         out, errors = job.communicate(timeout=120)

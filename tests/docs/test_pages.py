@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.code_blocks import ROOT, run, sections
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 ELSEWHERE = {"docs/tutorial/from-torch.md", "docs/reference/torch-modules.md"}
 """Pages that have a test of their own."""
@@ -17,7 +17,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p not in ELSEWHERE and sections(p)])
-def test_the_code_of_a_page_runs(page: str, tmp_path: Path, ranks: Nursery) -> None:
+def test_the_code_of_a_page_runs(page: str, tmp_path: Path, ranks: ForkServer) -> None:
     run(page, sections(page), tmp_path, ranks)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from argosy.engine import process_effects
 from argosy.engine.process_effects import EFFECTS
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "process-effects.md"
 SNAPSHOT = """
@@ -139,7 +139,7 @@ def two_ranks() -> None:
     exec(EXITS, {})
 
 
-def test_the_exit_hooks_of_a_job_of_two_ranks_are_removed_by_shutdown(ranks: Nursery) -> None:
+def test_the_exit_hooks_of_a_job_of_two_ranks_are_removed_by_shutdown(ranks: ForkServer) -> None:
     ranks.run(2, two_ranks)
 
 

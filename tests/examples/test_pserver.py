@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.fleet_jobs import take_role
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 
 SCRIPT = Path(__file__).parent.parent.parent / "examples" / "pserver" / "train.py"
@@ -20,7 +20,7 @@ LEAST = 10
 """Layers of a ResNet with one block of every shape, which `on_a_rank` knows."""
 
 
-def losses(ranks: Nursery, log_dir: Path, *words: str, workers: int = 2) -> list[list[float]]:
+def losses(ranks: ForkServer, log_dir: Path, *words: str, workers: int = 2) -> list[list[float]]:
     """Run the example with a server; the losses that each worker prints."""
     environ = {"ARGOSY_CACHE": os.environ["ARGOSY_CACHE"], "ARGOSY_HEARTBEAT_S": "0.2"}
     launcher = ["--server_num=1", f"--worker_num={workers}", f"--log_dir={log_dir}"]
@@ -44,8 +44,8 @@ def on_a_rank() -> None:
     runpy.run_path(str(SCRIPT), run_name="__main__")
 
 
-def losses_on(ranks: Nursery, *words: str, workers: int) -> tuple[list[list[float]], str]:
-    """The same on the nursery's ranks; and what the server printed."""
+def losses_on(ranks: ForkServer, *words: str, workers: int) -> tuple[list[list[float]], str]:
+    """The same on the fork server's ranks; and what the server printed."""
     given = {"ARGUMENTS": json.dumps(words), "WORKERS": str(workers), "ARGOSY_HEARTBEAT_S": "0.2"}
     cache = os.environ["ARGOSY_CACHE"]
     *said, served = ranks.check(workers + 1, on_a_rank, 200.0, ARGOSY_CACHE=cache, **given)
@@ -59,15 +59,15 @@ def assert_learnt(actual: list[list[float]]) -> None:
         assert sum(one[-20:]) / 20 < 2.1  # of ten classes: an untrained net has 2.3 and more
 
 
-def test_two_trainers_learn_digits_under_fleetrun(ranks: Nursery, tmp_path: Path) -> None:
+def test_two_trainers_learn_digits_under_fleetrun(ranks: ForkServer, tmp_path: Path) -> None:
     assert_learnt(losses(ranks, tmp_path, "--mode", "sync", *TRAINED))
 
 
-def test_two_trainers_learn_digits_asynchronously(ranks: Nursery) -> None:
+def test_two_trainers_learn_digits_asynchronously(ranks: ForkServer) -> None:
     assert_learnt(losses_on(ranks, "--mode", "async", "--dc_asgd", *TRAINED, workers=2)[0])
 
 
-def test_a_resnet_trains_on_a_server(ranks: Nursery) -> None:
+def test_a_resnet_trains_on_a_server(ranks: ForkServer) -> None:
     words = ["--model", "resnet", "--image_size=32", "--batch_size=4", "--max_steps=2", "--print_programs"]
     (one,), served = losses_on(ranks, *words, f"--layers={LEAST}", workers=1)
     assert len(one) == 2

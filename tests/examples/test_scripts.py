@@ -15,7 +15,7 @@ import pytest
 
 import argosy as paddle
 from argosy.engine.kernels.library import unavailable
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -76,7 +76,7 @@ def on_a_rank() -> None:
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def run_on(ranks: Nursery, size: int, script: str, folder: Path, *arguments: str) -> str:
+def run_on(ranks: ForkServer, size: int, script: str, folder: Path, *arguments: str) -> str:
     """Run an example on so many ranks; what rank 0 printed."""
     given = json.dumps([str(EXAMPLES / script), *arguments])
     cache = os.environ["ARGOSY_CACHE"]
@@ -106,7 +106,7 @@ def run_on(ranks: Nursery, size: int, script: str, folder: Path, *arguments: str
     ],
 )
 def test_the_examples_of_strategies_run(
-    script: str, size: int, options: list[str], tmp_path: Path, ranks: Nursery
+    script: str, size: int, options: list[str], tmp_path: Path, ranks: ForkServer
 ) -> None:
     out = run_on(ranks, size, script, tmp_path, *SMALL, "--max_steps", "2", *options)
     assert re.search(rf"^2 steps on {size} ranks in .* images/s$", out, re.M)
@@ -116,7 +116,7 @@ def test_the_examples_of_strategies_run(
     assert (tmp_path / "model.pdmodel").exists() == ("--save" in options)
 
 
-def test_the_quick_start_on_two_ranks_resumes_from_its_checkpoint(tmp_path: Path, ranks: Nursery) -> None:
+def test_the_quick_start_on_two_ranks_resumes_from_its_checkpoint(tmp_path: Path, ranks: ForkServer) -> None:
     """The first run with fleetrun."""
     script, size = "resnet/train_fleet_static.py", [*RESNET, "--epochs", "1"]
     size += ["--checkpoint", "kept", "--checkpoint_every", "2", "--max_steps"]
@@ -135,7 +135,7 @@ def test_the_quick_start_on_two_ranks_resumes_from_its_checkpoint(tmp_path: Path
     assert "resumed at step 2 (epoch 0, batch 2)" in second
 
 
-def test_the_mlp_module_learns_digits(tmp_path: Path, ranks: Nursery) -> None:
+def test_the_mlp_module_learns_digits(tmp_path: Path, ranks: ForkServer) -> None:
     out = run_on(ranks, 1, "torch_modules/train_mlp.py", tmp_path, "--epochs", "1", "--max_steps", "80")
     match = re.search(r"test accuracy: (\d\.\d+)", out)
     assert match is not None
@@ -143,14 +143,14 @@ def test_the_mlp_module_learns_digits(tmp_path: Path, ranks: Nursery) -> None:
     assert "the module itself, eager" in out
 
 
-def test_the_transformer_learns_to_sort(tmp_path: Path, ranks: Nursery) -> None:
+def test_the_transformer_learns_to_sort(tmp_path: Path, ranks: ForkServer) -> None:
     out = run_on(ranks, 1, "torch_modules/train_transformer.py", tmp_path, "--steps", "150")
     match = re.search(r"digits in the right place: (\d\.\d+)", out)
     assert match is not None
     assert float(match[1]) > 0.4, "guessing gives about 0.1 to 0.2"
 
 
-def test_the_transformer_trains_in_mixed_precision(tmp_path: Path, ranks: Nursery) -> None:
+def test_the_transformer_trains_in_mixed_precision(tmp_path: Path, ranks: ForkServer) -> None:
     """Few steps: most CPUs emulate 16-bit products."""
     out = run_on(ranks, 1, "torch_modules/train_transformer.py", tmp_path, "--steps", "41", "--amp")
     first, *_, last = (float(loss) for loss in re.findall(r"loss: (\d+\.\d+)", out))

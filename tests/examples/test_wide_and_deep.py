@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from argosy.engine.errors import DataError
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "wide_and_deep"
@@ -98,7 +98,7 @@ def test_the_sample_is_drawn_alike_every_time_and_its_best_auc_is_known(scripts:
     assert 0.2 < sum(reader.parse(line)[2] for line in lines) / len(lines) < 0.5
 
 
-def train(ranks: Nursery, *words: str, launcher: Sequence[str] = ()) -> list[float]:
+def train(ranks: ForkServer, *words: str, launcher: Sequence[str] = ()) -> list[float]:
     """The test AUC after each epoch of a job, without words for fleetrun of a process that trains alone."""
     words = (str(FOLDER / "train.py"), "--table_rows", "20011", *words)
     cache = {"ARGOSY_CACHE": os.environ["ARGOSY_CACHE"]}
@@ -123,18 +123,18 @@ def few(tmp_path: Path, scripts: tuple[Any, Any]) -> Path:
     return tmp_path
 
 
-def test_one_process_learns_the_sample_from_memory(ranks: Nursery, tmp_path: Path) -> None:
+def test_one_process_learns_the_sample_from_memory(ranks: ForkServer, tmp_path: Path) -> None:
     first, second = train(ranks, "--dataset", "memory", "--epochs", "2", "--save", str(tmp_path / "model"))
     assert 0.7 < first < second
     assert second > 0.8
     assert (tmp_path / "model" / "__vars__").exists()
 
 
-def test_files_of_ones_own_are_read_inside_the_worker(ranks: Nursery, few: Path) -> None:
+def test_files_of_ones_own_are_read_inside_the_worker(ranks: ForkServer, few: Path) -> None:
     assert len(train(ranks, "--dataset", "loader", "--epochs", "1", "--data", str(few))) == 1
 
 
-def test_two_workers_train_a_table_on_a_server(ranks: Nursery, few: Path) -> None:
+def test_two_workers_train_a_table_on_a_server(ranks: ForkServer, few: Path) -> None:
     launcher = ["--server_num=1", "--worker_num=2", f"--log_dir={few / 'log'}"]
     words = ["--mode", "async", "--epochs", "2", "--data", str(few), "--save", str(few / "model")]
     assert len(train(ranks, *words, launcher=launcher)) == 2

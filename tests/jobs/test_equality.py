@@ -12,7 +12,7 @@ import pytest
 
 from argosy.distributed import fleet
 from tests.jobs.scripts import equality_resnet, equality_small
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 FEW = ("momentum with decay", "gradient that is read again")
@@ -66,7 +66,7 @@ def write(trained: dict[str, Arrays]) -> None:
 class Results:
     """The results of every rank."""
 
-    def __init__(self, ranks: Nursery, size: int, job: Callable[[], None], folder: Path) -> None:
+    def __init__(self, ranks: ForkServer, size: int, job: Callable[[], None], folder: Path) -> None:
         ends = ranks.run(size, job, 240.0, EQUALITY_FOLDER=str(folder))
         assert not any(end.code for end in ends), "\n".join(end.said for end in ends)
         self._files = [dict(np.load(folder / f"{rank}.npz")) for rank in range(size)]
@@ -98,7 +98,7 @@ def distance(actual: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> floa
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_ranks_that_share_a_batch_are_as_one_process(size: int, ranks: Nursery, tmp_path: Path) -> None:
+def test_ranks_that_share_a_batch_are_as_one_process(size: int, ranks: ForkServer, tmp_path: Path) -> None:
     """Also in what they begin with: every rank drew its own before rank 0's was broadcast."""
     results = Results(ranks, size, train_shared, tmp_path)
     for case in SMALL[size]:
@@ -112,7 +112,7 @@ def test_ranks_that_share_a_batch_are_as_one_process(size: int, ranks: Nursery, 
 
 
 def test_two_resnets_are_as_near_as_rounding_allows_and_by_themselves_as_ddp(
-    ranks: Nursery, tmp_path: Path
+    ranks: ForkServer, tmp_path: Path
 ) -> None:
     """In float32, after a step, rounding has moved some activation across ReLU's corner: one process that sees
     the same batch in another order ends as far away."""

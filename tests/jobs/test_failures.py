@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.launch.conftest import Fleetrun
 from tests.jobs import trials
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "train.py")
@@ -21,7 +21,7 @@ BUSY_S = 5.0
 class Failing:
     """A job of two ranks, of which one fails in its fourth step."""
 
-    def __init__(self, ranks: Nursery, directory: Path, how: str, rank: int, **environ: str) -> None:
+    def __init__(self, ranks: ForkServer, directory: Path, how: str, rank: int, **environ: str) -> None:
         directory.mkdir()
         self.rank, self.fleetrun = rank, Fleetrun(directory)
         words = ("--nproc_per_node=2", SCRIPT, f"--fail={how}", f"--rank={rank}")
@@ -45,7 +45,7 @@ class Failing:
 
 
 def failing(
-    ranks: Nursery, directory: Path, how: str, on: tuple[int, ...] = (0, 1), **environ: str
+    ranks: ForkServer, directory: Path, how: str, on: tuple[int, ...] = (0, 1), **environ: str
 ) -> list[tuple[Failing, str]]:
     """Jobs, in each of which another rank fails; rank 0 hosts the store."""
     jobs = [Failing(ranks, directory / str(rank), how, rank, **environ) for rank in on]
@@ -57,7 +57,7 @@ def failing(
     [("exception", "exit code 1", (0,)), ("exit", "exit code 3", (1,)), ("kill", "SIGKILL", (0, 1))],
 )
 def test_a_rank_that_fails_ends_the_job_and_is_reported(
-    ranks: Nursery, tmp_path: Path, how: str, ended: str, on: tuple[int, ...]
+    ranks: ForkServer, tmp_path: Path, how: str, ended: str, on: tuple[int, ...]
 ) -> None:
     for job, report in failing(ranks, tmp_path, how, on):
         assert job.took_s < PROMISED_S + BUSY_S
@@ -67,7 +67,7 @@ def test_a_rank_that_fails_ends_the_job_and_is_reported(
             assert re.search(r"  at:     \S*train.py:\d+, in fail\n", report)
 
 
-def test_a_stopped_rank_ends_the_job_and_is_reported(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_stopped_rank_ends_the_job_and_is_reported(ranks: ForkServer, tmp_path: Path) -> None:
     for job, report in failing(ranks, tmp_path, "stop", ARGOSY_HEARTBEAT_TIMEOUT_S="2"):
         assert job.took_s < 2 + PROMISED_S + BUSY_S
         assert re.match(rf"RankFailed: rank {job.rank} of 2 on \S+ is stopped \(pid \d+\); ", report), report
@@ -82,7 +82,7 @@ def test_a_stopped_rank_ends_the_job_and_is_reported(ranks: Nursery, tmp_path: P
         assert f"terminated by fleetrun for that reason: rank {job.rank}\n" in report
 
 
-def test_a_rank_that_runs_out_of_data_is_reported_with_both_steps(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_rank_that_runs_out_of_data_is_reported_with_both_steps(ranks: ForkServer, tmp_path: Path) -> None:
     for job, report in failing(ranks, tmp_path, "out_of_data", on=(0,)):
         assert re.match(
             rf"RankFailed: rank {job.rank} of 2 on \S+ (ended with exit code 0|has left) ", report
@@ -98,7 +98,7 @@ def test_a_rank_that_runs_out_of_data_is_reported_with_both_steps(ranks: Nursery
     ("how", "rank"),
     [("SystemExit", 0), ("_exit0", 0), ("_exit0", 3), ("return", 1), ("loop", 3)],
 )
-def test_the_rank_that_left_first_is_reported(ranks: Nursery, tmp_path: Path, how: str, rank: int) -> None:
+def test_the_rank_that_left_first_is_reported(ranks: ForkServer, tmp_path: Path, how: str, rank: int) -> None:
     """A part of the matrix of tests/jobs/trials.py; test_a_stopped_rank… is another one."""
     trial = trials.run(how, rank, tmp_path, ranks)
     assert trial.problems() == []

@@ -25,7 +25,7 @@ from argosy.engine import collective
 from tests.engine.launch.conftest import Fleetrun
 from tests.jobs.test_lab import a_lab
 from tests.jobs.test_launchers import SCRIPT, check_equal, train_with_given_variables
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 
 
@@ -56,7 +56,7 @@ class Hosts:
             text=True,
         )
 
-    def start_warm(self, ranks: Nursery, host: int, *words: str, **environ: str) -> WarmFleetrun:
+    def start_warm(self, ranks: ForkServer, host: int, *words: str, **environ: str) -> WarmFleetrun:
         """The same without seconds of imports."""
         directory = self.fleetrun.directory / str(host)
         directory.mkdir()
@@ -83,7 +83,7 @@ def listening(pid: str) -> set[str]:
 
 
 def between_hosts() -> None:
-    """On a rank of the nursery: move to a host, and set only the address of rank 0, as with mpirun."""
+    """On a rank of the fork server: move to a host, and set only the address of rank 0, as with mpirun."""
     rank = int(os.environ["PADDLE_TRAINER_ID"])
     names, addresses = os.environ["NAMES"].split(","), os.environ["ADDRESSES"].split(",")
     for name in [n for n in os.environ if n.startswith(("PADDLE_", "ARGOSY_STORE_FD", "LOCAL_"))]:
@@ -101,7 +101,7 @@ def between_hosts() -> None:
     group.barrier()
 
 
-def test_two_hosts_train_as_one_process_does(hosts: Hosts, tmp_path: Path, ranks: Nursery) -> None:
+def test_two_hosts_train_as_one_process_does(hosts: Hosts, tmp_path: Path, ranks: ForkServer) -> None:
     alone = tmp_path / "alone"
     alone.mkdir()
     jobs = [hosts.start_warm(ranks, host, SCRIPT, f"--out={tmp_path}", "--pause_s=0.3") for host in (0, 1)]
@@ -115,7 +115,7 @@ def test_two_hosts_train_as_one_process_does(hosts: Hosts, tmp_path: Path, ranks
     check_equal(tmp_path, alone)
 
 
-def test_the_interface_is_the_one_of_the_route_to_rank_0(hosts: Hosts, ranks: Nursery) -> None:
+def test_the_interface_is_the_one_of_the_route_to_rank_0(hosts: Hosts, ranks: ForkServer) -> None:
     ranks.check(
         2,
         between_hosts,
@@ -125,7 +125,9 @@ def test_the_interface_is_the_one_of_the_route_to_rank_0(hosts: Hosts, ranks: Nu
     )
 
 
-def test_a_rank_killed_on_one_host_ends_the_job_on_both(hosts: Hosts, tmp_path: Path, ranks: Nursery) -> None:
+def test_a_rank_killed_on_one_host_ends_the_job_on_both(
+    hosts: Hosts, tmp_path: Path, ranks: ForkServer
+) -> None:
     jobs = [hosts.start_warm(ranks, host, SCRIPT, f"--out={tmp_path}", "--pause_s=2") for host in (0, 1)]
     pid = int(hosts.fleetrun.wait_for("step.1", 60).split()[1])
     os.kill(pid, signal.SIGKILL)
@@ -141,7 +143,7 @@ def test_a_rank_killed_on_one_host_ends_the_job_on_both(hosts: Hosts, tmp_path: 
 
 
 def test_the_failure_of_rank_0_is_published_to_the_other_hosts_before_it_is_terminated(
-    hosts: Hosts, tmp_path: Path, ranks: Nursery
+    hosts: Hosts, tmp_path: Path, ranks: ForkServer
 ) -> None:
     failing = ("--fail=exception", "--rank=0")
     jobs = [hosts.start_warm(ranks, host, SCRIPT, f"--out={tmp_path}", *failing) for host in (0, 1)]
@@ -161,7 +163,7 @@ def test_a_host_that_is_not_in_the_list_starts_nothing(hosts: Hosts) -> None:
     assert hosts.fleetrun.all_gone(within_s=1)
 
 
-def test_a_host_that_never_connects_is_reported(hosts: Hosts, ranks: Nursery) -> None:
+def test_a_host_that_never_connects_is_reported(hosts: Hosts, ranks: ForkServer) -> None:
     job = hosts.start_warm(ranks, 1, SCRIPT, ARGOSY_CONNECT_TIMEOUT_S="2")
     said = "".join(job.communicate(timeout=60))
     assert job.returncode == 1, said

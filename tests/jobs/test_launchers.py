@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.ranks import FOREIGN, Nursery, clean_environ
+from tests.ranks import FOREIGN, ForkServer, clean_environ
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "train.py")
 ENVIRON = clean_environ() | {"OMP_NUM_THREADS": "1"}
@@ -59,7 +59,7 @@ def check_equal(directory: Path, alone: Path) -> None:
 
 
 def train_with_given_variables() -> None:
-    """On a rank of the nursery: train with these variables instead of fleetrun's."""
+    """On a rank of the fork server: train with these variables instead of fleetrun's."""
     rank, given = os.environ["PADDLE_TRAINER_ID"], json.loads(os.environ["GIVEN"])
     for name in [n for n in os.environ if n.startswith(FOREIGN)]:
         del os.environ[name]
@@ -69,7 +69,7 @@ def train_with_given_variables() -> None:
 
 
 @pytest.fixture(scope="module")
-def alone(ranks: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def alone(ranks: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory with the result of one process."""
     directory = tmp_path_factory.mktemp("alone")
     ranks.check(1, train_with_given_variables, GIVEN="{}", OUT=str(directory))
@@ -90,7 +90,7 @@ def test_a_launcher_trains_as_one_process_does(launcher: str, alone: Path, tmp_p
 
 @pytest.mark.parametrize("launcher", BY_HAND)
 def test_ranks_with_a_launchers_variables_train_as_one_process_does(
-    launcher: str, alone: Path, tmp_path: Path, ranks: Nursery
+    launcher: str, alone: Path, tmp_path: Path, ranks: ForkServer
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = {"MASTER_PORT": str(taken.getsockname()[1])}

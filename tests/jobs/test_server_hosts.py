@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.engine.launch.conftest import Fleetrun, fleetrun
 from tests.jobs.test_lab import a_lab
 from tests.jobs.test_launchers import check_equal
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 
 __all__ = ["fleetrun"]
@@ -14,7 +14,7 @@ SCRIPT = str(Path(__file__).parent / "scripts" / "train_with_servers.py")
 
 
 def test_a_job_with_a_server_and_a_worker_on_each_of_two_hosts_ends_where_one_process_ends(
-    fleetrun: Fleetrun, tmp_path: Path, ranks: Nursery
+    fleetrun: Fleetrun, tmp_path: Path, ranks: ForkServer
 ) -> None:
     with a_lab("1gbit") as lab:
         one, other = lab.addresses

@@ -16,7 +16,7 @@ import argosy as paddle
 from argosy.distributed import fleet
 from argosy.engine.ir.program import Program
 from argosy.engine.runtime.scope import Scope
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 STEPS = 5
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -145,16 +145,16 @@ def compare_all() -> None:
     print(len(chosen), "strategies")
 
 
-def test_any_two_switches_on_two_ranks_give_the_plain_parameters(ranks: Nursery) -> None:
+def test_any_two_switches_on_two_ranks_give_the_plain_parameters(ranks: ForkServer) -> None:
     said = ranks.check(2, compare_all, timeout_s=200)
     assert "16 strategies" in said[0]
 
 
-def test_any_two_switches_on_four_ranks_give_the_plain_parameters(ranks: Nursery) -> None:
+def test_any_two_switches_on_four_ranks_give_the_plain_parameters(ranks: ForkServer) -> None:
     said = ranks.check(4, compare_all, timeout_s=250)
     assert "13 strategies" in said[0]
 
 
-def test_any_two_switches_on_four_ranks_through_sockets_give_the_plain_parameters(ranks: Nursery) -> None:
+def test_any_two_switches_on_four_ranks_through_sockets_give_the_plain_parameters(ranks: ForkServer) -> None:
     said = ranks.check(4, compare_all, timeout_s=250, ARGOSY_SHM="0")
     assert "10 strategies" in said[0]

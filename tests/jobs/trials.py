@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.engine.launch.conftest import Fleetrun
 from tests.jobs.scripts.trial import HOW
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "trial.py")
@@ -72,8 +72,8 @@ STATE = {
 }
 
 
-def run(how: str, rank: int, directory: Path, ranks: Nursery | None = None) -> Trial:
-    """Run one job in this directory; with a nursery, its processes are forked from it."""
+def run(how: str, rank: int, directory: Path, ranks: ForkServer | None = None) -> Trial:
+    """Run one job in this directory; with a fork server, its processes are forked from it."""
     fleetrun = Fleetrun(directory)
     wait_s = WAIT_S.get(how, 0.0)
     environ = {"OMP_NUM_THREADS": "1"} | (

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 INSTALL = "import argosy.paddle\nargosy.paddle.install()\n"
 
 
-def run(ranks: Nursery, code: str, folder: Path, status: int = 0) -> tuple[str, str]:
+def run(ranks: ForkServer, code: str, folder: Path, status: int = 0) -> tuple[str, str]:
     """What a Python process in this folder writes to stdout and stderr."""
     done = ranks.python("-c", code, cwd=folder)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout, done.stderr
 
 
-def test_paddles_modules_are_argosys_own(ranks: Nursery, tmp_path: Path) -> None:
+def test_paddles_modules_are_argosys_own(ranks: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "paddle_x.py").write_text("mine = True\n")
     code = """
 import argosy, sys
@@ -55,7 +55,7 @@ assert importlib.import_module("paddle.nn.functional") is argosy.nn.functional
     assert run(ranks, INSTALL + code, tmp_path) == ("", "")
 
 
-def test_missing_names_are_reported_in_full_with_the_nearest(ranks: Nursery, tmp_path: Path) -> None:
+def test_missing_names_are_reported_in_full_with_the_nearest(ranks: ForkServer, tmp_path: Path) -> None:
     code = """
 import paddle
 for line in (
@@ -93,7 +93,7 @@ for line in (
         assert line.startswith(begin), line
 
 
-def test_the_hook_wins_over_an_installed_paddle_and_says_so(ranks: Nursery, tmp_path: Path) -> None:
+def test_the_hook_wins_over_an_installed_paddle_and_says_so(ranks: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "paddle").mkdir()
     (tmp_path / "paddle" / "__init__.py").write_text("raise RuntimeError('the other paddle')\n")
     out, err = run(ranks, INSTALL + "import argosy, paddle\nprint(paddle is argosy)\n", tmp_path)
@@ -102,7 +102,7 @@ def test_the_hook_wins_over_an_installed_paddle_and_says_so(ranks: Nursery, tmp_
     assert "`import paddle` loads Argosy instead" in err
 
 
-def test_a_paddle_that_is_imported_already_is_an_error(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_paddle_that_is_imported_already_is_an_error(ranks: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "paddle.py").write_text("")
     _, err = run(ranks, "import paddle\n" + INSTALL, tmp_path, status=1)
     assert "ConfigError: paddle is already imported, from" in err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SHOW = """
@@ -23,8 +23,10 @@ atexit.register(lambda: print("bye", Mine.__name__))
 """
 
 
-def argosy_paddle(*words: str, cwd: Path, ranks: Nursery | None = None) -> "subprocess.CompletedProcess[str]":
-    """With a nursery, in a process that has imported torch already."""
+def argosy_paddle(
+    *words: str, cwd: Path, ranks: ForkServer | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """With a fork server, in a process that has imported torch already."""
     if ranks is not None:
         return ranks.python("-m", "argosy.paddle", *words, cwd=cwd, timeout_s=240.0)
     return subprocess.run(
@@ -49,7 +51,7 @@ def test_a_script_sees_what_python_would_show_it(tmp_path: Path) -> None:
     assert done.stdout == shown, done.stderr
 
 
-def test_a_module_sees_what_python_would_show_it(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_module_sees_what_python_would_show_it(ranks: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
     (tmp_path / "package" / "__main__.py").write_text(SHOW)
@@ -59,7 +61,7 @@ def test_a_module_sees_what_python_would_show_it(ranks: Nursery, tmp_path: Path)
     assert done.stdout == f"{[file, 'a']} {tmp_path} __main__ {file} argosy\nbye Mine\n", done.stderr
 
 
-def test_a_traceback_begins_in_the_script(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_traceback_begins_in_the_script(ranks: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("import paddle\n\ndef f():\n    paddle.nn.Linea(1, 2)\n\nf()\n")
     done = argosy_paddle("fails.py", cwd=tmp_path, ranks=ranks)
     assert done.returncode == 1
@@ -69,14 +71,14 @@ def test_a_traceback_begins_in_the_script(ranks: Nursery, tmp_path: Path) -> Non
     assert "paddle.nn.Linea is not in Argosy (did you mean 'Linear'" in done.stderr
 
 
-def test_a_syntax_error_shows_nothing_of_ours(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_syntax_error_shows_nothing_of_ours(ranks: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def f(:\n")
     done = argosy_paddle("bad.py", cwd=tmp_path, ranks=ranks)
     assert (done.returncode, "argosy" in done.stderr) == (1, False), done.stderr
     assert "SyntaxError" in done.stderr
 
 
-def test_the_exit_code_is_the_scripts(ranks: Nursery, tmp_path: Path) -> None:
+def test_the_exit_code_is_the_scripts(ranks: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(7)\n")
     assert argosy_paddle("leaves.py", cwd=tmp_path, ranks=ranks).returncode == 7
 
@@ -92,7 +94,7 @@ def test_the_exit_code_is_the_scripts(ranks: Nursery, tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_command_line_exits_with_2(
-    words: list[str], message: str, ranks: Nursery, tmp_path: Path
+    words: list[str], message: str, ranks: ForkServer, tmp_path: Path
 ) -> None:
     done = argosy_paddle(*words, cwd=tmp_path, ranks=ranks)
     assert (done.returncode, done.stdout) == (2, "")
@@ -100,7 +102,7 @@ def test_an_invalid_command_line_exits_with_2(
     assert "Traceback" not in done.stderr
 
 
-def test_a_fleet_script_for_paddle_runs_unmodified(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_fleet_script_for_paddle_runs_unmodified(ranks: ForkServer, tmp_path: Path) -> None:
     words = (str(SCRIPTS / "train_fleet_static.py"), "18", "program.txt")
     done = argosy_paddle(*words, cwd=tmp_path, ranks=ranks)
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.framework.layer import LayerBuilder
 from argosy.optimizer import Adam, Momentum
 from argosy.static import io
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def net(classes: int = 5, width: int = 4) -> tuple[Any, Any]:
@@ -141,7 +141,7 @@ def trained(optimizer: Any, prefix: Path) -> tuple[str, list[str]]:
 
 
 def test_a_new_process_trains_on_and_infers_bit_equal_without_the_models_code(
-    tmp_path: Path, ranks: Nursery
+    tmp_path: Path, ranks: ForkServer
 ) -> None:
     here = []
     for name, optimizer in (("momentum", Momentum(0.1, 0.9, use_nesterov=True)), ("adam", Adam(0.01))):

@@ -10,7 +10,7 @@ import pytest
 
 from argosy.timeline.__main__ import main
 from tests.engine.launch.conftest import Fleetrun, fleetrun
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 from tests.timeline.test_summary import step
 from tests.timeline.traces_by_hand import event, trace, write
 from tests.warm_fleetrun import WarmFleetrun
@@ -63,7 +63,7 @@ def test_an_error_is_one_line_and_needs_no_torch(tmp_path: Path) -> None:
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_a_job_of_two_ranks_from_fleetrun_to_the_table(fleetrun: Fleetrun, ranks: Nursery) -> None:
+def test_a_job_of_two_ranks_from_fleetrun_to_the_table(fleetrun: Fleetrun, ranks: ForkServer) -> None:
     script = fleetrun.script(
         "from argosy.distributed import fleet\n"
         "from tests.engine.runtime.test_timeline import net, train\n"

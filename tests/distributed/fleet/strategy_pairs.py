@@ -25,7 +25,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 RANKS, STEPS, RATE, MU, DECAY = 2, 4, 0.05, 0.9, 0.01
 WIDE = 130
@@ -242,7 +242,7 @@ def train_all() -> None:
     Path(os.environ["OUTCOMES"], f"{fleet.worker_index()}.json").write_text(json.dumps(outcomes))
 
 
-def outcomes(ranks: Nursery, folder: Path) -> dict[str, str]:
+def outcomes(ranks: ForkServer, folder: Path) -> dict[str, str]:
     """What came of each pair on two real ranks, by "first second"."""
     ranks.check(RANKS, train_all, timeout_s=300.0, OUTCOMES=str(folder))
     first, second = (json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS))
@@ -276,13 +276,13 @@ def with_table(page: str, found: dict[str, str]) -> str:
     return before + MARKS[0] + "\n" + table(found) + "\n" + MARKS[1] + rest.split(MARKS[1])[1]
 
 
-def main(run: Callable[[Nursery, Path], dict[str, str]] = outcomes) -> None:
+def main(run: Callable[[ForkServer, Path], dict[str, str]] = outcomes) -> None:
     import tempfile
 
-    nursery = Nursery()
+    fork_server = ForkServer()
     with tempfile.TemporaryDirectory() as folder:
-        PAGE.write_text(with_table(PAGE.read_text(), run(nursery, Path(folder))))
-    nursery.close()
+        PAGE.write_text(with_table(PAGE.read_text(), run(fork_server, Path(folder))))
+    fork_server.close()
     print(f"wrote {PAGE.name}")
 
 

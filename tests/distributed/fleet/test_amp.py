@@ -15,7 +15,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 CASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
@@ -74,7 +74,7 @@ def train_a_half() -> None:
     assert not np.array_equal(skipped["fc_0.w_0"], before["fc_0.w_0"]), "all three steps were skipped"
 
 
-def test_two_ranks_train_as_one_process_and_skip_the_same_steps(ranks: Nursery, tmp_path: Path) -> None:
+def test_two_ranks_train_as_one_process_and_skip_the_same_steps(ranks: ForkServer, tmp_path: Path) -> None:
     np.savez(tmp_path / "expected.npz", **trained({}, slice(8))[0])
     ranks.check(2, train_a_half, EXPECTED=str(tmp_path / "expected.npz"))
 

@@ -15,7 +15,7 @@ import argosy
 from argosy import distributed, fluid, static
 from argosy.distributed import fleet
 from argosy.engine.errors import ConfigError, DataError, UnknownNameError
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 Make = Callable[..., Any]
 
@@ -220,7 +220,7 @@ def shuffle_among_workers() -> None:
     assert dataset.get_memory_data_size(fleet) == dataset.get_shuffle_data_size(fleet.fleet) == 3000
 
 
-def test_a_global_shuffle_sends_records_to_all_workers(ranks: Nursery) -> None:
+def test_a_global_shuffle_sends_records_to_all_workers(ranks: ForkServer) -> None:
     ranks.check(3, shuffle_among_workers)
 
 
@@ -254,7 +254,7 @@ exe.train_from_dataset(dataset=dataset, thread=1, fetch_list=[total, y], fetch_i
 """
 
 
-def test_a_script_that_says_paddle_has_readers_that_say_paddle(tmp_path: Path, ranks: Nursery) -> None:
+def test_a_script_that_says_paddle_has_readers_that_say_paddle(tmp_path: Path, ranks: ForkServer) -> None:
     (tmp_path / "reader.py").write_text(READER)
     (tmp_path / "train.py").write_text(SCRIPT)
     for name in ("part-0", "part-1"):

@@ -21,7 +21,7 @@ from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.serialize import from_dict, to_dict
 from argosy.engine.runtime.scope import Scope, scope_guard
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 RANKS, STEPS, RATE, MU = 2, 8, 0.05, 0.9
 RAMPUP = {"rampup_begin_step": 2, "rampup_step": 4, "sparsity": [0.75, 0.99]}
@@ -218,5 +218,5 @@ def check_the_optimizer_of_1x() -> None:
         Job({"switches": {"fp16_allreduce": True}}, optimizer)
 
 
-def test_two_ranks_train_as_the_paper_says(ranks: Nursery, tmp_path: Path) -> None:
+def test_two_ranks_train_as_the_paper_says(ranks: ForkServer, tmp_path: Path) -> None:
     ranks.check(2, train_each_case, FOLDER=str(tmp_path), timeout_s=120)

@@ -21,7 +21,7 @@ from argosy.engine.errors import ConfigError, NanInfError, PeerLostError
 from argosy.engine.ir.program import default_main_program, default_startup_program
 from argosy.engine.ir.serialize import from_dict, to_dict
 from argosy.engine.runtime.scope import global_scope
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 BATCH = np.linspace(-1, 1, 24, dtype="float32").reshape(6, 4)
 
@@ -334,7 +334,7 @@ def _save_and_load(main: Any, rank: int, group: Any) -> None:
         assert torch.equal(scope.get(name), value), name
 
 
-def test_two_ranks_have_in_common_what_they_should(ranks: Nursery, tmp_path: Path) -> None:
+def test_two_ranks_have_in_common_what_they_should(ranks: ForkServer, tmp_path: Path) -> None:
     ranks.check(2, train_and_look, FLEET_FOLDER=str(tmp_path), FULL_EXIT="1")
 
 
@@ -353,7 +353,7 @@ def meet_a_nan() -> None:
     exe.run(feed={"x": batch})
 
 
-def test_with_check_nan_inf_the_rank_that_has_the_nan_is_named_by_all(ranks: Nursery) -> None:
+def test_with_check_nan_inf_the_rank_that_has_the_nan_is_named_by_all(ranks: ForkServer) -> None:
     first, second = ranks.run(2, meet_a_nan)
     assert (first.code, second.code) == (1, 1)
     assert f"{NanInfError.__name__}: addmm" in second.said
@@ -376,5 +376,5 @@ def drops_out() -> None:
     assert torch.equal(torch.from_numpy(mine), (first, second)[rank])
 
 
-def test_ranks_with_one_seed_drop_out_different_units(ranks: Nursery) -> None:
+def test_ranks_with_one_seed_drop_out_different_units(ranks: ForkServer) -> None:
     ranks.check(2, drops_out)

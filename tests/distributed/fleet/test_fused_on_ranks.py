@@ -12,7 +12,7 @@ from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
 from tests.fusing import FUSIONS
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 SWITCHES: tuple[dict[str, Any], ...] = (
     {"sync_nccl_allreduce": False, "nccl_comm_num": 2, "fuse_grad_size_in_MB": 0},
@@ -84,5 +84,5 @@ def ends_where_it_ends_unfused() -> None:
             )
 
 
-def test_two_ranks_end_where_they_end_unfused_with_every_switch(ranks: Nursery) -> None:
+def test_two_ranks_end_where_they_end_unfused_with_every_switch(ranks: ForkServer) -> None:
     ranks.check(2, ends_where_it_ends_unfused, timeout_s=250)

@@ -16,7 +16,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 K, STEPS, RATE = 2, 5, 0.1
@@ -159,7 +159,7 @@ def resumes_in_a_period(folder: Path) -> None:
         np.testing.assert_allclose(resumed.values()[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_two_ranks_train_as_torch_with_whole_batches(ranks: Nursery, tmp_path: Path) -> None:
+def test_two_ranks_train_as_torch_with_whole_batches(ranks: ForkServer, tmp_path: Path) -> None:
     errors = ranks.run(2, train_halves, FOLDER=str(tmp_path))
     assert [ended.code for ended in errors] == [0, 0], errors
     assert all(

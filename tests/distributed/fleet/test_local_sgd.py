@@ -17,7 +17,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 STEPS, RATES = 12, [0.05] * 6 + [0.01] * 6
@@ -153,7 +153,7 @@ def assert_close(actual: Arrays, expected: Arrays, what: str) -> None:
         np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-6, err_msg=f"{name} {what}")
 
 
-def test_ranks_train_alone_and_average_when_due(ranks: Nursery, tmp_path: Path) -> None:
+def test_ranks_train_alone_and_average_when_due(ranks: ForkServer, tmp_path: Path) -> None:
     ranks.check(2, average_sometimes, FOLDER=str(tmp_path))
 
 

@@ -11,7 +11,7 @@ import argosy as paddle
 from argosy.distributed import fleet
 from argosy.engine.ir.program import default_main_program, default_startup_program
 from tests import fleet_jobs as jobs
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 STEPS, EVERY = 9, 2
 MODES = {
@@ -53,7 +53,7 @@ def trains() -> None:
 
 @pytest.mark.parametrize(("mode", "workers"), [("sync", 2), ("async", 1), ("half_async", 1), ("geo", 1)])
 def test_a_job_resumes_with_another_number_of_servers_as_if_it_had_not_ended(
-    ranks: Nursery, tmp_path: Path, mode: str, workers: int
+    ranks: ForkServer, tmp_path: Path, mode: str, workers: int
 ) -> None:
     keep = 2 if mode == "sync" else STEPS
     whole, _ = jobs.run(ranks, trains, tmp_path, {"mode": mode, "keep": keep}, workers, 2)
@@ -75,7 +75,7 @@ def test_a_job_resumes_with_another_number_of_servers_as_if_it_had_not_ended(
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-def test_a_checkpoint_whose_servers_part_is_damaged_is_skipped(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_checkpoint_whose_servers_part_is_damaged_is_skipped(ranks: ForkServer, tmp_path: Path) -> None:
     jobs.run(ranks, trains, tmp_path, {"mode": "sync", "ends_at": 5}, 1, 1)
     newest = max((tmp_path / "checkpoints").iterdir())
     (rows,) = (newest / "table_txt").glob("*.txt")

@@ -13,7 +13,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import default_main_program, default_startup_program
 from argosy.engine.ir.roles import TrainerRole
 from tests import fleet_jobs as jobs
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 FILES = 4
 
@@ -103,7 +103,7 @@ def assert_shuffled(actual: list[jobs.Arrays]) -> None:
         assert all(part & set(map(tuple, one["shuffled"])) for part in before)
 
 
-def test_rows_that_come_ahead_of_time_change_nothing_under_sync(ranks: Nursery, tmp_path: Path) -> None:
+def test_rows_that_come_ahead_of_time_change_nothing_under_sync(ranks: ForkServer, tmp_path: Path) -> None:
     given = {"a_sync": False, "files": write(tmp_path), "passes": 2}
     ahead, _ = jobs.run(ranks, trains_from_files, tmp_path, given | {"feeds": False}, 2, 2)
     fed, _ = jobs.run(ranks, trains_from_files, tmp_path, given | {"feeds": True}, 2, 2)
@@ -113,7 +113,7 @@ def test_rows_that_come_ahead_of_time_change_nothing_under_sync(ranks: Nursery, 
     assert_shuffled(ahead)
 
 
-def test_two_threads_of_two_workers_learn_from_one_table(ranks: Nursery, tmp_path: Path) -> None:
+def test_two_threads_of_two_workers_learn_from_one_table(ranks: ForkServer, tmp_path: Path) -> None:
     given = {"a_sync": True, "files": write(tmp_path), "passes": 6, "feeds": False, "threads": 2}
     fetched, _ = jobs.run(ranks, trains_from_files, tmp_path, given, 2, 1, FULL_EXIT="1")
     for one in fetched:

@@ -16,7 +16,7 @@ from argosy.engine.ir.program import default_main_program, default_startup_progr
 from argosy.engine.ps.trainer.trainer import current
 from argosy.engine.runtime.scope import global_scope
 from tests import fleet_jobs as jobs
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 HASHED, SMALL = 5_000_015_000, 30
 TRAINED = np.array([[7, 4_999_999_999], [0, 123_456_789_012], [29, -3], [7, 31]])
@@ -66,7 +66,7 @@ def exports() -> None:
 
 @pytest.mark.parametrize("rows", [HASHED, SMALL])
 def test_a_model_with_hashed_ids_predicts_what_the_servers_predict(
-    ranks: Nursery, tmp_path: Path, rows: int
+    ranks: ForkServer, tmp_path: Path, rows: int
 ) -> None:
     """Also for untrained ids: they have the initial values that the servers would give them."""
     (wanted,), _ = jobs.run(ranks, exports, tmp_path, {"rows": rows}, 1, 2)

@@ -17,7 +17,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import default_main_program, default_startup_program
 from tests import fleet_jobs as jobs
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def refused(call: Callable[[], Any], message: str) -> None:
@@ -64,7 +64,7 @@ def assert_equal(actual: jobs.Arrays, wanted: jobs.Arrays) -> None:
 
 @pytest.mark.parametrize(("workers", "servers"), [(2, 2), (3, 1)])
 def test_sync_workers_begin_with_worker_0_and_end_where_one_process_ends(
-    ranks: Nursery, tmp_path: Path, workers: int, servers: int
+    ranks: ForkServer, tmp_path: Path, workers: int, servers: int
 ) -> None:
     given = {"a_sync": False, "optimizer": "momentum"}
     fetched, _ = jobs.run(ranks, trains, tmp_path, given, workers, servers, FULL_EXIT="1")
@@ -85,7 +85,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_single_worker_ends_where_one_process_ends_in_every_mode(
-    ranks: Nursery, tmp_path: Path, mode: str
+    ranks: ForkServer, tmp_path: Path, mode: str
 ) -> None:
     """Nothing is stale, no other worker changes anything; merged gradients are those of a batch twice as large."""
     fetched, said = jobs.run(ranks, trains, tmp_path, MODES[mode] | {"table": True}, 1, 1)
@@ -97,7 +97,7 @@ def test_a_single_worker_ends_where_one_process_ends_in_every_mode(
 
 
 @pytest.mark.parametrize("mode", ["async", "half_async", "geo", "dc_asgd"])
-def test_two_workers_learn_together(ranks: Nursery, tmp_path: Path, mode: str) -> None:
+def test_two_workers_learn_together(ranks: ForkServer, tmp_path: Path, mode: str) -> None:
     given = MODES[mode] | {"table": True, "steps": 24}
     fetched, _ = jobs.run(ranks, trains, tmp_path, given, 2, 2)
     for one in fetched:
@@ -160,7 +160,7 @@ def goes_wrong() -> None:
     np.savez(f"{given['folder']}/{rank}.npz", **jobs.parameters(default_main_program()))
 
 
-def test_calls_at_the_wrong_time_or_place_are_refused(ranks: Nursery, tmp_path: Path) -> None:
+def test_calls_at_the_wrong_time_or_place_are_refused(ranks: ForkServer, tmp_path: Path) -> None:
     fetched, said = jobs.run(ranks, goes_wrong, tmp_path, {}, 2, 1)
     assert_equal(fetched[0], jobs.alone(False, "sgd", 1))
     for one in said:
@@ -268,7 +268,7 @@ def area(scores: Any, labels: Any) -> float:
     return float((positives[:, None] > negatives[None, :]).mean())
 
 
-def test_workers_meet_on_the_servers(ranks: Nursery, tmp_path: Path) -> None:
+def test_workers_meet_on_the_servers(ranks: ForkServer, tmp_path: Path) -> None:
     fetched, _ = jobs.run(ranks, collectives_over_servers, tmp_path, {}, 3, 2)
     scores, labels = (np.concatenate([one[name] for one in fetched]) for name in ("scores", "labels"))
     for one in fetched:

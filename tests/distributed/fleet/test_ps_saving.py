@@ -16,7 +16,7 @@ from argosy.engine.ir.program import default_main_program, default_startup_progr
 from argosy.engine.runtime import atomic_files, server_files
 from argosy.static.io import VARS_FILE
 from tests import fleet_jobs as jobs
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 STEPS = 4
 SAVED, MODEL = "saved", "model"
@@ -131,7 +131,7 @@ def loaded(folder: Path) -> np.ndarray[Any, Any]:
     return exe.run(program, feed={name: given[name] for name in feeds}, fetch_list=targets)[0]
 
 
-def test_a_saved_job_resumes_with_other_servers_and_infers(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_saved_job_resumes_with_other_servers_and_infers(ranks: ForkServer, tmp_path: Path) -> None:
     saved = str(tmp_path / SAVED)
     first, _ = jobs.run(ranks, trains, tmp_path, {}, 2, 2)
     np.testing.assert_allclose(loaded(tmp_path / MODEL), first[0]["predicted"], rtol=1e-6)
@@ -147,7 +147,7 @@ def test_a_saved_job_resumes_with_other_servers_and_infers(ranks: Nursery, tmp_p
     np.testing.assert_array_equal(third[0]["predicted"], first[0]["predicted"])
 
 
-def test_a_save_by_fewer_servers_replaces_that_of_more(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_save_by_fewer_servers_replaces_that_of_more(ranks: ForkServer, tmp_path: Path) -> None:
     saved, folder = str(tmp_path / SAVED), tmp_path / SAVED / "table_txt"
     jobs.run(ranks, trains, tmp_path, {}, 2, 2)
     stale = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -172,7 +172,7 @@ def test_a_save_by_fewer_servers_replaces_that_of_more(ranks: Nursery, tmp_path:
         files()
 
 
-def test_under_geo_what_is_saved_has_what_all_workers_have_learnt(ranks: Nursery, tmp_path: Path) -> None:
+def test_under_geo_what_is_saved_has_what_all_workers_have_learnt(ranks: ForkServer, tmp_path: Path) -> None:
     jobs.run(ranks, trains_by_itself, tmp_path, {}, 2, 1)
     (path,) = (tmp_path / SAVED / "table_txt").glob("table.block0-*.txt")
     rows = path.read_text().splitlines()

@@ -15,7 +15,7 @@ from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
 from tests.fusing import FUSIONS
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -105,7 +105,7 @@ def combine_on_ranks() -> None:
         np.testing.assert_array_equal(other, own)
 
 
-def test_it_combines_with_overlap_and_sync_batch_norm_on_two_ranks(ranks: Nursery) -> None:
+def test_it_combines_with_overlap_and_sync_batch_norm_on_two_ranks(ranks: ForkServer) -> None:
     ranks.check(2, combine_on_ranks)
 
 

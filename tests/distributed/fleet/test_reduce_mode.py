@@ -23,7 +23,7 @@ from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.reduce_to_owner import owners
 from argosy.static import BuildStrategy
 from tests.jobs.scripts import equality_small
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 BATCH, STEPS = 8, 5
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
@@ -256,7 +256,7 @@ def gradients_are_refused() -> None:
 # --- in the test --------------------------------------------------------------------------------------
 
 
-def check(ranks: Nursery, size: int, job: Callable[[], None], **environ: str) -> None:
+def check(ranks: ForkServer, size: int, job: Callable[[], None], **environ: str) -> None:
     ends = ranks.run(size, job, 240.0, **environ)
     assert not any(end.code for end in ends), "\n".join(end.said for end in ends)
 
@@ -266,32 +266,32 @@ def cases(*described: tuple[Any, ...]) -> str:
     return json.dumps(described)
 
 
-def test_two_ranks_end_bit_for_bit_where_all_reduce_ends(ranks: Nursery) -> None:
+def test_two_ranks_end_bit_for_bit_where_all_reduce_ends(ranks: ForkServer) -> None:
     every = cases(("sgd", {}), ("momentum", FUSED, OVERLAPPED), ("adam", FUSED | OVERLAPPED))
     check(ranks, 2, trains_as_with_all_reduce, REDUCE_CASES=every)
 
 
-def test_two_ranks_over_sockets_too(ranks: Nursery) -> None:
+def test_two_ranks_over_sockets_too(ranks: ForkServer) -> None:
     some = cases(("momentum", FUSED | OVERLAPPED))
     check(ranks, 2, trains_as_with_all_reduce, ARGOSY_SHM="0", REDUCE_CASES=some)
 
 
-def test_four_ranks_end_where_all_reduce_ends_but_for_rounding(ranks: Nursery) -> None:
+def test_four_ranks_end_where_all_reduce_ends_but_for_rounding(ranks: ForkServer) -> None:
     some = cases(("momentum", OVERLAPPED), ("adam", FUSED))
     check(ranks, 4, trains_as_with_all_reduce, REDUCE_CASES=some)
 
 
 def test_a_checkpoint_equals_that_of_all_reduce_and_either_mode_resumes_from_it(
-    ranks: Nursery, tmp_path: Path
+    ranks: ForkServer, tmp_path: Path
 ) -> None:
     check(ranks, 2, saves_and_resumes, REDUCE_FOLDER=str(tmp_path))
 
 
-def test_one_rank_alone_saves_no_state_that_others_have_updated(ranks: Nursery, tmp_path: Path) -> None:
+def test_one_rank_alone_saves_no_state_that_others_have_updated(ranks: ForkServer, tmp_path: Path) -> None:
     check(ranks, 2, refuses_to_save_alone, REDUCE_FOLDER=str(tmp_path))
 
 
-def test_special_gradients_end_where_all_reduce_ends(ranks: Nursery) -> None:
+def test_special_gradients_end_where_all_reduce_ends(ranks: ForkServer) -> None:
     check(ranks, 2, trains_special_programs)
 
 
@@ -333,9 +333,9 @@ def test_in_reduce_mode_what_has_no_effect_warns_if_it_was_set(caplog: pytest.Lo
     assert second == "use_hierarchical_allreduce is not used under ReduceStrategy.Reduce"
 
 
-def test_a_second_minimize_with_another_strategy_leaves_the_first_alone(ranks: Nursery) -> None:
+def test_a_second_minimize_with_another_strategy_leaves_the_first_alone(ranks: ForkServer) -> None:
     ranks.check(2, two_losses_with_two_strategies)
 
 
-def test_what_depends_on_a_gradient_cannot_be_fetched(ranks: Nursery) -> None:
+def test_what_depends_on_a_gradient_cannot_be_fetched(ranks: ForkServer) -> None:
     ranks.check(2, gradients_are_refused)

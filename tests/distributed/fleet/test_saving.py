@@ -15,7 +15,7 @@ from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.scope import global_scope
 from argosy.static import BuildStrategy
 from argosy.static.io import VARS_FILE
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 BATCH = np.random.RandomState(0).randn(4, 4).astype("float32")
 
@@ -63,7 +63,7 @@ def rank_0_saves() -> None:
         assert all(torch.equal(global_scope().get(name), value) for name, value in values.items())
 
 
-def test_rank_0_saves_alone_and_the_others_continue(ranks: Nursery, tmp_path: Path) -> None:
+def test_rank_0_saves_alone_and_the_others_continue(ranks: ForkServer, tmp_path: Path) -> None:
     ranks.check(2, rank_0_saves, FOLDER=str(tmp_path))
 
 
@@ -75,7 +75,7 @@ def rank_0_saves_what_others_have() -> None:
         exe.run(feed={"x": BATCH})
 
 
-def test_in_reduce_mode_the_error_says_that_all_ranks_must_save(ranks: Nursery, tmp_path: Path) -> None:
+def test_in_reduce_mode_the_error_says_that_all_ranks_must_save(ranks: ForkServer, tmp_path: Path) -> None:
     first, second = ranks.run(2, rank_0_saves_what_others_have, CASE="ends", FOLDER=str(tmp_path))
     assert (first.code, second.code) == (1, 0), first.said
     assert "CollectiveError: fleet.save_persistables: under ReduceStrategy.Reduce" in first.said
@@ -83,7 +83,7 @@ def test_in_reduce_mode_the_error_says_that_all_ranks_must_save(ranks: Nursery, 
     assert list(tmp_path.iterdir()) == [], "nothing is written"
 
 
-def test_a_rank_that_trains_on_meanwhile_says_so_too(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_rank_that_trains_on_meanwhile_says_so_too(ranks: ForkServer, tmp_path: Path) -> None:
     """Whichever rank finds first that each waits for the other is the cause, and names the call."""
     ends = ranks.run(2, rank_0_saves_what_others_have, CASE="trains", FOLDER=str(tmp_path))
     assert [end.code for end in ends] == [1, 1]
@@ -108,6 +108,6 @@ def rank_0_saves_parameters_in_reduce_mode() -> None:
     exe.run(feed={"x": BATCH})
 
 
-def test_in_reduce_mode_without_optimizer_state_rank_0_saves_alone(ranks: Nursery, tmp_path: Path) -> None:
+def test_in_reduce_mode_without_optimizer_state_rank_0_saves_alone(ranks: ForkServer, tmp_path: Path) -> None:
     ranks.check(2, rank_0_saves_parameters_in_reduce_mode, FOLDER=str(tmp_path))
     assert (tmp_path / VARS_FILE).is_file()

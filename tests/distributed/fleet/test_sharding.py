@@ -18,7 +18,7 @@ from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ops.sharding import all_gather_shards, reduce_scatter
 from argosy.engine.runtime.scope import Scope, scope_guard
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 STEPS = 3
@@ -270,7 +270,7 @@ def check_saving(directory: str) -> None:
     assert torch.equal(rows, state["fc_0.w_0_moment1_0"][first : first + len(rows)])
 
 
-def test_two_ranks_train_and_resume(ranks: Nursery, tmp_path: Path) -> None:
+def test_two_ranks_train_and_resume(ranks: ForkServer, tmp_path: Path) -> None:
     ranks.check(2, on_one_host, SAVED=str(tmp_path))
     single = Training(CASES["adam"](), {})  # one rank: nothing is sharded
     single.load(str(tmp_path / "two"))
@@ -303,11 +303,11 @@ def with_replicas() -> None:
     close(resumed.run(3, 5).parameters(), by_torch(resumed.initial, "adam", 5), "four shards, then two")
 
 
-def test_two_ranks_through_sockets(ranks: Nursery) -> None:
+def test_two_ranks_through_sockets(ranks: ForkServer) -> None:
     ranks.check(2, by_sockets, ARGOSY_SHM="0")
 
 
-def test_replicas_of_sharding_groups(ranks: Nursery, tmp_path: Path) -> None:
+def test_replicas_of_sharding_groups(ranks: ForkServer, tmp_path: Path) -> None:
     ranks.check(4, with_replicas, timeout_s=120, SAVED=str(tmp_path / "shm"))
     ranks.check(4, with_replicas, timeout_s=120, SAVED=str(tmp_path / "sockets"), ARGOSY_SHM="0")
 

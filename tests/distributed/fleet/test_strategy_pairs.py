@@ -4,10 +4,12 @@
 from pathlib import Path
 
 from tests.distributed.fleet import strategy_pairs
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
-def test_every_pair_trains_as_plain_torch_or_raises_with_both_names(ranks: Nursery, tmp_path: Path) -> None:
+def test_every_pair_trains_as_plain_torch_or_raises_with_both_names(
+    ranks: ForkServer, tmp_path: Path
+) -> None:
     found = strategy_pairs.outcomes(ranks, tmp_path)
     assert not {pair: text for pair, text in found.items() if text.startswith("differs")}
     for pair, text in found.items():

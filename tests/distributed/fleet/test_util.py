@@ -11,7 +11,7 @@ from argosy.distributed.fleet.base.role_maker import UserDefinedRoleMaker
 from argosy.distributed.fleet.base.util_factory import UtilBase
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def worker(index: int, num: int) -> UtilBase:
@@ -72,11 +72,11 @@ def gives_other_arrays() -> None:
     assert util.all_reduce(1) == 2  # and the group still works
 
 
-def test_two_ranks_reduce_and_gather_by_rank(ranks: Nursery) -> None:
+def test_two_ranks_reduce_and_gather_by_rank(ranks: ForkServer) -> None:
     ranks.check(2, reduces_and_gathers)
 
 
-def test_arrays_that_differ_between_the_ranks_are_refused_on_all_of_them(ranks: Nursery) -> None:
+def test_arrays_that_differ_between_the_ranks_are_refused_on_all_of_them(ranks: ForkServer) -> None:
     said = [text.splitlines() for text in ranks.check(2, gives_other_arrays)]
     assert said[1] == ["I am 1", *said[0]]
     assert said[0] == [

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 from tests.servers import learnt
 
 
 def test_a_transpiled_job_resumes_where_another_has_ended_with_another_number_of_servers(
-    ranks: Nursery, tmp_path: Path
+    ranks: ForkServer, tmp_path: Path
 ) -> None:
     case = {"optimizer": "adam", "table": True, "trainers": 2}
     saved = str(tmp_path / "saved")

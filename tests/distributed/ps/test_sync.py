@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 from tests.servers import OPTIMIZERS, alone, learnt
 
 SIZES = [(2, 2), (4, 1), (3, 3), (1, 2)]
@@ -20,7 +20,7 @@ def assert_equal(actual: list[dict[str, Any]], wanted: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("size", range(len(SIZES)))
-def test_every_optimizer_ends_where_one_process_ends(ranks: Nursery, size: int) -> None:
+def test_every_optimizer_ends_where_one_process_ends(ranks: ForkServer, size: int) -> None:
     trainers, servers = SIZES[size]
     chosen = list(OPTIMIZERS)[size :: len(SIZES)]
     cases = [{"optimizer": optimizer, "steps": 6, "trainers": trainers} for optimizer in chosen]
@@ -28,7 +28,7 @@ def test_every_optimizer_ends_where_one_process_ends(ranks: Nursery, size: int) 
         assert_equal(actual, alone(case))
 
 
-def test_tables_and_blocks_anywhere_end_where_one_process_ends(ranks: Nursery) -> None:
+def test_tables_and_blocks_anywhere_end_where_one_process_ends(ranks: ForkServer) -> None:
     """Tables with optimizers that leave rows without a gradient alone; others are lazy on servers."""
     cases: list[dict[str, Any]] = [
         {"optimizer": "sgd", "steps": 5, "trainers": 2, "table": True},
@@ -40,7 +40,7 @@ def test_tables_and_blocks_anywhere_end_where_one_process_ends(ranks: Nursery) -
         assert_equal(actual, alone(case))
 
 
-def test_two_runs_are_equal_bit_for_bit(ranks: Nursery) -> None:
+def test_two_runs_are_equal_bit_for_bit(ranks: ForkServer) -> None:
     case = {"optimizer": "adam", "steps": 5, "trainers": 3, "table": True}
     first, second = learnt(ranks, [case, case], 2)
     for name, value in first[0].items():

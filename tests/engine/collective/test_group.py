@@ -11,7 +11,7 @@ import torch
 
 from argosy.engine import collective
 from argosy.engine.errors import CollectiveError, ConfigError
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 KINDS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
 
@@ -117,32 +117,32 @@ def listening() -> None:
     world.group("dp").barrier()
 
 
-def test_two_ranks_get_what_one_process_computes(ranks: Nursery) -> None:
+def test_two_ranks_get_what_one_process_computes(ranks: ForkServer) -> None:
     ranks.check(2, all_collectives, FULL_EXIT="1")
 
 
-def test_three_ranks_get_what_one_process_computes(ranks: Nursery) -> None:
+def test_three_ranks_get_what_one_process_computes(ranks: ForkServer) -> None:
     ranks.check(3, all_collectives)
 
 
-def test_rows_and_bytes_may_be_of_different_numbers_and_none(ranks: Nursery) -> None:
+def test_rows_and_bytes_may_be_of_different_numbers_and_none(ranks: ForkServer) -> None:
     ranks.check(3, rows_and_bytes)
 
 
-def test_a_tensor_keeps_its_layout_and_unsupported_tensors_are_rejected(ranks: Nursery) -> None:
+def test_a_tensor_keeps_its_layout_and_unsupported_tensors_are_rejected(ranks: ForkServer) -> None:
     ranks.check(2, odd_layouts)
 
 
-def test_several_groups_run_concurrently_in_any_order_of_waits(ranks: Nursery) -> None:
+def test_several_groups_run_concurrently_in_any_order_of_waits(ranks: ForkServer) -> None:
     ranks.check(3, groups_and_order)
 
 
-def test_a_barrier_returns_when_the_last_rank_has_joined(ranks: Nursery) -> None:
+def test_a_barrier_returns_when_the_last_rank_has_joined(ranks: ForkServer) -> None:
     times = [[float(t) for t in said.split()] for said in ranks.check(3, barrier)]
     assert min(after for _, after in times) >= max(before for before, _ in times)
 
 
-def test_on_one_host_only_the_loopback_is_listened_on(ranks: Nursery) -> None:
+def test_on_one_host_only_the_loopback_is_listened_on(ranks: ForkServer) -> None:
     ranks.check(2, listening)
 
 

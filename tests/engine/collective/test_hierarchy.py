@@ -15,7 +15,7 @@ import torch
 from argosy.engine import collective
 from argosy.engine.collective import FlatBuffer
 from argosy.engine.collective import world as the_world
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 SIZES = (64, 128, 1000)
 LARGE = 2_200_000
@@ -137,34 +137,34 @@ def lose_a_rank_in_a_phase() -> None:
         time.sleep(0.01)
 
 
-def test_hierarchical_sums_through_shared_memory_are_correct(ranks: Nursery) -> None:
+def test_hierarchical_sums_through_shared_memory_are_correct(ranks: ForkServer) -> None:
     ranks.check(4, hierarchical_sums)
 
 
-def test_hierarchical_sums_through_sockets_are_correct(ranks: Nursery) -> None:
+def test_hierarchical_sums_through_sockets_are_correct(ranks: ForkServer) -> None:
     ranks.check(4, hierarchical_sums, ARGOSY_SHM="0")
 
 
 @pytest.mark.parametrize("shm", ["1", "0"])
-def test_spans_of_flat_buffers_are_summed_in_every_step(ranks: Nursery, shm: str) -> None:
+def test_spans_of_flat_buffers_are_summed_in_every_step(ranks: ForkServer, shm: str) -> None:
     ranks.check(3, sums_of_spans, ARGOSY_SHM=shm)
 
 
 @pytest.mark.parametrize("shm", ["1", "0"])
 def test_reduce_and_fused_broadcast_have_their_roots_and_all_gather_the_order_of_the_ranks(
-    ranks: Nursery, shm: str
+    ranks: ForkServer, shm: str
 ) -> None:
     ranks.check(3, reduces_and_broadcasts, ARGOSY_SHM=shm)
 
 
-def test_communicators_are_waited_for_in_any_order(ranks: Nursery) -> None:
+def test_communicators_are_waited_for_in_any_order(ranks: ForkServer) -> None:
     ranks.check(2, two_concurrent_communicators, ARGOSY_SHM="0")
 
 
 @pytest.mark.parametrize("shm", ["1", "0"])
 @pytest.mark.parametrize("phase", ["before", "in flight", "after", "leaders"])
 def test_a_rank_that_dies_in_any_phase_is_reported_by_the_others(
-    ranks: Nursery, phase: str, shm: str
+    ranks: ForkServer, phase: str, shm: str
 ) -> None:
     ends = ranks.run(4, lose_a_rank_in_a_phase, PHASE=phase, ARGOSY_SHM=shm)
     assert ends[1].code == -signal.SIGKILL

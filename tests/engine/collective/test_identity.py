@@ -8,7 +8,7 @@ from argosy.engine import env
 from argosy.engine.collective.identity import Identity, first_host, read
 from argosy.engine.errors import ConfigError
 from argosy.engine.net import Endpoint
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 FLEETRUN = {
     "PADDLE_TRAINER_ID": "1",
@@ -197,6 +197,6 @@ def test_what_is_invalid_is_rejected_with_its_variables(environ: dict[str, str],
     assert message in str(caught.value)
 
 
-def test_a_process_reads_its_own_environment(ranks: Nursery) -> None:
+def test_a_process_reads_its_own_environment(ranks: ForkServer) -> None:
     code = "from argosy.engine.collective import identity; print(identity.read().rank)"
     assert ranks.python("-c", code, **OPENMPI).stdout == "3\n"

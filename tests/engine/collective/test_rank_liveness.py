@@ -14,7 +14,7 @@ import torch
 
 from argosy.engine import collective
 from argosy.engine.collective import Group, World
-from tests.ranks import Ended, Job, Nursery
+from tests.ranks import Ended, ForkServer, Job
 
 
 def begin() -> tuple[World, Group, bool]:
@@ -110,7 +110,11 @@ def never_connects() -> None:
 
 
 def with_victims(
-    ranks: Nursery, size: int, function: Callable[[], None], victims: tuple[int, ...] = (0, 1), **environ: str
+    ranks: ForkServer,
+    size: int,
+    function: Callable[[], None],
+    victims: tuple[int, ...] = (0, 1),
+    **environ: str,
 ) -> list[dict[int, Ended]]:
     """Run a job for each victim, all at the same time; returns how the other ranks ended."""
     with ExitStack() as running:
@@ -131,7 +135,7 @@ def with_victims(
     return ends
 
 
-def test_a_stopped_rank_is_reported_also_if_it_hosts_the_store(ranks: Nursery) -> None:
+def test_a_stopped_rank_is_reported_also_if_it_hosts_the_store(ranks: ForkServer) -> None:
     victim_0, victim_1 = with_victims(ranks, 2, stops, ARGOSY_HEARTBEAT_TIMEOUT_S="2")
     here = "CollectiveError: all_reduce of 'w@GRAD' (group 'dp', step 4): rank"
     assert f"{here} 0, which hosts the job's store, has not replied for " in victim_0[1].said
@@ -140,14 +144,14 @@ def test_a_stopped_rank_is_reported_also_if_it_hosts_the_store(ranks: Nursery) -
     assert "ARGOSY_HEARTBEAT_TIMEOUT_S gives it more time" in victim_1[0].said
 
 
-def test_a_stopped_rank_is_reported_while_a_group_is_created(ranks: Nursery) -> None:
+def test_a_stopped_rank_is_reported_while_a_group_is_created(ranks: ForkServer) -> None:
     victim_0, victim_1 = with_victims(ranks, 2, stops_before_the_group, ARGOSY_HEARTBEAT_TIMEOUT_S="2")
     assert "group-util#1 (creating process group 'util')" in victim_0[1].said
     assert "rank 0, which hosts the job's store, has not replied for " in victim_0[1].said
     assert "rank 1 has not joined and has sent no heartbeat for " in victim_1[0].said
 
 
-def test_a_killed_rank_is_reported_and_no_other(ranks: Nursery) -> None:
+def test_a_killed_rank_is_reported_and_no_other(ranks: ForkServer) -> None:
     victim_0, victim_1 = with_victims(ranks, 3, is_killed)
     for rank in (1, 2):
         assert "PeerLostError: all_reduce of 'w@GRAD' (group 'dp', step 4): " in victim_0[rank].said
@@ -161,7 +165,7 @@ def test_a_killed_rank_is_reported_and_no_other(ranks: Nursery) -> None:
         assert "or rank 1" not in said
 
 
-def test_the_exception_of_a_rank_is_reported_by_the_others(ranks: Nursery) -> None:
+def test_the_exception_of_a_rank_is_reported_by_the_others(ranks: ForkServer) -> None:
     for victim, job in enumerate(with_victims(ranks, 2, raises)):
         cause = f"rank {victim} failed after 3 steps: ValueError: a bad batch"
         assert (
@@ -169,7 +173,7 @@ def test_the_exception_of_a_rank_is_reported_by_the_others(ranks: Nursery) -> No
         )
 
 
-def test_a_rank_that_exits_early_is_reported_with_both_steps(ranks: Nursery) -> None:
+def test_a_rank_that_exits_early_is_reported_with_both_steps(ranks: ForkServer) -> None:
     for victim, job in enumerate(with_victims(ranks, 2, ends)):
         said = job[1 - victim].said
         # Not a PeerLostError: that rank did not fail.
@@ -181,12 +185,12 @@ def test_a_rank_that_exits_early_is_reported_with_both_steps(ranks: Nursery) -> 
         )
 
 
-def test_the_exit_code_of_a_rank_is_reported_by_the_others(ranks: Nursery) -> None:
+def test_the_exit_code_of_a_rank_is_reported_by_the_others(ranks: ForkServer) -> None:
     for victim, job in enumerate(with_victims(ranks, 2, leaves)):
         assert f"step 4): rank {victim} failed after 3 steps: SystemExit: 3\n" in job[1 - victim].said
 
 
-def test_a_late_rank_is_reported_as_alive(ranks: Nursery) -> None:
+def test_a_late_rank_is_reported_as_alive(ranks: ForkServer) -> None:
     for victim, job in enumerate(with_victims(ranks, 2, is_late, ARGOSY_COLLECTIVE_TIMEOUT_S="3")):
         said = job[1 - victim].said
         assert (
@@ -197,7 +201,7 @@ def test_a_late_rank_is_reported_as_alive(ranks: Nursery) -> None:
         assert "ARGOSY_COLLECTIVE_TIMEOUT_S or fleetrun --timeout" in said
 
 
-def test_ranks_in_different_collectives_detect_the_deadlock(ranks: Nursery) -> None:
+def test_ranks_in_different_collectives_detect_the_deadlock(ranks: ForkServer) -> None:
     first, second = ranks.run(2, joins_another_collective, VICTIM="1")
     assert (first.code, second.code) == (1, 1)
     both = first.said + second.said
@@ -209,13 +213,13 @@ def test_ranks_in_different_collectives_detect_the_deadlock(ranks: Nursery) -> N
     )
 
 
-def test_a_rank_that_does_not_join_a_new_group_is_reported(ranks: Nursery) -> None:
+def test_a_rank_that_does_not_join_a_new_group_is_reported(ranks: ForkServer) -> None:
     (busy,) = with_victims(ranks, 2, busy_before_the_group, (1,), ARGOSY_COLLECTIVE_TIMEOUT_S="3")
     assert "CollectiveError: group-util#1 (creating process group 'util'), with rank 1 (127" in busy[0].said
     assert "rank 1 has not joined after" in busy[0].said
 
 
-def test_a_rank_that_never_connects_is_reported(ranks: Nursery) -> None:
+def test_a_rank_that_never_connects_is_reported(ranks: ForkServer) -> None:
     (waiting,) = with_victims(ranks, 3, never_connects, (2,), ARGOSY_CONNECT_TIMEOUT_S="3")
     for rank in (0, 1):
         assert "rank 2 has not connected after" in waiting[rank].said or "rank 2" in waiting[rank].said

@@ -9,7 +9,7 @@ from argosy.distributed import fleet
 from argosy.engine import collective
 from argosy.engine.collective.world import _first_difference
 from argosy.engine.errors import ScheduleError
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def train(width: int, batch: int = 4) -> None:
@@ -46,7 +46,7 @@ def one_more_collective() -> None:
     collective.compare_schedules(world, ["c"])  # and they can continue
 
 
-def test_different_programs_end_on_every_rank_with_the_first_difference(ranks: Nursery) -> None:
+def test_different_programs_end_on_every_rank_with_the_first_difference(ranks: ForkServer) -> None:
     for end in ranks.run(2, another_width):
         assert end.code == 1, end.said
         assert "ScheduleError: the ranks have different programs: collective 1 of rank 1 is '" in end.said
@@ -57,11 +57,11 @@ def test_different_programs_end_on_every_rank_with_the_first_difference(ranks: N
         assert "a step was done" not in end.said
 
 
-def test_batches_may_differ(ranks: Nursery) -> None:
+def test_batches_may_differ(ranks: ForkServer) -> None:
     assert all("a step was done" in said for said in ranks.check(2, another_batch))
 
 
-def test_a_missing_collective_is_reported(ranks: Nursery) -> None:
+def test_a_missing_collective_is_reported(ranks: ForkServer) -> None:
     ranks.check(3, one_more_collective)
 
 

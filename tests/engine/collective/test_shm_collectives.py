@@ -14,7 +14,7 @@ import torch
 from argosy.engine import collective
 from argosy.engine.collective import shm
 from argosy.engine.errors import CollectiveError
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 pytestmark = pytest.mark.skipif(not shm.is_supported(), reason="shared memory needs Linux on x86-64")
 SIZES = (0, 1, 3, 1000, 262_144, 262_145, 700_001)
@@ -89,20 +89,20 @@ def lose_rank_1() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_sums_equal_those_over_sockets_and_are_the_same_on_all_ranks(ranks: Nursery, size: int) -> None:
+def test_sums_equal_those_over_sockets_and_are_the_same_on_all_ranks(ranks: ForkServer, size: int) -> None:
     ranks.check(size, sums_in_shm)
 
 
 @pytest.mark.parametrize("job", [different_tensors, waits_in_another_order])
-def test_different_tensors_are_never_summed(ranks: Nursery, job: Callable[[], None]) -> None:
+def test_different_tensors_are_never_summed(ranks: ForkServer, job: Callable[[], None]) -> None:
     ranks.check(2, job)
 
 
-def test_it_can_be_disabled(ranks: Nursery) -> None:
+def test_it_can_be_disabled(ranks: ForkServer) -> None:
     ranks.check(2, no_shm_when_disabled, ARGOSY_SHM="0")
 
 
-def test_a_killed_rank_ends_the_others_wait(ranks: Nursery) -> None:
+def test_a_killed_rank_ends_the_others_wait(ranks: ForkServer) -> None:
     first, second = ranks.run(2, lose_rank_1)
     assert second.code == -signal.SIGKILL
     assert first.code == 1

@@ -19,7 +19,7 @@ from argosy.engine.collective import Identity
 from argosy.engine.errors import CollectiveError, ConfigError
 from argosy.engine.ir import names
 from argosy.optimizer import SGD
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def one_world() -> None:
@@ -75,23 +75,23 @@ def no_threads_in_the_way() -> None:
     assert [t.name for t in threading.enumerate() if not t.daemon] == ["MainThread"]
 
 
-def test_a_process_has_one_world_and_one_rank(ranks: Nursery) -> None:
+def test_a_process_has_one_world_and_one_rank(ranks: ForkServer) -> None:
     ranks.check(3, one_world)
 
 
-def test_an_all_gather_returns_the_values_of_all_ranks(ranks: Nursery) -> None:
+def test_an_all_gather_returns_the_values_of_all_ranks(ranks: ForkServer) -> None:
     ranks.check(3, an_all_gather)
 
 
-def test_ranks_that_wait_for_a_late_one_do_not_give_up_on_each_other(ranks: Nursery) -> None:
+def test_ranks_that_wait_for_a_late_one_do_not_give_up_on_each_other(ranks: ForkServer) -> None:
     ranks.check(3, a_long_all_gather)
 
 
-def test_a_rank_that_disconnects_publishes_it(ranks: Nursery) -> None:
+def test_a_rank_that_disconnects_publishes_it(ranks: ForkServer) -> None:
     ranks.check(2, leaving)
 
 
-def test_only_the_main_thread_keeps_a_rank_alive(ranks: Nursery) -> None:
+def test_only_the_main_thread_keeps_a_rank_alive(ranks: ForkServer) -> None:
     ranks.check(2, no_threads_in_the_way)
 
 
@@ -149,15 +149,15 @@ def connects_again() -> None:
         collective.connect()
 
 
-def test_after_a_step_that_failed_halfway_no_collective_starts(ranks: Nursery) -> None:
+def test_after_a_step_that_failed_halfway_no_collective_starts(ranks: ForkServer) -> None:
     ranks.check(2, continues_after_a_step_that_failed_halfway)
 
 
-def test_the_end_of_a_forked_child_is_not_that_of_its_rank(ranks: Nursery) -> None:
+def test_the_end_of_a_forked_child_is_not_that_of_its_rank(ranks: ForkServer) -> None:
     ranks.check(2, forks_a_child_that_ends)
 
 
-def test_a_process_connects_once(ranks: Nursery) -> None:
+def test_a_process_connects_once(ranks: ForkServer) -> None:
     ranks.check(2, connects_again)
 
 
@@ -190,7 +190,7 @@ def many_programs() -> None:
     assert counts == [counts[0]] * len(counts), counts
 
 
-def test_the_buffers_of_a_program_are_freed_with_it(ranks: Nursery) -> None:
+def test_the_buffers_of_a_program_are_freed_with_it(ranks: ForkServer) -> None:
     ranks.check(2, many_programs)
 
 

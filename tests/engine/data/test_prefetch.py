@@ -11,7 +11,7 @@ import pytest
 
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.errors import ConfigError, DataError
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def threads() -> int:
@@ -130,7 +130,7 @@ def test_a_chain_stops_from_the_outside_in() -> None:
     assert threads() == 0
 
 
-def test_an_open_iterator_does_not_block_the_exit_of_the_program(ranks: Nursery) -> None:
+def test_an_open_iterator_does_not_block_the_exit_of_the_program(ranks: ForkServer) -> None:
     script = (
         "from argosy.engine.data.prefetch import Prefetch\n"
         "stream = Prefetch(lambda: iter(int, 1), 2, threads=2)\n"

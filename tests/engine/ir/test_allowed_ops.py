@@ -19,7 +19,7 @@ from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.serialize import from_dict, to_dict
 from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.executor import Executor
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 Tree = dict[str, Any]
 
@@ -235,7 +235,7 @@ print(abs(fetched).max())
 """
 
 
-def test_uninitialised_memory_is_no_result(ranks: Nursery) -> None:
+def test_uninitialised_memory_is_no_result(ranks: ForkServer) -> None:
     done = ranks.python("-c", UNINITIALISED)
     assert float(done.stdout) == 0, done.stderr
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from argosy.engine.kernels import choices, choices_file
 from argosy.engine.kernels.choices import Choices
 from argosy.engine.runtime.flags import get_flags, set_flags
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -167,7 +167,7 @@ def write_choices() -> None:
         choices_file.add(path, {f"{'ab'[rank]} {i}": {"best": "aten", "ms": {"aten": 1.0}}})
 
 
-def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path, ranks: Nursery) -> None:
+def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path, ranks: ForkServer) -> None:
     path = tmp_path / "choices" / "one.json"
     ranks.check(2, write_choices, CHOICES=str(path))
     assert choices_file.read(path).keys() == {f"{name} {i}" for name in "ab" for i in range(40)}

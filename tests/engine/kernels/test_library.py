@@ -11,7 +11,7 @@ import pytest
 import argosy as paddle
 from argosy.engine import kernels
 from argosy.engine.kernels.build import SOURCE, library_path
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def train() -> None:
@@ -29,24 +29,26 @@ def train() -> None:
     print("fused" if "bn_act(" in str(main) else "plain", out[0].shape)
 
 
-def test_with_a_compiler_the_program_is_fused(ranks: Nursery) -> None:
+def test_with_a_compiler_the_program_is_fused(ranks: ForkServer) -> None:
     if why := kernels.unavailable():
         pytest.skip(why)
     assert ranks.check(1, train)[0].splitlines()[-1].startswith("fused")
 
 
-def test_without_a_compiler_the_program_runs_unfused_and_says_so_once(tmp_path: Path, ranks: Nursery) -> None:
+def test_without_a_compiler_the_program_runs_unfused_and_says_so_once(
+    tmp_path: Path, ranks: ForkServer
+) -> None:
     (said,) = ranks.check(1, train, ARGOSY_CACHE=str(tmp_path), CXX="/nowhere/g++")
     assert said.splitlines()[-1].startswith("plain")
     assert said.count("there is no C++ compiler (CXX=/nowhere/g++ not found); install g++") == 1
 
 
-def test_switched_off_the_program_runs_unfused(ranks: Nursery) -> None:
+def test_switched_off_the_program_runs_unfused(ranks: ForkServer) -> None:
     (said,) = ranks.check(1, train, ARGOSY_KERNELS="0")
     assert said.startswith("plain")
 
 
-def test_a_failing_compiler_is_logged_and_torch_kernels_are_used(tmp_path: Path, ranks: Nursery) -> None:
+def test_a_failing_compiler_is_logged_and_torch_kernels_are_used(tmp_path: Path, ranks: ForkServer) -> None:
     broken = tmp_path / "broken-g++"
     broken.write_text("#!/bin/sh\necho 'no room on the shelf' >&2\nexit 1\n")
     broken.chmod(0o755)
@@ -63,7 +65,7 @@ def build_kernels() -> None:
 
 
 @pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
-def test_processes_that_come_at_once_build_one_library(tmp_path: Path, ranks: Nursery) -> None:
+def test_processes_that_come_at_once_build_one_library(tmp_path: Path, ranks: ForkServer) -> None:
     counting = (
         tmp_path / "counting-g++"
     )  # copies the library that this process has loaded to the path behind -o
@@ -80,7 +82,7 @@ def test_processes_that_come_at_once_build_one_library(tmp_path: Path, ranks: Nu
 
 
 @pytest.mark.skipif(kernels.unavailable() is not None, reason=str(kernels.unavailable()))
-def test_the_kernels_use_the_threads_of_torch(ranks: Nursery) -> None:
+def test_the_kernels_use_the_threads_of_torch(ranks: ForkServer) -> None:
     code = (
         "import torch; from argosy.engine import kernels; kernels.library(); "
         "print({line.split()[-1] for line in open('/proc/self/maps') if 'libgomp' in line})"

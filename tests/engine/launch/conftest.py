@@ -61,7 +61,7 @@ class Fleetrun:
         processes = []
         for process in psutil.process_iter():
             try:
-                # A process that was forked from the nursery has the environment of the nursery in /proc.
+                # A process that was forked from the fork server has the environment of the fork server in /proc.
                 is_ours = process.environ().get("TEST_MARK") == self.mark or self._is_inside(process.cwd())
                 if is_ours and process.status() != psutil.STATUS_ZOMBIE:
                     processes.append(process)

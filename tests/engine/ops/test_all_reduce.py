@@ -9,7 +9,7 @@ from argosy.engine import collective
 from argosy.engine.ir.program import Program
 from argosy.engine.ops.all_reduce import FUSED_SPEC, SPEC, WAIT_SPEC, all_reduce, wait
 from argosy.engine.ops.op_spec import OpSpec
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)
 
@@ -32,7 +32,7 @@ def sums() -> None:
         assert torch.equal(WAIT_SPEC.kernel(pending), torch.full((1000,), 1.0 + 2 * i))
 
 
-def test_two_ranks_get_the_sum_in_place(ranks: Nursery) -> None:
+def test_two_ranks_get_the_sum_in_place(ranks: ForkServer) -> None:
     ranks.check(2, sums)
 
 
@@ -69,5 +69,5 @@ def sum_without_a_plane_in_shared_memory() -> None:
     assert actual.tolist() == [3.0] * 64
 
 
-def test_a_sum_is_where_the_group_made_it(ranks: Nursery) -> None:
+def test_a_sum_is_where_the_group_made_it(ranks: ForkServer) -> None:
     ranks.check(2, sum_without_a_plane_in_shared_memory)

@@ -8,7 +8,7 @@ from argosy.engine import collective
 from argosy.engine.ir.program import Program
 from argosy.engine.ops.broadcast import FUSED_SPEC, SPEC, broadcast, broadcast_fused
 from argosy.engine.ops.op_spec import OpSpec
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32)
 DTYPES += (torch.uint8, torch.int8, torch.int16, torch.bool, torch.complex64)
@@ -29,7 +29,7 @@ def spread() -> None:
     assert SPEC.kernel(torch.empty(0, 3), 0, "dp", "nothing").shape == (0, 3)
 
 
-def test_two_ranks_get_the_values_of_one(ranks: Nursery) -> None:
+def test_two_ranks_get_the_values_of_one(ranks: ForkServer) -> None:
     ranks.check(2, spread)
 
 
@@ -45,7 +45,7 @@ def spread_several() -> None:
         assert torch.equal(actual, value), f"{value.dtype}: {actual}"
 
 
-def test_several_are_spread_in_one_exchange(ranks: Nursery) -> None:
+def test_several_are_spread_in_one_exchange(ranks: ForkServer) -> None:
     ranks.check(2, spread_several)
     ranks.check(2, spread_several, ARGOSY_SHM="0")
 

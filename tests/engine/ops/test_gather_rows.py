@@ -9,7 +9,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from argosy.engine import collective
 from argosy.engine.ops.gather_rows import gather_rows
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 SHAPES = [[(2, 3), (4,)], [(0,), (3,)], [(2, 0), (0,)]]
 """Of the ids of rank 0 and rank 1."""
@@ -33,7 +33,7 @@ def on_two_ranks() -> None:
             )
 
 
-def test_two_ranks_with_different_numbers_of_ids(ranks: Nursery) -> None:
+def test_two_ranks_with_different_numbers_of_ids(ranks: ForkServer) -> None:
     ranks.check(2, on_two_ranks)
 
 

@@ -8,7 +8,7 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ops.all_reduce import WAIT_SPEC, wait
 from argosy.engine.ops.op_spec import OpSpec
 from argosy.engine.ops.reduce import SPEC, UPDATED_BY_OWNER_SPEC, reduce, updated_by_owner
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def sums() -> None:
@@ -30,7 +30,7 @@ def sums() -> None:
         assert world.rank != i % 2 or torch.equal(work, torch.full((1000,), 1.0 + 2 * i))
 
 
-def test_one_rank_gets_the_sum_in_place(ranks: Nursery) -> None:
+def test_one_rank_gets_the_sum_in_place(ranks: ForkServer) -> None:
     ranks.check(2, sums)
     ranks.check(2, sums, ARGOSY_SHM="0")
 

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from argosy.engine import collective
 from argosy.engine.ops.sync_batch_norm import sync_batch_norm, sync_batch_norm_backward
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 EPS = 1e-5
 SHARES = {1: [6], 3: [3, 0, 4]}
@@ -83,7 +83,7 @@ def test_alone_it_is_torchs_batch_norm() -> None:
     all_shapes_and_layouts()
 
 
-def test_three_ranks_are_as_one_process_with_the_whole_batch(ranks: Nursery) -> None:
+def test_three_ranks_are_as_one_process_with_the_whole_batch(ranks: ForkServer) -> None:
     ranks.check(3, on_three_ranks)
 
 

@@ -24,7 +24,7 @@ from argosy.engine.passes.cast_all_reduce import CastAllReduce
 from argosy.engine.passes.insert_all_reduce import InsertAllReduce
 from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.compile import compile_program
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 cast = torch.ops.aten._to_copy.default
 momentum = torch.ops.argosy.momentum.default
@@ -252,7 +252,7 @@ def all_reduce_casts() -> None:
 
 
 @pytest.mark.parametrize("shm", ["1", "0"])
-def test_two_ranks_get_the_rounded_sum_of_rounded_gradients(ranks: Nursery, shm: str) -> None:
+def test_two_ranks_get_the_rounded_sum_of_rounded_gradients(ranks: ForkServer, shm: str) -> None:
     """Fused or not, overlapped or not, through shared memory or gloo."""
     ranks.check(2, all_reduce_casts, ARGOSY_SHM=shm)
 
@@ -267,7 +267,7 @@ def train_both_ways() -> None:
             assert 0 < off[1] < unit, (dtype, net.__name__, off)
 
 
-def test_after_five_steps_the_parameters_are_within_the_stated_bound(ranks: Nursery) -> None:
+def test_after_five_steps_the_parameters_are_within_the_stated_bound(ranks: ForkServer) -> None:
     ranks.check(2, train_both_ways)
 
 
@@ -277,5 +277,5 @@ def overflow() -> None:
         with_strategy(strategy(), gradient, np.float32([1.0, 2e5]))
 
 
-def test_a_gradient_that_is_too_large_is_named_if_somebody_looks(ranks: Nursery) -> None:
+def test_a_gradient_that_is_too_large_is_named_if_somebody_looks(ranks: ForkServer) -> None:
     ranks.check(2, overflow)

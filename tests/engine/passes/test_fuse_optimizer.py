@@ -27,7 +27,7 @@ from argosy.engine.runtime.scope import Scope, scope_guard
 from argosy.fluid.param_attr import ParamAttr
 from argosy.static.compiled_program import configure
 from tests.jobs.scripts import equality_small
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 SIZES = (8, 8, 2)
 
@@ -379,5 +379,5 @@ def train_fused_and_not() -> None:
 
 
 @pytest.mark.parametrize("size", CASES)
-def test_ranks_train_alike_with_fused_updates_and_overlap(ranks: Nursery, size: int) -> None:
+def test_ranks_train_alike_with_fused_updates_and_overlap(ranks: ForkServer, size: int) -> None:
     ranks.check(size, train_fused_and_not)

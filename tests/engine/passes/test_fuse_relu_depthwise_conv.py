@@ -20,7 +20,7 @@ from argosy.engine.passes.fuse_relu_depthwise_conv import FuseReluDepthwiseConv
 from argosy.engine.runtime.scope import Scope, scope_guard
 from argosy.utils import unique_name
 from tests.fusing import fused
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=f"no kernels: {unavailable()}")
 CHANNELS = 8
@@ -235,6 +235,6 @@ assert "ARGOSY_KERNELS=0" in report.text, report
 """
 
 
-def test_without_kernels_nothing_changes_and_the_report_says_so(ranks: Nursery) -> None:
+def test_without_kernels_nothing_changes_and_the_report_says_so(ranks: ForkServer) -> None:
     done = ranks.python("-c", WITHOUT_KERNELS, ARGOSY_KERNELS="0")
     assert done.returncode == 0, done.stderr

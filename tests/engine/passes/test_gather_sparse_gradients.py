@@ -19,7 +19,7 @@ from argosy.engine.passes.base import Report, run_passes
 from argosy.engine.passes.gather_sparse_gradients import GatherSparseGradients
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, scope_guard
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def table(
@@ -157,5 +157,5 @@ def as_one_process() -> None:
     np.testing.assert_allclose(gradient(mine, True), gradient(whole, False), rtol=1e-12)
 
 
-def test_three_ranks_are_as_one_process_with_all_ids(ranks: Nursery) -> None:
+def test_three_ranks_are_as_one_process_with_all_ids(ranks: ForkServer) -> None:
     ranks.check(3, as_one_process)

@@ -20,7 +20,7 @@ from argosy.engine.passes.base import Pass, Report
 from argosy.engine.passes.order_updates import OrderUpdates
 from argosy.engine.passes.rewrite import rewrite
 from tests.jobs.scripts import equality_small
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 LAST_FIRST = ["fc_2.w_0", "fc_2.b_0", "fc_1.w_0", "fc_1.b_0", "fc_0.w_0", "fc_0.b_0"]
 
@@ -206,5 +206,5 @@ def train_in_both_orders() -> None:
 
 
 @pytest.mark.parametrize("shm", ["1", "0"])
-def test_two_ranks_end_bit_equal_in_either_order(ranks: Nursery, shm: str) -> None:
+def test_two_ranks_end_bit_equal_in_either_order(ranks: ForkServer, shm: str) -> None:
     ranks.check(2, train_in_both_orders, ARGOSY_SHM=shm)

@@ -19,7 +19,7 @@ from argosy.engine.passes.base import run_passes
 from argosy.engine.passes.sync_batch_norm import SyncBatchNorm
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 STATISTICS = ["bn.mean", "bn.var", "unbiased_mean", "unbiased_var"]
 
@@ -74,7 +74,7 @@ def as_one_process() -> None:
             )
 
 
-def test_two_ranks_are_as_one_process_with_the_whole_batch(ranks: Nursery) -> None:
+def test_two_ranks_are_as_one_process_with_the_whole_batch(ranks: ForkServer) -> None:
     ranks.check(2, as_one_process)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from argosy.engine.errors import ConfigError, CorruptFileError
 from argosy.engine.runtime import atomic_files
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 ANY_FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 DTYPES = [
@@ -400,7 +400,9 @@ print(last, left, mixed, len(os.listdir(folder)))
 """
 
 
-def test_a_kill_in_the_middle_leaves_the_old_or_the_new_files_whole(tmp_path: Path, ranks: Nursery) -> None:
+def test_a_kill_in_the_middle_leaves_the_old_or_the_new_files_whole(
+    tmp_path: Path, ranks: ForkServer
+) -> None:
     done = ranks.python("-c", KILLED, str(tmp_path), str(random.random()), "40", timeout_s=120.0)
     assert done.returncode == 0, done.stderr
     last, left, mixed, files = map(int, done.stdout.split())

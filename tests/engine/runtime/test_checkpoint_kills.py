@@ -24,7 +24,7 @@ from argosy.engine.runtime.checkpoint import Checkpoint, Position
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope
 from tests.engine.runtime import checkpoint_job
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 
 JOB = checkpoint_job.__file__
@@ -49,7 +49,7 @@ def assert_equal_results(actual: Path, wanted: Path, ranks: int = 1) -> None:
 
 
 def test_a_job_killed_at_any_moment_resumes_and_ends_with_equal_values(
-    tmp_path: Path, ranks: Nursery
+    tmp_path: Path, ranks: ForkServer
 ) -> None:
     # So wide a layer that saving takes longer than training: most kills hit a save.
     options = ("--hidden", "40000", "--every", "1")
@@ -72,7 +72,7 @@ def test_a_job_killed_at_any_moment_resumes_and_ends_with_equal_values(
 
 
 def test_fleetrun_restarts_a_job_whose_rank_was_killed_and_it_ends_equal(
-    tmp_path: Path, ranks: Nursery
+    tmp_path: Path, ranks: ForkServer
 ) -> None:
     step = random.Random().randrange(3, 20)  # from the first checkpoint on: a second life has other seeds
     ranks.check(2, train, 200.0, **arguments(tmp_path / "straight"))
@@ -156,5 +156,5 @@ def ranks_agree() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_ranks_agree_on_the_newest_step_that_all_have(ranks: Nursery) -> None:
+def test_ranks_agree_on_the_newest_step_that_all_have(ranks: ForkServer) -> None:
     ranks.check(2, ranks_agree)

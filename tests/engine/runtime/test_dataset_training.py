@@ -18,7 +18,7 @@ from argosy import distributed, static
 from argosy.engine.errors import ConfigError, DataError, FetchError, ProgramError
 from argosy.engine.runtime.dataset_training import FetchHandler, FetchPrinter, run_dataset
 from argosy.nn import functional
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 Feed = Mapping[str, Any]
 
@@ -364,5 +364,5 @@ def two_threads_of_a_collective_job() -> None:
     exe.train_from_dataset(dataset=Given(batches), thread=1)
 
 
-def test_threads_and_collectives_exclude_each_other(ranks: Nursery) -> None:
+def test_threads_and_collectives_exclude_each_other(ranks: ForkServer) -> None:
     ranks.check(2, two_threads_of_a_collective_job)

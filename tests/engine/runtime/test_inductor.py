@@ -35,7 +35,7 @@ from argosy.engine.ir.program import (
 from argosy.engine.runtime import inductor
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
-from tests.ranks import Nursery, clean_environ
+from tests.ranks import ForkServer, clean_environ
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -213,14 +213,14 @@ def train_and_count() -> None:
     print(json.dumps(counted | {"children": len(psutil.Process().children(recursive=True))}))
 
 
-def started(ranks: Nursery, folder: Path) -> dict[str, int]:
+def started(ranks: ForkServer, folder: Path) -> dict[str, int]:
     """What a process that trains with Inductor counted."""
     (said,) = ranks.check(1, train_and_count, 200.0, TORCHINDUCTOR_CACHE_DIR=str(folder))
     counted: dict[str, int] = json.loads(said.splitlines()[-1])
     return counted
 
 
-def test_a_second_start_compiles_nothing_and_leaves_no_process(ranks: Nursery, tmp_path: Path) -> None:
+def test_a_second_start_compiles_nothing_and_leaves_no_process(ranks: ForkServer, tmp_path: Path) -> None:
     """With a cache of its own: another worker may compile into that of the session meanwhile."""
     first = started(ranks, tmp_path)
     libraries = sorted(tmp_path.rglob("*.so"))
@@ -291,7 +291,7 @@ def two_ranks() -> None:
 
 
 def test_two_ranks_exchange_in_the_same_order_and_end_with_the_same_parameters(
-    ranks: Nursery, folder: Path
+    ranks: ForkServer, folder: Path
 ) -> None:
     said = ranks.check(2, two_ranks, timeout_s=200, TORCHINDUCTOR_CACHE_DIR=str(folder))
     assert all("2 regions" in text for text in said)

@@ -14,7 +14,7 @@ from argosy.engine.ir.backward import gradients
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.safe_kernels import SAFE
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 aten = torch.ops.aten
 
@@ -49,7 +49,7 @@ print("three modules, no rows")
 """
 
 
-def test_batch_norm_of_no_rows_equals_eager(ranks: Nursery) -> None:
+def test_batch_norm_of_no_rows_equals_eager(ranks: ForkServer) -> None:
     """In a process of its own, which ATen's kernel would end by SIGFPE."""
     done = ranks.python("-c", NO_ROWS)
     assert done.returncode == 0, done.stderr
@@ -135,7 +135,7 @@ def test_a_mean_over_no_rows_is_what_eager_gives() -> None:
         torch.testing.assert_close(actual, per_row(given), equal_nan=True)
 
 
-def test_a_group_norm_behind_frozen_images_trains_in_channels_last(ranks: Nursery) -> None:
+def test_a_group_norm_behind_frozen_images_trains_in_channels_last(ranks: ForkServer) -> None:
     """ATen's kernel ended the process: it runs in a process of its own."""
     code = """
 import torch

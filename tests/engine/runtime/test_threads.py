@@ -15,7 +15,7 @@ from argosy.engine import collective
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.program import default_main_program, default_startup_program
 from argosy.engine.runtime.executor import Executor
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 THREADS = 4
 
@@ -83,5 +83,5 @@ def two_threads_run_first() -> None:
     fleet.barrier_worker()
 
 
-def test_threads_that_run_a_program_first_compare_it_once(ranks: Nursery) -> None:
+def test_threads_that_run_a_program_first_compare_it_once(ranks: ForkServer) -> None:
     ranks.check(2, two_threads_run_first, ARGOSY_SHM="0")

@@ -20,7 +20,7 @@ from argosy.engine.ir.program import default_main_program, default_startup_progr
 from argosy.engine.runtime import timeline
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def train(num_steps: int, exe: Executor, loss: Any) -> None:
@@ -217,7 +217,7 @@ def two_ranks_train() -> None:
     print("done")
 
 
-def test_two_ranks_write_a_file_each_with_the_same_collectives(ranks: Nursery, tmp_path: Path) -> None:
+def test_two_ranks_write_a_file_each_with_the_same_collectives(ranks: ForkServer, tmp_path: Path) -> None:
     environ = {"ARGOSY_TIMELINE": str(tmp_path), "ARGOSY_TIMELINE_STEPS": "3-4"}
     assert all("done" in said for said in ranks.check(2, two_ranks_train, **environ))
     traces = paddle.timeline.read(tmp_path)
@@ -237,7 +237,7 @@ def test_two_ranks_write_a_file_each_with_the_same_collectives(ranks: Nursery, t
         assert 0 < parts < times.step_ms
 
 
-def test_a_process_that_ends_early_writes_at_its_end(tmp_path: Path, ranks: Nursery) -> None:
+def test_a_process_that_ends_early_writes_at_its_end(tmp_path: Path, ranks: ForkServer) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "from tests.engine.runtime.test_timeline import net, train\n"

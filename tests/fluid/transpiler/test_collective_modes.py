@@ -16,7 +16,7 @@ from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 STEPS, BATCH, RATE = 3, 8, 0.2
@@ -118,7 +118,7 @@ def trains() -> None:
     np.savez(f"{os.environ['FOLDER']}/{rank}.npz", **parameters())
 
 
-def learnt(ranks: Nursery, folder: Path, **config: Any) -> list[Arrays]:
+def learnt(ranks: ForkServer, folder: Path, **config: Any) -> list[Arrays]:
     ranks.check(2, trains, CASE=json.dumps(config), FOLDER=str(folder))
     return [dict(np.load(folder / f"{rank}.npz")) for rank in range(2)]
 
@@ -148,7 +148,7 @@ def learnt_alone() -> Arrays:
     ],
 )
 def test_two_trainers_end_where_one_process_with_the_whole_batch_ends(
-    ranks: Nursery, tmp_path: Path, config: dict[str, Any]
+    ranks: ForkServer, tmp_path: Path, config: dict[str, Any]
 ) -> None:
     trained = learnt(ranks, tmp_path, **config)
     built()
@@ -156,14 +156,14 @@ def test_two_trainers_end_where_one_process_with_the_whole_batch_ends(
 
 
 @pytest.mark.parametrize("mode", ["nccl2", "collective"])
-def test_each_loss_is_scaled_once(ranks: Nursery, tmp_path: Path, mode: str) -> None:
+def test_each_loss_is_scaled_once(ranks: ForkServer, tmp_path: Path, mode: str) -> None:
     trained = learnt(ranks, tmp_path, mode=mode, model="two_optimizers")
     two_optimizers()
     assert_equal(trained, learnt_alone())
 
 
 @pytest.mark.parametrize("model", ["gradients_before_minimize", "gradient_in_the_loss", "halved_gradients"])
-def test_only_the_loss_that_is_minimized_is_scaled(ranks: Nursery, tmp_path: Path, model: str) -> None:
+def test_only_the_loss_that_is_minimized_is_scaled(ranks: ForkServer, tmp_path: Path, model: str) -> None:
     trained = learnt(ranks, tmp_path, mode="nccl2", model=model)
     MODELS[model]()
     assert_equal(trained, learnt_alone())
@@ -195,7 +195,9 @@ def after_a_step(exe: Any, before: Arrays, feed: Arrays) -> Arrays:
         return parameters()
 
 
-def test_local_sgd_takes_the_mean_of_the_parameters_after_each_step(ranks: Nursery, tmp_path: Path) -> None:
+def test_local_sgd_takes_the_mean_of_the_parameters_after_each_step(
+    ranks: ForkServer, tmp_path: Path
+) -> None:
     trained = learnt(ranks, tmp_path, mode="collective", collective_mode="local_sgd")
     built()
     exe = fluid.Executor()

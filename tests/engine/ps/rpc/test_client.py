@@ -16,7 +16,7 @@ from argosy.engine.ps.rpc.client import Client, PendingReply
 from argosy.engine.ps.rpc.server import Handler, Request
 from tests.engine.ps.rpc import serving as servers
 from tests.engine.ps.rpc.serving import QUICK, serving
-from tests.ranks import Nursery, free_endpoint
+from tests.ranks import ForkServer, free_endpoint
 
 
 def test_many_requests_are_outstanding_at_two_servers() -> None:
@@ -278,7 +278,7 @@ def test_a_client_needs_servers_with_addresses() -> None:
         Client(["127.0.0.1:1"], "trainer 0", -5, QUICK)
 
 
-def test_a_process_ends_without_closing_its_client(ranks: Nursery) -> None:
+def test_a_process_ends_without_closing_its_client(ranks: ForkServer) -> None:
     script = (
         "from argosy.engine.ps.rpc.client import Client\n"
         "from argosy.engine.ps.rpc.sockets import RpcSettings\n"

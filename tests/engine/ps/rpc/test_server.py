@@ -22,7 +22,7 @@ from argosy.engine.ps.rpc.client import Client
 from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
 from argosy.engine.ps.rpc.sockets import RpcSettings
 from tests.engine.ps.rpc.serving import ECHO, QUICK, ignore, serving
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
@@ -231,7 +231,7 @@ def can_open(count: int) -> bool:
     return True
 
 
-def test_strangers_cannot_take_the_descriptors_that_a_server_needs_for_its_files(ranks: Nursery) -> None:
+def test_strangers_cannot_take_the_descriptors_that_a_server_needs_for_its_files(ranks: ForkServer) -> None:
     assert "40 files" in ranks.check(1, is_flooded)[0]
 
 

@@ -18,7 +18,7 @@ from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import PlainSgd, plan_of, step
-from tests.ranks import Job, Nursery, free_endpoint
+from tests.ranks import ForkServer, Job, free_endpoint
 
 SIZE = 20_000
 """Large enough that a kill hits the writing of a record."""
@@ -40,7 +40,7 @@ def serve() -> None:
 
 
 @contextmanager
-def server(ranks: Nursery, endpoint: str, state: Path, trainers: int, **more: str) -> Iterator[Job]:
+def server(ranks: ForkServer, endpoint: str, state: Path, trainers: int, **more: str) -> Iterator[Job]:
     with ranks.start(1, serve, AT=endpoint, STATE=str(state), TRAINERS=str(trainers), **more) as job:
         job.wait_for(0, "serving")
         yield job
@@ -113,7 +113,7 @@ class Training:
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize("mode", ROUNDS)
 def test_nothing_that_a_server_has_acknowledged_is_lost_or_applied_twice(
-    ranks: Nursery, tmp_path: Path, mode: str
+    ranks: ForkServer, tmp_path: Path, mode: str
 ) -> None:
     endpoint, drawn = free_endpoint(), random.Random(7)
     training: Training | None = None
@@ -147,7 +147,7 @@ def train_until_killed() -> None:
 
 
 @pytest.mark.timeout(200)
-def test_trainers_that_are_killed_are_dropped_and_come_back(ranks: Nursery, tmp_path: Path) -> None:
+def test_trainers_that_are_killed_are_dropped_and_come_back(ranks: ForkServer, tmp_path: Path) -> None:
     """One trainer is killed at random moments and restarted; the other continues; every step is applied once."""
     endpoint, drawn = free_endpoint(), random.Random(3)
     given = {"AT": endpoint, "UNTIL": "1000000"}

@@ -15,7 +15,7 @@ from argosy.engine.errors import ConfigError, CorruptFileError
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.table.table import SparseTable
 from tests.engine.ps.table.snapshots import write_snapshot
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 SPEC = TableSpec("emb", 4, RowInit("uniform", -1.0, 1.0, 3), RowOptimizer("adam"))
 
@@ -206,7 +206,7 @@ def take_snapshots() -> None:
         os.replace(folder / "manifest.tmp", folder / "manifest.json")
 
 
-def test_a_kill_during_snapshots_leaves_what_the_manifest_names(tmp_path: Path, ranks: Nursery) -> None:
+def test_a_kill_during_snapshots_leaves_what_the_manifest_names(tmp_path: Path, ranks: ForkServer) -> None:
     twin, done = SparseTable(SPEC), 0
     for _ in range(2):  # the second resumes where the first was killed
         with ranks.start(1, take_snapshots, FOLDER=str(tmp_path)) as child:

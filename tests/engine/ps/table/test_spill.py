@@ -12,7 +12,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.table.spill import Rows, Spill
 from argosy.engine.ps.table.table import SparseTable
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 
 def rows(*ids: int, version: int = 1) -> Rows:
@@ -65,7 +65,7 @@ def test_a_search_sees_the_rows_of_the_moment_when_it_began(tmp_path: Path) -> N
     spill.close()
 
 
-def test_what_a_killed_process_left_is_cleared(tmp_path: Path, ranks: Nursery) -> None:
+def test_what_a_killed_process_left_is_cleared(tmp_path: Path, ranks: ForkServer) -> None:
     script = (
         "import os, sys, torch; from pathlib import Path; from argosy.engine.ps.table.spill import Spill\n"
         "s = Spill(Path(sys.argv[1]), 1, 10); i = torch.arange(10); s.put((i, torch.ones(10, 1), i))\n"
@@ -150,7 +150,9 @@ def test_a_read_without_creating_finds_rows_on_disk(tmp_path: Path) -> None:
     table.close()
 
 
-def test_without_rocksdict_only_tables_with_memory_rows_are_rejected(tmp_path: Path, ranks: Nursery) -> None:
+def test_without_rocksdict_only_tables_with_memory_rows_are_rejected(
+    tmp_path: Path, ranks: ForkServer
+) -> None:
     script = (
         "import sys; sys.modules['rocksdict'] = None\n"
         "from pathlib import Path; from argosy.engine.ps.table.table import SparseTable, TableSpec\n"

@@ -15,7 +15,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec, first_values
 from argosy.engine.ps.table.table import SparseTable
 from tests.engine.ps.table.snapshots import write_snapshot
-from tests.ranks import Nursery
+from tests.ranks import ForkServer
 
 INIT = RowInit("uniform", -0.1, 0.1, seed=1)
 
@@ -212,7 +212,7 @@ def digest_of_a_run(directory: Path) -> str:
     return said.hexdigest()
 
 
-def test_without_the_kernels_a_table_is_the_same_bit_for_bit(tmp_path: Path, ranks: Nursery) -> None:
+def test_without_the_kernels_a_table_is_the_same_bit_for_bit(tmp_path: Path, ranks: ForkServer) -> None:
     done = ranks.python("-c", SCRIPT, str(tmp_path / "without"), ARGOSY_KERNELS="0")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == digest_of_a_run(tmp_path / "with")
