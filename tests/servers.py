@@ -1,4 +1,4 @@
-"""Jobs with parameter servers for tests: the fork server's processes, the first of which are trainers, the rest servers.
+"""Jobs with parameter servers for tests: processes of the fork server, first trainers, then servers.
 
 A case is a dict: which model, optimizer and mode. The environment variable CASES has several, which a job does one
 after the other. `part()` builds each, transpiles it, and is what its process is: a server until all trainers have left,

@@ -23,7 +23,7 @@ from argosy.engine.errors import ConfigError, ScopeError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.variable import Variable
-from argosy.engine.ops.update_running_stats import update_running_stats
+from argosy.engine.ops.batch_norm import update_running_stats
 from argosy.engine.ops.weight_average import accumulate_average, update_ema
 from argosy.engine.runtime.scope import Scope, global_scope
 from argosy.framework.checks import integer, number

@@ -15,7 +15,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.periods import Period
 from argosy.engine.ir.program import program_guard
-from argosy.engine.ops.look_ahead import assign_slow, look_ahead
+from argosy.engine.ops.weight_average import assign_slow, look_ahead
 from argosy.framework.checks import integer, number
 from argosy.framework.initializer import Constant
 from argosy.framework.layer import create_state

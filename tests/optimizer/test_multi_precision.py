@@ -12,8 +12,8 @@ from argosy import optimizer
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Variable
+from argosy.engine.passes.base import rewrite
 from argosy.engine.passes.fuse_optimizer import FuseOptimizer
-from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
 from argosy.framework.initializer import Normal

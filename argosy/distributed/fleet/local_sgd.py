@@ -18,7 +18,7 @@ from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.engine.ir.periods import Period
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.variable import Parameter, Variable
-from argosy.engine.ops.all_reduce import all_reduce, wait
+from argosy.engine.ops.collectives import all_reduce, wait
 from argosy.engine.ops.local_sgd import adapt_k_steps, store_mean
 from argosy.engine.passes.average_parameters import AverageParameters
 from argosy.framework.initializer import Constant

@@ -14,8 +14,8 @@ from torch import Tensor
 from argosy.distributed.ps.trainer_program import remove_variables
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
+from argosy.engine.passes.base import rewrite
 from argosy.engine.passes.keep_known_rows import KeepKnownRows
-from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.ps.table.spec import TableSpec
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.scope import Scope

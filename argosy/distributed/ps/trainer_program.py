@@ -10,9 +10,8 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import FedLookup, TrainerRole
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.ops.send import lookup_table
-from argosy.engine.passes.base import Pass
+from argosy.engine.passes.base import Pass, rewrite
 from argosy.engine.passes.remote_tables import RemoteTable, RemoteTables
-from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.passes.send_gradients import (
     DenseGradient,
     DropLocalUpdates,

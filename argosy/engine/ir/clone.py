@@ -25,8 +25,7 @@ from argosy.engine.ir.replay import replay
 from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
-from argosy.engine.ops.sync_batch_norm import sync_batch_norm
-from argosy.engine.ops.update_running_stats import update_running_stats
+from argosy.engine.ops.batch_norm import sync_batch_norm, update_running_stats
 
 aten = torch.ops.aten
 

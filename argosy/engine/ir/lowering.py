@@ -26,11 +26,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from argosy.engine.errors import ProgramError
+from argosy.engine.ops.batch_norm import update_running_stats
 from argosy.engine.ops.checked import checked
 from argosy.engine.ops.ctc_loss import ctc_loss as ctc_loss_op
 from argosy.engine.ops.memory_format import memory_format_of
 from argosy.engine.ops.recurrent import FUNCTIONS, recurrent
-from argosy.engine.ops.update_running_stats import update_running_stats
 
 
 def dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:

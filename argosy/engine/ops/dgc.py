@@ -29,7 +29,7 @@ from torch import Tensor
 from argosy.engine.collective import Work, world
 from argosy.engine.kernels.signatures import is_dense
 from argosy.engine.ops import verifiers
-from argosy.engine.ops.all_reduce import AsyncCollective
+from argosy.engine.ops.collectives import AsyncCollective
 from argosy.engine.ops.gradient_buckets import slot
 from argosy.engine.ops.op_spec import OpSpec, declare
 from argosy.engine.ops.updates import FUSED, update_op

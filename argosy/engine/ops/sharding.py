@@ -20,7 +20,7 @@ from torch import Tensor, dtype, empty
 
 from argosy.engine.collective import FlatBuffer, world
 from argosy.engine.collective.sharding import rows_of
-from argosy.engine.ops.all_reduce import AsyncCollective
+from argosy.engine.ops.collectives import AsyncCollective
 from argosy.engine.ops.op_spec import OpSpec, declare
 from argosy.engine.ops.verifiers import bounds_fit, rows_fit
 

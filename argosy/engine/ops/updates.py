@@ -23,7 +23,7 @@ from torch._ops import OpOverload
 from argosy.engine.kernels import unavailable
 from argosy.engine.kernels.updates import Row, have_same_layout
 from argosy.engine.ops import verifiers
-from argosy.engine.ops.match_layout import match_layout
+from argosy.engine.ops.memory_format import match_layout
 from argosy.engine.ops.op_spec import OpSpec, declare
 from argosy.engine.optimizers import OPTIMIZERS, optimizer_spec
 from argosy.engine.optimizers.spec import OptimizerSpec, Update

@@ -6,12 +6,18 @@
 The window of `accumulate_average` ends when it has at least `min_window` steps and at least min(max_window,
 window_rate · updates) of them. Its sum moves to `sum_3`, and the next window begins; the average is over both. `sum_1`
 moves to `sum_2` every 16,384 steps, so that small terms are not lost in a large sum.
+
+    look_ahead(fast, slow, alpha)                           slow += alpha (fast - slow);  fast = slow
+    assign_slow(slow, fast)                                 the initial values of the slow weights
+
+Lookahead (Zhang et al. 2019), equation in section 2: the slow weights average the fast ones, which continue from there.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 from torch import Tensor
 
 from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.ops.verifiers import same_shape
 
 _MAX_TERMS = 16_384
 
@@ -46,6 +52,15 @@ def _accumulate(
         num_accumulates.zero_()
 
 
+def _look_ahead(fast: Tensor, slow: Tensor, alpha: float) -> None:
+    slow.lerp_(fast, alpha)
+    fast.copy_(slow)
+
+
+def _assign_slow(slow: Tensor, fast: Tensor) -> None:
+    slow.copy_(fast)
+
+
 update_ema = declare(
     "update_ema(Tensor param, Tensor(a!) average, Tensor decay) -> ()", _update_ema, lambda *args: None
 )
@@ -56,4 +71,13 @@ accumulate_average = declare(
     _accumulate,
     lambda *args: None,
 )
-SPECS = (OpSpec(update_ema, _update_ema), OpSpec(accumulate_average, _accumulate))
+look_ahead = declare(
+    "look_ahead(Tensor(a!) fast, Tensor(b!) slow, float alpha) -> ()", _look_ahead, lambda *args: None
+)
+assign_slow = declare("assign_slow(Tensor(a!) slow, Tensor fast) -> ()", _assign_slow, lambda *args: None)
+SPECS = (
+    OpSpec(update_ema, _update_ema),
+    OpSpec(accumulate_average, _accumulate),
+    OpSpec(look_ahead, _look_ahead, verify=same_shape("fast", "slow")),
+    OpSpec(assign_slow, _assign_slow, verify=same_shape("slow", "fast")),
+)

@@ -24,7 +24,7 @@ from torch import fx
 from argosy.engine.ir.effects import mutated_inputs
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.periods import in_period
-from argosy.engine.ops.all_reduce import all_reduce, wait
+from argosy.engine.ops.collectives import all_reduce, wait
 from argosy.engine.ops.local_sgd import store_mean
 from argosy.engine.passes.base import Pass, Report
 

@@ -1,4 +1,4 @@
-"""The base class of passes, and the runner that applies a list of them."""
+"""The base class of passes, and what runs a list of them: on a graph, or on a program."""
 
 # SPDX-License-Identifier: Apache-2.0
 import time
@@ -13,6 +13,7 @@ from argosy.engine import env
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.check_values import ValueCheck
 from argosy.engine.ir.liveness import SizeOf
+from argosy.engine.ir.program import Program
 from argosy.engine.ir.strides import is_stale, propagate
 from argosy.engine.ir.verify import verify
 from argosy.engine.log import NOTICE, logger
@@ -60,35 +61,48 @@ def run_passes(
     logged = set() if logged is None else logged
     reports = []
     values = ValueCheck(graph) if env.flag("ARGOSY_CHECK_PASSES") else None
-    for rewrite in passes:
+    for pass_ in passes:
         began, before = time.perf_counter(), len(graph.nodes)
         try:
-            report = rewrite.run(graph)
-            if not rewrite.keeps_strides and is_stale(graph):
+            report = pass_.run(graph)
+            if not pass_.keeps_strides and is_stale(graph):
                 propagate(graph)
             verify(graph)
             if values is not None:
                 values.check(graph)
         except ArgosyError as e:
-            raise type(e)(f"pass {rewrite.name}: {e}") from e
+            raise type(e)(f"pass {pass_.name}: {e}") from e
         except Exception as e:
-            raise ProgramError(f"pass {rewrite.name} failed: {type(e).__name__}: {e}") from e
+            raise ProgramError(f"pass {pass_.name} failed: {type(e).__name__}: {e}") from e
         elapsed_ms = 1000 * (time.perf_counter() - began)
         logger.info(
             "pass %s: %d rewrites, %d -> %d nodes, %.1f ms. %s",
-            rewrite.name,
+            pass_.name,
             report.changed,
             before,
             len(graph.nodes),
             elapsed_ms,
             report.text,
         )
-        for line in [line for line in report.notices if (rewrite.name, line) not in logged]:
-            logger.log(NOTICE, f"{line} ({rewrite.name})" if line.startswith("---") else line)
-        for line in [line for line in report.warnings if (rewrite.name, line) not in logged]:
+        for line in [line for line in report.notices if (pass_.name, line) not in logged]:
+            logger.log(NOTICE, f"{line} ({pass_.name})" if line.startswith("---") else line)
+        for line in [line for line in report.warnings if (pass_.name, line) not in logged]:
             logger.warning("%s", line)
-        logged.update((rewrite.name, line) for line in (*report.notices, *report.warnings))
+        logged.update((pass_.name, line) for line in (*report.notices, *report.warnings))
         reports.append(report)
+    return reports
+
+
+def rewrite(program: Program, passes: Sequence[Pass]) -> list[Report]:
+    """Run the passes on a program itself, so that the result is what is printed, copied and saved.
+
+    Variables of the node in a new node's meta `replaces` are bound to the new node.
+    """
+    reports = run_passes(program.graph, passes)
+    for node in program.graph.nodes:
+        if (old := node.meta.pop("replaces", None)) is not None:
+            program.recorder.rebind(old, node)
+    program.touch()
     return reports
 
 

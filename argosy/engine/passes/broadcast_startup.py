@@ -13,7 +13,7 @@ from typing import ClassVar
 from torch import fx
 
 from argosy.engine.ir.infer import infer
-from argosy.engine.ops.broadcast import broadcast
+from argosy.engine.ops.collectives import broadcast
 from argosy.engine.passes.base import Pass, Report
 
 

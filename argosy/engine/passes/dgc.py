@@ -23,7 +23,7 @@ from torch import fx
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.infer import infer
-from argosy.engine.ops.all_reduce import wait
+from argosy.engine.ops.collectives import wait
 from argosy.engine.ops.dgc import dgc_all_reduce, dgc_momentum
 from argosy.engine.ops.gradient_buckets import bucket_view
 from argosy.engine.ops.updates import update_op

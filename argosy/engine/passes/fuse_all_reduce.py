@@ -26,7 +26,7 @@ from torch import fx
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.periods import inherited
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, wait
+from argosy.engine.ops.collectives import all_reduce, all_reduce_fused, wait
 from argosy.engine.ops.gradient_buckets import bucket_view, copy_into_bucket, gradient_buffer, mm_into_bucket
 from argosy.engine.passes.base import Pass, Report, new_collectives
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 from torch import fx
 
 from argosy.engine.ir.periods import inherited
-from argosy.engine.ops.broadcast import broadcast, broadcast_fused
+from argosy.engine.ops.collectives import broadcast, broadcast_fused
 from argosy.engine.passes.base import Pass, Report
 
 

@@ -22,7 +22,7 @@ from torch._ops import OpOverload
 
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.periods import inherited
-from argosy.engine.ops.all_reduce import wait
+from argosy.engine.ops.collectives import wait
 from argosy.engine.ops.gradient_buckets import bucket_view
 from argosy.engine.ops.updates import FUSED
 from argosy.engine.passes.base import Pass, Report

@@ -21,7 +21,7 @@ from torch import fx
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.verify import describe
-from argosy.engine.ops.gather_rows import gather_rows
+from argosy.engine.ops.collectives import gather_rows
 from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from torch import fx
 
-from argosy.engine.ops.all_reduce import all_reduce_fused, all_reduce_hierarchical
+from argosy.engine.ops.collectives import all_reduce_fused, all_reduce_hierarchical
 from argosy.engine.passes.base import Pass, Report, new_collectives
 
 

@@ -23,7 +23,7 @@ from torch import fx
 from argosy.engine.ir.effects import storage
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.periods import inherited
-from argosy.engine.ops.all_reduce import all_reduce, wait
+from argosy.engine.ops.collectives import all_reduce, wait
 from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten

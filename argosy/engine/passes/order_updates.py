@@ -24,7 +24,7 @@ import torch
 from torch import fx
 
 from argosy.engine.ir.effects import is_collective, is_random, mutated_inputs
-from argosy.engine.ops.all_reduce import wait
+from argosy.engine.ops.collectives import wait
 from argosy.engine.passes.base import Pass, Report
 
 _NONE = -1

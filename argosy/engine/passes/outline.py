@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from argosy.engine.ir.effects import is_collective, is_persistent, is_random, mutated_inputs, storages
-from argosy.engine.ops.all_reduce import wait
+from argosy.engine.ops.collectives import wait
 from argosy.engine.ops.op_spec import OpSpec
 
 RegionNodes = tuple[fx.Node, ...]

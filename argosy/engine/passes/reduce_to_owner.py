@@ -31,9 +31,7 @@ from argosy.engine.ir.infer import infer
 from argosy.engine.ir.periods import inherited
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.verify import describe
-from argosy.engine.ops.all_reduce import all_reduce, wait
-from argosy.engine.ops.broadcast import broadcast
-from argosy.engine.ops.reduce import reduce, updated_by_owner
+from argosy.engine.ops.collectives import all_reduce, broadcast, reduce, updated_by_owner, wait
 from argosy.engine.passes.base import Pass, Report, new_collectives
 
 _OWNER = "owner"

@@ -19,9 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.symbols import are_equal
-from argosy.engine.ops.batch_norm_recompute import batch_norm_recompute
+from argosy.engine.ops.batch_norm import batch_norm_recompute, sync_batch_norm
 from argosy.engine.ops.bn_act import bn_act, bn_act_recompute
-from argosy.engine.ops.sync_batch_norm import sync_batch_norm
 from argosy.engine.passes.fusion import getitems_of
 
 aten = torch.ops.aten

@@ -34,7 +34,7 @@ from argosy.engine.ir.effects import mutated_inputs
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.verify import describe
-from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, wait
+from argosy.engine.ops.collectives import all_reduce, all_reduce_fused, wait
 from argosy.engine.ops.gradient_buckets import bucket_view
 from argosy.engine.ops.loss_scaling import found_inf
 from argosy.engine.ops.sharding import (

@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 
 from argosy.engine.collective import communicator
 from argosy.engine.log import logger
-from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, all_reduce_hierarchical
+from argosy.engine.ops.collectives import all_reduce, all_reduce_fused, all_reduce_hierarchical
 from argosy.engine.ops.dgc import dgc_all_reduce
 from argosy.engine.passes.base import Pass, Report, new_collectives
 

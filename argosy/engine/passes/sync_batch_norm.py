@@ -24,8 +24,7 @@ from torch import fx
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.verify import describe
-from argosy.engine.ops.sync_batch_norm import sync_batch_norm, sync_batch_norm_backward
-from argosy.engine.ops.update_running_stats import update_running_stats
+from argosy.engine.ops.batch_norm import sync_batch_norm, sync_batch_norm_backward, update_running_stats
 from argosy.engine.passes.base import Pass, Report
 
 aten = torch.ops.aten

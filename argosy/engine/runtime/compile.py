@@ -31,8 +31,7 @@ from argosy.engine.ir.show import op_name, type_text
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
-from argosy.engine.ops.all_reduce import all_reduce, wait
-from argosy.engine.ops.reduce import reduce
+from argosy.engine.ops.collectives import all_reduce, reduce, wait
 from argosy.engine.ops.sharding import reduce_scatter
 from argosy.engine.passes import default_passes
 from argosy.engine.passes.base import Pass, run_passes

@@ -14,8 +14,7 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ir.training_info import OptimizerCall
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.average_parameters import AverageParameters
-from argosy.engine.passes.base import finalize_collectives
-from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.passes.base import finalize_collectives, rewrite
 from argosy.engine.ps.protocol.slicing import check_endpoint
 from argosy.fluid.transpiler.config import DistributeTranspilerConfig
 

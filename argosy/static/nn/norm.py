@@ -11,7 +11,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import lowering
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
-from argosy.engine.ops.update_running_stats import update_running_stats
+from argosy.engine.ops.batch_norm import update_running_stats
 from argosy.framework.initializer import Constant
 from argosy.framework.layer import LayerBuilder
 from argosy.nn.functional import norm as functional

@@ -5,8 +5,8 @@ import argosy as paddle
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.ir.program import default_main_program
-from argosy.engine.ops.all_reduce import all_reduce_fused, wait
-from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.ops.collectives import all_reduce_fused, wait
+from argosy.engine.passes.base import rewrite
 from argosy.engine.runtime.compile import compile_program
 
 

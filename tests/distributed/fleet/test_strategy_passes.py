@@ -12,9 +12,9 @@ import argosy as paddle
 from argosy.distributed import fleet
 from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
-from argosy.engine.ops.all_reduce import all_reduce_fused
+from argosy.engine.ops.collectives import all_reduce_fused
+from argosy.engine.passes.base import rewrite
 from argosy.engine.passes.fuse_all_reduce import FuseAllReduce, _in_order
-from argosy.engine.passes.rewrite import rewrite
 
 ROOT = Path(__file__).parents[3]
 

@@ -15,7 +15,7 @@ import torch
 import argosy as paddle
 from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
-from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.passes.base import rewrite
 from argosy.engine.runtime.compile import compile_program
 from argosy.optimizer.gradient_merge import GradientMergeOptimizer
 

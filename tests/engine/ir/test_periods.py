@@ -14,8 +14,8 @@ from argosy.engine.ir.effects import is_collective, live_nodes
 from argosy.engine.ir.periods import Period, conditions, due_names, inactive, unfinished
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.serialize import from_dict, to_dict
-from argosy.engine.ops.all_reduce import all_reduce_hierarchical
-from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.ops.collectives import all_reduce_hierarchical
+from argosy.engine.passes.base import rewrite
 from argosy.framework.period import add_period
 from argosy.optimizer.gradient_merge import GradientMergeOptimizer
 

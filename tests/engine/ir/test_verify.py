@@ -12,15 +12,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.verify import verify
 from argosy.engine.ops.add_act import act_backward, act_backward_, add_act, add_act_
-from argosy.engine.ops.all_reduce import all_reduce_fused
+from argosy.engine.ops.batch_norm import update_running_stats
 from argosy.engine.ops.bn_act import bn_act
-from argosy.engine.ops.broadcast import broadcast_fused
+from argosy.engine.ops.collectives import all_reduce_fused, broadcast_fused, gather_rows
 from argosy.engine.ops.dgc import dgc_all_reduce
-from argosy.engine.ops.gather_rows import gather_rows
 from argosy.engine.ops.gradient_buckets import bucket_view, copy_into_bucket, mm_into_bucket
 from argosy.engine.ops.op_spec import OpSpec
 from argosy.engine.ops.recurrent import recurrent
-from argosy.engine.ops.update_running_stats import update_running_stats
 from argosy.engine.ops.updates import FUSED, update_op
 
 sgd, momentum, adam = (update_op(name) for name in ("sgd", "momentum", "adam"))

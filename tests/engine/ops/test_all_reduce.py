@@ -7,7 +7,7 @@ import torch
 
 from argosy.engine import collective
 from argosy.engine.ir.program import Program
-from argosy.engine.ops.all_reduce import FUSED_SPEC, SPEC, WAIT_SPEC, all_reduce, wait
+from argosy.engine.ops.collectives import all_reduce, all_reduce_fused, wait
 from argosy.engine.ops.op_spec import OpSpec
 from tests.ranks import ForkServer
 
@@ -21,15 +21,15 @@ def sums() -> None:
     for dtype in DTYPES:
         x = torch.arange(6, dtype=dtype).reshape(2, 3) + world.rank
         for mine in (x.clone(), x.t().contiguous().t()):
-            work = SPEC.kernel(mine, "dp", "x@GRAD")
+            work = OpSpec.known[all_reduce].kernel(mine, "dp", "x@GRAD")
             assert work.tensor is mine
-            assert WAIT_SPEC.kernel(work) is mine
+            assert OpSpec.known[wait].kernel(work) is mine
             wanted = sum(torch.arange(6, dtype=dtype).reshape(2, 3) + rank for rank in range(world.size))
             assert torch.equal(mine, wanted), f"{dtype}: {mine}"
     several = [torch.full((1000,), float(world.rank + i)) for i in range(8)]
-    started = [SPEC.kernel(x, "dp", f"x_{i}") for i, x in enumerate(several)]
+    started = [OpSpec.known[all_reduce].kernel(x, "dp", f"x_{i}") for i, x in enumerate(several)]
     for i, pending in reversed(list(enumerate(started))):  # in any order
-        assert torch.equal(WAIT_SPEC.kernel(pending), torch.full((1000,), 1.0 + 2 * i))
+        assert torch.equal(OpSpec.known[wait].kernel(pending), torch.full((1000,), 1.0 + 2 * i))
 
 
 def test_two_ranks_get_the_sum_in_place(ranks: ForkServer) -> None:
@@ -38,7 +38,7 @@ def test_two_ranks_get_the_sum_in_place(ranks: ForkServer) -> None:
 
 def test_alone_the_sum_is_the_tensor_itself() -> None:
     x = torch.ones(3)
-    assert WAIT_SPEC.kernel(SPEC.kernel(x, "dp", "x")) is x
+    assert OpSpec.known[wait].kernel(OpSpec.known[all_reduce].kernel(x, "dp", "x")) is x
     assert x.tolist() == [1.0, 1.0, 1.0]
 
 
@@ -65,7 +65,7 @@ def sum_without_a_plane_in_shared_memory() -> None:
     buffer = world.flat_buffer("test", 128, torch.float32, "dp")
     assert buffer.segment is not None
     buffer.local.fill_(world.rank + 1.0)
-    actual = WAIT_SPEC.kernel(FUSED_SPEC.kernel(buffer, 64, 64, "dp", "x@GRAD"))
+    actual = OpSpec.known[wait].kernel(OpSpec.known[all_reduce_fused].kernel(buffer, 64, 64, "dp", "x@GRAD"))
     assert actual.tolist() == [3.0] * 64
 
 

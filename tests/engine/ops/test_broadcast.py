@@ -6,7 +6,7 @@ import torch
 
 from argosy.engine import collective
 from argosy.engine.ir.program import Program
-from argosy.engine.ops.broadcast import FUSED_SPEC, SPEC, broadcast, broadcast_fused
+from argosy.engine.ops.collectives import broadcast, broadcast_fused
 from argosy.engine.ops.op_spec import OpSpec
 from tests.ranks import ForkServer
 
@@ -22,11 +22,11 @@ def spread() -> None:
         x = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype)
         for wanted in (x, x.t().contiguous().t()):
             mine = wanted.clone() if rank == 0 else torch.zeros_like(wanted)
-            assert SPEC.kernel(mine, 0, "dp", "w") is mine
+            assert OpSpec.known[broadcast].kernel(mine, 0, "dp", "w") is mine
             assert torch.equal(mine, wanted), f"{dtype}: {mine}"
     single = torch.tensor(float(rank))
-    assert SPEC.kernel(single, 1, "dp", "single").item() == 1.0
-    assert SPEC.kernel(torch.empty(0, 3), 0, "dp", "nothing").shape == (0, 3)
+    assert OpSpec.known[broadcast].kernel(single, 1, "dp", "single").item() == 1.0
+    assert OpSpec.known[broadcast].kernel(torch.empty(0, 3), 0, "dp", "nothing").shape == (0, 3)
 
 
 def test_two_ranks_get_the_values_of_one(ranks: ForkServer) -> None:
@@ -40,7 +40,7 @@ def spread_several() -> None:
     wanted = [torch.arange(6).reshape(2, 3).to(dtype).t() for dtype in DTYPES]
     sources = [place % 2 for place in range(len(wanted))]
     mine = [x.clone() if rank == s else torch.zeros_like(x) for x, s in zip(wanted, sources, strict=True)]
-    FUSED_SPEC.kernel(mine, sources, "dp", "several")
+    OpSpec.known[broadcast_fused].kernel(mine, sources, "dp", "several")
     for actual, value in zip(mine, wanted, strict=True):
         assert torch.equal(actual, value), f"{value.dtype}: {actual}"
 
@@ -52,7 +52,7 @@ def test_several_are_spread_in_one_exchange(ranks: ForkServer) -> None:
 
 def test_alone_the_value_is_the_tensor_itself() -> None:
     x = torch.ones(3)
-    assert SPEC.kernel(x, 0, "dp", "w") is x
+    assert OpSpec.known[broadcast].kernel(x, 0, "dp", "w") is x
 
 
 def test_in_a_program_the_result_aliases_the_input() -> None:

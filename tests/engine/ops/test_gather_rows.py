@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from argosy.engine import collective
-from argosy.engine.ops.gather_rows import gather_rows
+from argosy.engine.ops.collectives import gather_rows
 from tests.ranks import ForkServer
 
 SHAPES = [[(2, 3), (4,)], [(0,), (3,)], [(2, 0), (0,)]]

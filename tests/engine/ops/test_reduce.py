@@ -5,9 +5,8 @@ import torch
 
 from argosy.engine import collective
 from argosy.engine.ir.program import Program
-from argosy.engine.ops.all_reduce import WAIT_SPEC, wait
+from argosy.engine.ops.collectives import reduce, updated_by_owner, wait
 from argosy.engine.ops.op_spec import OpSpec
-from argosy.engine.ops.reduce import SPEC, UPDATED_BY_OWNER_SPEC, reduce, updated_by_owner
 from tests.ranks import ForkServer
 
 
@@ -19,14 +18,14 @@ def sums() -> None:
         x = torch.arange(6, dtype=dtype).reshape(2, 3)
         for root in range(world.size):
             mine = (x + world.rank).t().contiguous().t()
-            work = SPEC.kernel(mine, root, "dp", "x@GRAD")
-            assert WAIT_SPEC.kernel(work) is mine
+            work = OpSpec.known[reduce].kernel(mine, root, "dp", "x@GRAD")
+            assert OpSpec.known[wait].kernel(work) is mine
             if world.rank == root:
                 assert torch.equal(mine, 2 * x + 1), f"{dtype}: {mine}"
     several = [torch.full((1000,), float(world.rank + i)) for i in range(4)]
-    started = [SPEC.kernel(x, i % 2, "dp", f"x_{i}") for i, x in enumerate(several)]
+    started = [OpSpec.known[reduce].kernel(x, i % 2, "dp", f"x_{i}") for i, x in enumerate(several)]
     for i, pending in enumerate(started):
-        work = WAIT_SPEC.kernel(pending)
+        work = OpSpec.known[wait].kernel(pending)
         assert world.rank != i % 2 or torch.equal(work, torch.full((1000,), 1.0 + 2 * i))
 
 
@@ -37,7 +36,7 @@ def test_one_rank_gets_the_sum_in_place(ranks: ForkServer) -> None:
 
 def test_alone_the_sum_is_the_tensor_itself() -> None:
     x = torch.ones(3)
-    assert WAIT_SPEC.kernel(SPEC.kernel(x, 0, "dp", "x")) is x
+    assert OpSpec.known[wait].kernel(OpSpec.known[reduce].kernel(x, 0, "dp", "x")) is x
 
 
 def test_in_a_program_the_result_aliases_the_input() -> None:
@@ -52,7 +51,7 @@ def test_in_a_program_the_result_aliases_the_input() -> None:
 
 def test_leaving_an_update_changes_nothing() -> None:
     x = torch.ones(3)
-    UPDATED_BY_OWNER_SPEC.kernel([x], [torch.zeros(3)], 1)
+    OpSpec.known[updated_by_owner].kernel([x], [torch.zeros(3)], 1)
     assert x.tolist() == [1.0, 1.0, 1.0]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from argosy.engine import collective
-from argosy.engine.ops.sync_batch_norm import sync_batch_norm, sync_batch_norm_backward
+from argosy.engine.ops.batch_norm import sync_batch_norm, sync_batch_norm_backward
 from tests.ranks import ForkServer
 
 EPS = 1e-5

@@ -7,9 +7,8 @@ import argosy as paddle
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.show import op_name
 from argosy.engine.passes.average_parameters import AverageParameters
-from argosy.engine.passes.base import Pass
+from argosy.engine.passes.base import Pass, rewrite
 from argosy.engine.passes.fuse_all_reduce import FuseAllReduce
-from argosy.engine.passes.rewrite import rewrite
 
 
 def averaged(*passes: Pass, period: str = "", overlap: bool = False) -> Program:

@@ -5,9 +5,9 @@ import numpy as np
 
 from argosy import static
 from argosy.engine.ir.program import Program, default_startup_program
-from argosy.engine.ops.broadcast import broadcast
+from argosy.engine.ops.collectives import broadcast
+from argosy.engine.passes.base import rewrite
 from argosy.engine.passes.broadcast_startup import BroadcastStartup
-from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
 

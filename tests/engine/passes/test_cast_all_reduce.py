@@ -18,11 +18,10 @@ from argosy.engine.errors import ConfigError, NanInfError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.serialize import from_dict, to_dict
-from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, wait
-from argosy.engine.passes.base import Report
+from argosy.engine.ops.collectives import all_reduce, all_reduce_fused, wait
+from argosy.engine.passes.base import Report, rewrite
 from argosy.engine.passes.cast_all_reduce import CastAllReduce
 from argosy.engine.passes.insert_all_reduce import InsertAllReduce
-from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.compile import compile_program
 from tests.ranks import ForkServer
 

@@ -10,11 +10,10 @@ from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.log import NOTICE
-from argosy.engine.ops.all_reduce import all_reduce, all_reduce_fused, wait
+from argosy.engine.ops.collectives import all_reduce, all_reduce_fused, wait
 from argosy.engine.ops.gradient_buckets import bucket_view, copy_into_bucket, gradient_buffer, mm_into_bucket
-from argosy.engine.passes.base import Report
+from argosy.engine.passes.base import Report, rewrite
 from argosy.engine.passes.fuse_all_reduce import FuseAllReduce
-from argosy.engine.passes.rewrite import rewrite
 
 
 def built(dtype: str = "float32", **switches: object) -> tuple[Program, Report]:

@@ -9,10 +9,9 @@ from torch import fx
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.serialize import from_dict, to_dict
-from argosy.engine.ops.broadcast import broadcast, broadcast_fused
-from argosy.engine.passes.base import Report
+from argosy.engine.ops.collectives import broadcast, broadcast_fused
+from argosy.engine.passes.base import Report, rewrite
 from argosy.engine.passes.fuse_broadcast import FuseBroadcast
-from argosy.engine.passes.rewrite import rewrite
 
 
 def state(name: str) -> fx.Node:

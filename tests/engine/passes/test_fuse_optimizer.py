@@ -18,11 +18,10 @@ from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
 from argosy.engine.ir.serialize import from_dict, to_dict
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.ops.all_reduce import wait
-from argosy.engine.passes.base import Pass, Report
+from argosy.engine.ops.collectives import wait
+from argosy.engine.passes.base import Pass, Report, rewrite
 from argosy.engine.passes.fuse_optimizer import FuseOptimizer
 from argosy.engine.passes.order_updates import OrderUpdates
-from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.scope import Scope, scope_guard
 from argosy.fluid.param_attr import ParamAttr
 from argosy.static.compiled_program import configure

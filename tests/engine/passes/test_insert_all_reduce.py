@@ -12,10 +12,9 @@ import argosy as paddle
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.serialize import from_dict, to_dict
-from argosy.engine.ops.all_reduce import all_reduce, wait
-from argosy.engine.passes.base import Report
+from argosy.engine.ops.collectives import all_reduce, wait
+from argosy.engine.passes.base import Report, rewrite
 from argosy.engine.passes.insert_all_reduce import InsertAllReduce
-from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.compile import compile_program
 from argosy.engine.runtime.executor import Executor
 

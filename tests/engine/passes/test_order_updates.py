@@ -15,10 +15,9 @@ from argosy.distributed import fleet
 from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.ir.effects import mutated_inputs
 from argosy.engine.ir.program import default_main_program
-from argosy.engine.ops.all_reduce import wait
-from argosy.engine.passes.base import Pass, Report
+from argosy.engine.ops.collectives import wait
+from argosy.engine.passes.base import Pass, Report, rewrite
 from argosy.engine.passes.order_updates import OrderUpdates
-from argosy.engine.passes.rewrite import rewrite
 from tests.jobs.scripts import equality_small
 from tests.ranks import ForkServer
 

@@ -11,8 +11,8 @@ from argosy.distributed import fleet
 from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.show import op_name
+from argosy.engine.passes.base import rewrite
 from argosy.engine.passes.outline import outline
-from argosy.engine.passes.rewrite import rewrite
 
 
 def net(drop: bool = False) -> Any:

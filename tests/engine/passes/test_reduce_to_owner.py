@@ -12,14 +12,11 @@ import argosy as paddle
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.serialize import from_dict, to_dict
-from argosy.engine.ops.all_reduce import all_reduce, wait
-from argosy.engine.ops.broadcast import broadcast
-from argosy.engine.ops.reduce import reduce, updated_by_owner
+from argosy.engine.ops.collectives import all_reduce, broadcast, reduce, updated_by_owner, wait
 from argosy.engine.ops.updates import update_op
-from argosy.engine.passes.base import Report
+from argosy.engine.passes.base import Report, rewrite
 from argosy.engine.passes.insert_all_reduce import InsertAllReduce
 from argosy.engine.passes.reduce_to_owner import ReduceToOwner, is_divided, owners
-from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.compile import compile_program
 
 MOMENTUM = update_op("momentum")

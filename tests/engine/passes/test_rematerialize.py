@@ -16,13 +16,12 @@ from argosy.engine.ir.build import Build
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.kernels import unavailable
-from argosy.engine.ops.batch_norm_recompute import batch_norm_recompute
-from argosy.engine.passes.base import Pass, Report, run_passes
+from argosy.engine.ops.batch_norm import batch_norm_recompute
+from argosy.engine.passes.base import Pass, Report, rewrite, run_passes
 from argosy.engine.passes.channels_last import ChannelsLast
 from argosy.engine.passes.fuse_bn_act import FuseBnAct
 from argosy.engine.passes.in_place import InPlace
 from argosy.engine.passes.rematerialize import SHAPE_ONLY, Rematerialize
-from argosy.engine.passes.rewrite import rewrite
 from argosy.engine.runtime.executor import Executor
 
 aten = torch.ops.aten

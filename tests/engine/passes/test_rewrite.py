@@ -11,8 +11,7 @@ from torch import fx
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.program import Program, default_main_program
-from argosy.engine.passes.base import Pass, Report
-from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.passes.base import Pass, Report, rewrite
 from argosy.engine.runtime.executor import Executor
 
 

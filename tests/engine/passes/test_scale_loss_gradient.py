@@ -8,7 +8,7 @@ from argosy import static
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.backward import append_backward
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
-from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.passes.base import rewrite
 from argosy.engine.passes.scale_loss_gradient import ScaleLossGradient
 from argosy.engine.runtime.executor import Executor
 

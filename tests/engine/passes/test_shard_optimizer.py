@@ -16,8 +16,7 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ir.serialize import from_dict, to_dict
 from argosy.engine.ops.sharding import all_gather_shards, reduce_scatter
 from argosy.engine.ops.updates import update_op
-from argosy.engine.passes.base import finalize_collectives
-from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.passes.base import finalize_collectives, rewrite
 from argosy.engine.passes.shard_optimizer import adopt_shards, reject_sharded_state, shard_startup
 from argosy.engine.passes.shard_plan import Shard, Slot, bucket_bounds, row_bounds, shards
 from argosy.engine.runtime.compile import compile_program

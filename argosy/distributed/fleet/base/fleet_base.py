@@ -31,8 +31,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.passes.base import finalize_collectives
-from argosy.engine.passes.rewrite import rewrite
+from argosy.engine.passes.base import finalize_collectives, rewrite
 from argosy.engine.passes.shard_optimizer import adopt_shards, reject_sharded_state, shard_startup
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.executor import Executor

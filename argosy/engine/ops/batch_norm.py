@@ -1,4 +1,6 @@
-"""sync_batch_norm: normalise with the mean and variance of the batches of all ranks.
+"""Ops of batch norm: statistics over all ranks, running statistics, recomputed results.
+
+sync_batch_norm normalises with the mean and variance of the batches of all ranks:
 
     rank 0   n0, mean0, M2_0 ─┐                       n    = n0 + n1                 M2: sum of squared
     rank 1   n1, mean1, M2_1 ─┴─ all_gather ─▶ Chan:  mean = Σ ni·meani / n          distances to the mean
@@ -7,20 +9,29 @@
 Backward needs two more sums over the ranks, Σ dy and Σ dy·x̂; the gradients of weight and bias stay partial sums of
 this rank, like those of every other parameter. Per-channel numbers are sent in float64. Chan's formula avoids the
 cancellation of subtracting squares of large means.
+
+    update_running_stats      running = (1 - momentum) * running + momentum * batch
+    batch_norm_recompute      y = x · scale + shift, from the saved statistics: scale = weight · invstd,
+                              shift = bias - mean · scale; as ATen computes it
+
+Recomputing passes over memory once where the norm itself does twice.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from argosy.engine import collective
-from argosy.engine.ops.memory_format import empty_as
+from argosy.engine.ops.memory_format import empty_as, memory_format_of
 from argosy.engine.ops.op_spec import OpSpec, declare
+from argosy.engine.ops.verifiers import same_channels
 
 Triple = tuple[Tensor, Tensor, Tensor]
 
 
-def _kernel(
+def _sync(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, group: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """y, mean, 1 / sqrt(variance + eps), and the number of elements per channel over all ranks (int64)."""
@@ -54,14 +65,14 @@ def _combined(local: Tensor, group: str) -> Triple:
     return count, mean, var
 
 
-def _fake(
+def _sync_fake(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, group: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     mean = x.new_empty(x.shape[1], dtype=_dtype(x, weight))
     return empty_as(x), mean, torch.empty_like(mean), x.new_empty((), dtype=torch.int64)
 
 
-def _backward_kernel(
+def _sync_backward(
     dy: Tensor,
     x: Tensor,
     weight: Tensor | None,
@@ -104,7 +115,7 @@ def _input_gradient(
     return dx.addcmul_(dy, scale.view(1, -1, *[1] * (x.ndim - 2)).to(dx.dtype))
 
 
-def _backward_fake(
+def _sync_backward_fake(
     dy: Tensor,
     x: Tensor,
     weight: Tensor | None,
@@ -123,17 +134,62 @@ def _dtype(x: Tensor, weight: Tensor | None) -> torch.dtype:
     return x.dtype if weight is None else weight.dtype
 
 
+def _update_running_stats(
+    mean: Tensor,
+    var: Tensor,
+    batch_mean: Tensor,
+    batch_invstd: Tensor,
+    momentum: float,
+    eps: float,
+    count: int,
+) -> None:
+    """`count` is the number of elements per channel for torch's unbiased variance, 0 for Paddle's biased one."""
+    batch_var = batch_invstd.pow(-2).sub_(eps)
+    if count > 1:
+        batch_var.mul_(count / (count - 1))
+    mean.lerp_(batch_mean, momentum)
+    var.lerp_(batch_var, momentum)
+
+
+def _recompute(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor) -> Tensor:
+    scale = invstd if weight is None else invstd * weight
+    shift = -mean * scale if bias is None else torch.addcmul(bias, mean, scale, value=-1)
+    shape = (-1, *[1] * (x.ndim - 2))
+    x = x.contiguous(memory_format=memory_format_of(x))
+    result = torch.addcmul(shift.view(shape), x, scale.view(shape))
+    return result.to(x.dtype)  # statistics of 16-bit x are float32
+
+
+def _recompute_fake(x: Tensor, *rest: Any) -> Tensor:
+    return empty_as(x)
+
+
 sync_batch_norm = declare(
     "sync_batch_norm(Tensor x, Tensor? weight, Tensor? bias, float eps, str group) "
     "-> (Tensor, Tensor, Tensor, Tensor)",
-    _kernel,
-    _fake,
+    _sync,
+    _sync_fake,
 )
 sync_batch_norm_backward = declare(
     "sync_batch_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor mean, Tensor invstd, Tensor count, "
     "bool[3] output_mask, str group) -> (Tensor, Tensor, Tensor)",
-    _backward_kernel,
-    _backward_fake,
+    _sync_backward,
+    _sync_backward_fake,
 )
-SPEC = OpSpec(sync_batch_norm, _kernel, is_collective=True)
-BACKWARD_SPEC = OpSpec(sync_batch_norm_backward, _backward_kernel, is_collective=True)
+update_running_stats = declare(
+    "update_running_stats(Tensor(a!) mean, Tensor(b!) var, Tensor batch_mean, Tensor batch_invstd, "
+    "float momentum, float eps, SymInt count) -> ()",
+    _update_running_stats,
+    lambda *args: None,
+)
+batch_norm_recompute = declare(
+    "batch_norm_recompute(Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor invstd) -> Tensor",
+    _recompute,
+    _recompute_fake,
+)
+SPECS = (
+    OpSpec(sync_batch_norm, _sync, is_collective=True),
+    OpSpec(sync_batch_norm_backward, _sync_backward, is_collective=True),
+    OpSpec(update_running_stats, _update_running_stats, verify=same_channels),
+    OpSpec(batch_norm_recompute, _recompute),
+)

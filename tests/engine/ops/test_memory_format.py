@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from argosy.engine.ops.match_layout import match_layout
+from argosy.engine.ops.memory_format import match_layout
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": lambda t: t.contiguous(),
