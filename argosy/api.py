@@ -32,8 +32,8 @@ from argosy.engine.errors import ConfigError as _ConfigError
 from argosy.engine.ir.variable import Variable as Tensor
 from argosy.engine.runtime.flags import get_flags, set_flags
 from argosy.framework.io import load, save
+from argosy.framework.layer import ParamAttr
 from argosy.framework.missing import missing as _missing
-from argosy.framework.param_attr import ParamAttr
 from argosy.framework.place import CPUPlace, CUDAPlace, is_compiled_with_cuda
 from argosy.tensor import *  # noqa: F403  (paddle.add and others are top-level names)
 

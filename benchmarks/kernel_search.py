@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 
-from argosy.engine.kernels.measure import Alternatives, measured
+from argosy.engine.kernels.choices import Alternatives, measured
 from argosy.engine.ops.convolution import (
     FORWARD,
     OF_INPUT,

@@ -34,7 +34,7 @@ from torch._dynamo import config as fake_tensors
 from argosy.engine import collective
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
-from argosy.engine.kernels.library import _loaded, unavailable
+from argosy.engine.kernels.build import _loaded, unavailable
 from argosy.engine.runtime.scope import Scope, scope_guard
 from tests.ranks import ranks
 

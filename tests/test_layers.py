@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parent.parent / "argosy"
 
 ENGINE = [
-    ["errors", "env_table", "suggest", "version"],
-    ["env", "torch_version"],
+    ["errors", "env_table"],
+    ["env", "version"],
     ["log", "files", "net", "process_effects"],
     ["checksum"],
     ["disk"],

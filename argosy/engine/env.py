@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argosy.engine.env_table import GROUPS
-from argosy.engine.errors import ConfigError
-from argosy.engine.suggest import closest, nearest
+from argosy.engine.errors import ConfigError, closest, nearest
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})

@@ -1,6 +1,6 @@
 """fluid.param_attr: the 1.x location of ParamAttr."""
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.framework.param_attr import ParamAttr
+from argosy.framework.layer import ParamAttr
 
 __all__ = ["ParamAttr"]

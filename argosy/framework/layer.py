@@ -11,6 +11,7 @@ def linear(x, weight, …):
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,43 @@ from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Variable, first_variable
 from argosy.framework.initializer import Constant, Xavier
-from argosy.framework.param_attr import to_param_attr
+
+
+@dataclass
+class ParamAttr:
+    """Attributes of one parameter. Layers also take a name, an initialiser, or False for no parameter."""
+
+    name: str | None = None
+    initializer: Any = None
+    learning_rate: float = 1.0
+    """A factor on the optimizer's rate for this parameter alone."""
+    regularizer: Any = None
+    """L1Decay or L2Decay for this parameter, instead of the optimizer's weight_decay."""
+    trainable: bool = True
+    do_model_average: bool = True
+    """False: ExponentialMovingAverage and ModelAverage leave it alone."""
+    need_clip: bool = True
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not isinstance(self.name, str):
+            raise ConfigError(f"ParamAttr: name is {self.name!r}; give a string or None")
+
+
+def to_param_attr(attr: Any) -> ParamAttr | None:
+    """Convert a layer's param_attr or bias_attr to a ParamAttr; None for False (no parameter)."""
+    if attr is False:
+        return None
+    if attr is None or attr is True:
+        return ParamAttr()
+    if isinstance(attr, ParamAttr):
+        return attr
+    if isinstance(attr, str):
+        return ParamAttr(name=attr)
+    if callable(attr):  # an initialiser
+        return ParamAttr(initializer=attr)
+    raise ConfigError(
+        f"{attr!r} does not describe a parameter; give a ParamAttr, a name, an initialiser or False"
+    )
 
 
 class LayerBuilder:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
-from argosy.engine.errors import UnknownNameError
-from argosy.engine.suggest import nearest
+from argosy.engine.errors import UnknownNameError, nearest
 
 
 def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], NoReturn]:

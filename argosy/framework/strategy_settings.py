@@ -23,10 +23,9 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
-from argosy.engine.errors import ConfigError, UnknownNameError
+from argosy.engine.errors import ConfigError, UnknownNameError, nearest
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
-from argosy.engine.suggest import nearest
 from argosy.framework import checks
 
 Status = Literal["works", "always", "not yet", "pending"]

@@ -1,8 +1,8 @@
 """Layers as classes, `nn.functional`, `nn.initializer`, gradient clipping."""
 
 # SPDX-License-Identifier: Apache-2.0
+from argosy.framework.layer import ParamAttr
 from argosy.framework.missing import missing
-from argosy.framework.param_attr import ParamAttr
 from argosy.nn import functional, initializer
 from argosy.nn import layer as _layer
 from argosy.nn.clip import ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue

@@ -15,11 +15,10 @@ from typing import Any
 
 from torch import fx
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ConfigError, nearest
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.passes.recompute import CHECKPOINT, Recompute
-from argosy.engine.suggest import nearest
 from argosy.framework.checks import number
 from argosy.framework.strategy_settings import KINDS, Field
 from argosy.optimizer.optimizer import Names, ParamsGrads

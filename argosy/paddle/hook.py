@@ -17,9 +17,8 @@ from types import ModuleType
 
 import argosy
 from argosy.engine import process_effects
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ConfigError, nearest
 from argosy.engine.log import logger
-from argosy.engine.suggest import nearest
 from argosy.framework.missing import missing
 from argosy.modules import Alias
 

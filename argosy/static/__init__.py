@@ -8,7 +8,7 @@ from argosy.engine.ir.program import Program, default_main_program, default_star
 from argosy.engine.ir.torch_module import accept_variables
 from argosy.engine.ir.variable import Parameter, Variable, before_creation
 from argosy.engine.runtime.executor import Executor
-from argosy.engine.runtime.module_values import write_through
+from argosy.engine.runtime.module_values import write_back, write_through
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
 from argosy.framework.missing import missing
 from argosy.framework.place import cpu_places, cuda_places
@@ -32,7 +32,6 @@ from argosy.static.io import (
     serialize_program,
     set_program_state,
 )
-from argosy.static.module import write_back
 
 before_creation.append(
     partial(accept_variables, write_through)

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from argosy.engine.collective import world
-from argosy.engine.errors import ConfigError, FetchError
+from argosy.engine.errors import ConfigError, FetchError, nearest
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.program import Program
 from argosy.engine.log import logger
-from argosy.engine.suggest import nearest
 from argosy.framework.place import Place
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.execution_strategy import ExecutionStrategy

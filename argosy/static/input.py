@@ -12,8 +12,7 @@ from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
 from argosy.framework.initializer import Constant
-from argosy.framework.layer import LayerBuilder, create_state
-from argosy.framework.param_attr import to_param_attr
+from argosy.framework.layer import LayerBuilder, create_state, to_param_attr
 
 
 def data(name: str, shape: Sequence[int | None], dtype: Any = None, lod_level: int = 0) -> Variable:

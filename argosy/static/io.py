@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from argosy.engine.data.feed import to_tensor
-from argosy.engine.errors import ArgosyError, ConfigError, CorruptFileError, ScopeError
+from argosy.engine.errors import ArgosyError, ConfigError, CorruptFileError, ScopeError, nearest
 from argosy.engine.ir.clone import copy_nodes
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import mutated_inputs, storage
@@ -30,7 +30,6 @@ from argosy.engine.log import logger
 from argosy.engine.ops.send import lookup_table
 from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.scope import global_scope
-from argosy.engine.suggest import nearest
 from argosy.static.io_divided import reject_divided, reject_stale, rows_of_this_rank
 
 _SUFFIXES = (".pdparams", ".pdopt", ".pdmodel", ".pdiparams")

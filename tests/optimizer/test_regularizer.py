@@ -16,8 +16,7 @@ from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
 from argosy.fluid import regularizer as fluid
 from argosy.framework.initializer import NumpyArray
-from argosy.framework.layer import LayerBuilder, apply, create_parameter
-from argosy.framework.param_attr import ParamAttr
+from argosy.framework.layer import LayerBuilder, ParamAttr, apply, create_parameter
 from argosy.nn.clip import ClipGradByValue
 from argosy.optimizer.optimizer import Optimizer
 from argosy.regularizer import L1Decay, L2Decay, WeightDecay, to_regularizer

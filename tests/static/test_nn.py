@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from argosy import static
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.engine.runtime.scope import global_scope
-from argosy.framework.param_attr import ParamAttr
+from argosy.framework.layer import ParamAttr
 from argosy.static import nn
 
 

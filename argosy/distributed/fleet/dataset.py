@@ -19,9 +19,8 @@ from argosy.engine.data.slots.batches import Batch, BatchStream, batches_in_orde
 from argosy.engine.data.slots.read import RecordStream
 from argosy.engine.data.slots.records import Records
 from argosy.engine.data.slots.slot import SlotSpec, slots_of
-from argosy.engine.errors import ConfigError, UnknownNameError
+from argosy.engine.errors import ConfigError, UnknownNameError, nearest
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.suggest import nearest
 from argosy.framework import checks
 
 __all__ = ["DatasetBase", "InMemoryDataset", "QueueDataset"]

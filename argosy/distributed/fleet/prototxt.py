@@ -14,9 +14,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import Message
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ConfigError, nearest
 from argosy.engine.runtime.atomic_files import replace_files
-from argosy.engine.suggest import nearest
 from argosy.framework.strategy_settings import Settings
 
 _PACKAGE = "paddle.fleet"

@@ -3,6 +3,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import torch
 
-from argosy.engine import torch_version
+from argosy.engine import version
 
-torch_version.check(torch.__version__)
+version.check_torch(torch.__version__)

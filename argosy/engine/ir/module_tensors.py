@@ -2,25 +2,34 @@
 
 net(x)   main program      variable fc.weight  ◀── ModuleTensors ──▶  net.fc.weight
          startup program   fc.weight = the tensor's value when the startup program runs
+
+A tensor gets its variable's name at the first use, the same in every program: a module that is called in a program for
+training and in another one for testing has one set of variables.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from argosy.engine.errors import ProgramError
-from argosy.engine.ir import module_names, names
+from argosy.engine.ir import names
 from argosy.engine.ir.variable import Variable
 
 if TYPE_CHECKING:
     from argosy.engine.ir.program import Program
+
+
+_names: Any = WeakTensorKeyDictionary()
+_prefixes: WeakKeyDictionary[torch.nn.Module, str] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,28 @@ class ModuleTensors:
         return copied
 
 
+def name_of(tensor: torch.Tensor, first: str) -> str:
+    """The tensor's name; `first` if it has none yet."""
+    return str(_names.setdefault(tensor, first))
+
+
+def known_name(tensor: torch.Tensor) -> str | None:
+    """The tensor's name; None if no program has used it."""
+    name: str | None = _names.get(tensor)
+    return name
+
+
+def prefix_of(module: torch.nn.Module, keys: Iterable[str], taken: Container[str]) -> str:
+    """The prefix of a module's variable names: linear_0, or the next number if those are taken."""
+    if module not in _prefixes:
+        paths = list(keys)
+        prefix = names.generate(type(module).__name__.lower())
+        while any(f"{prefix}.{path}" in taken for path in paths):
+            prefix = names.generate(type(module).__name__.lower())
+        _prefixes[module] = prefix
+    return _prefixes[module]
+
+
 def value_of_tensor(program: Program, tensor: torch.Tensor) -> torch.Tensor:
     """The fake tensor of a real tensor's variable, created if the tensor requires gradients; else the tensor."""
     if isinstance(tensor, FakeTensor) or not (tensor.requires_grad or tensor in program.module_tensors):
@@ -90,7 +121,7 @@ def add_module_tensor(
     A tensor has the same name in all programs: that of its first use. `name` is its path in `module`, if given.
     """
     path = name.partition(".")[2]
-    name = module_names.name_of(tensor, name)
+    name = name_of(tensor, name)
     if name in program.vars:
         raise ProgramError(
             f"a tensor of shape {list(tensor.shape)} is variable {name!r} of another program, and "

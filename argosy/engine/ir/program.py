@@ -23,7 +23,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 
 from argosy.engine.data.feed import FeedReader
-from argosy.engine.errors import ConfigError, ProgramError
+from argosy.engine.errors import ConfigError, ProgramError, nearest
 from argosy.engine.ir import names, show
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.decompositions import compared_only
@@ -37,7 +37,6 @@ from argosy.engine.ir.roles import JobRole
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.training_info import TrainingInfo
 from argosy.engine.ir.variable import Parameter, Variable
-from argosy.engine.suggest import nearest
 
 V = TypeVar("V", bound=Variable)
 

@@ -29,7 +29,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from argosy.engine import process_effects
 from argosy.engine.errors import ProgramError
-from argosy.engine.ir.constants import value_of_constant
+from argosy.engine.ir.infer import value_of_constant
 from argosy.engine.ir.periods import in_period
 from argosy.engine.ir.recorded_call import RecordedCall
 from argosy.engine.ir.shape_functions import fake_result

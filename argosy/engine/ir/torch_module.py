@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine import process_effects
 from argosy.engine.errors import ArgosyError, ProgramError
-from argosy.engine.ir import module_names
+from argosy.engine.ir import module_tensors
 from argosy.engine.ir.build_errors import building
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.module_forwards import replace_forwards
@@ -96,7 +96,7 @@ def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwar
             program, what(), inputs, run, run.evaluate if is_training else None, has_attributes=True
         )
         _check_state(run)
-    prefix = module_names.prefix_of(module, (), ())
+    prefix = module_tensors.prefix_of(module, (), ())
     for (sub, name), tree in attributes.items():
         setattr(sub, name, wrap(program, tree, f"{prefix}.{name}"))
     return wrap(program, out, prefix)
@@ -211,7 +211,7 @@ def _is_real(value: Any) -> bool:
 
 def _variables(program: Program, module: nn.Module) -> dict[str, Variable]:
     tensors = tensors_of(module)
-    prefix = module_names.prefix_of(module, tensors, program.vars)
+    prefix = module_tensors.prefix_of(module, tensors, program.vars)
     for sub in module.modules():
         if _after_load not in sub._load_state_dict_post_hooks.values():
             sub.register_load_state_dict_pre_hook(_before_load)
@@ -247,7 +247,7 @@ def _after_load(module: nn.Module, incompatible_keys: Any) -> None:
     for key, before in _tensors_at_call.get(module, {}).items():
         if key not in loaded:
             continue
-        name, tensor = module_names.known_name(before), tensors.get(key)
+        name, tensor = module_tensors.known_name(before), tensors.get(key)
         if tensor is not before:
             raise ProgramError(
                 f"load_state_dict replaced {key!r} of {type(module).__name__}, which is variable {name!r}; "

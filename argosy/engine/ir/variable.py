@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import fx
 
-from argosy.engine.errors import ProgramError, UnknownNameError
+from argosy.engine.errors import ProgramError, UnknownNameError, nearest
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.source import user_line
-from argosy.engine.suggest import nearest
 
 if TYPE_CHECKING:
     from argosy.engine.ir.program import Program

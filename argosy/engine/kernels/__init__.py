@@ -8,7 +8,6 @@ fused: `unavailable()` returns the reason.
 """
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.engine.kernels.build import compiler
-from argosy.engine.kernels.library import library, unavailable
+from argosy.engine.kernels.build import compiler, library, unavailable
 
 __all__ = ["compiler", "library", "unavailable"]

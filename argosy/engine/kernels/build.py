@@ -1,7 +1,9 @@
-"""Compile the sources into one shared library for this machine's CPU, and cache it."""
+"""Compile the sources into one shared library for this machine's CPU, cache it, and load it."""
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import ctypes
+import functools
 import hashlib
 import os
 import platform
@@ -13,6 +15,8 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+
+import torch
 
 from argosy.engine import env
 from argosy.engine.errors import KernelError
@@ -140,3 +144,30 @@ def _cpu() -> str:
         return platform.processor()
     first = {line.split(":", 1)[0].strip(): line for line in lines[:40] if ":" in line}
     return "\n".join(first.get(key, "") for key in ("model name", "flags", "Features"))
+
+
+@functools.cache
+def _loaded() -> ctypes.CDLL | str:
+    """The library, or the reason why it is unavailable."""
+    if not env.flag("ARGOSY_KERNELS", default=True):
+        return "ARGOSY_KERNELS=0"
+    torch.get_num_threads()  # load torch's OpenMP first, so that the library uses the same runtime
+    try:
+        return ctypes.CDLL(str(built()))
+    except (KernelError, OSError) as e:
+        logger.warning("Argosy's C++ kernels are unavailable: %s", e)
+        return str(e).splitlines()[0]
+
+
+def library() -> ctypes.CDLL:
+    """The library; raises KernelError if it is unavailable."""
+    loaded = _loaded()
+    if isinstance(loaded, str):
+        raise KernelError(f"Argosy's C++ kernels are unavailable: {loaded}")
+    return loaded
+
+
+def unavailable() -> str | None:
+    """Why the library is unavailable; None if it is available."""
+    loaded = _loaded()
+    return loaded if isinstance(loaded, str) else None

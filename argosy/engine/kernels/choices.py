@@ -12,8 +12,9 @@ Alternatives compute the same result within rounding and have no side effects. S
 
 # SPDX-License-Identifier: Apache-2.0
 import functools
+import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,18 @@ import torch
 from argosy.engine import env
 from argosy.engine.kernels import choices_file
 from argosy.engine.kernels.choices_file import Entry
-from argosy.engine.kernels.measure import Alternatives, measured
 from argosy.engine.log import logger
 
 FLAG = "FLAGS_cudnn_exhaustive_search"
 _BUDGET_S = 30.0
 _NOISE_MARGIN = 0.95
 """An alternative replaces the rule's choice only if it takes less than this fraction of its time."""
+_ROUNDS = 5
+_MIN_TOTAL_S = 0.03
+"""A fast kernel is repeated for at least this long: a few runs of microseconds are too noisy."""
+_MAX_SLOWDOWN = 2.0
+"""An alternative that is this many times slower than the best after the first rounds is not repeated."""
+Alternatives = Mapping[str, Callable[..., Any]]
 Key = tuple[Hashable, ...]
 """The op's name, sizes, numbers and dtypes that its time depends on."""
 
@@ -107,6 +113,36 @@ class Choices:
                 "kernel search: the budget of %g s is used up (ARGOSY_SEARCH_S); other kernels are chosen by rule",
                 self.budget_s,
             )
+
+
+def measured(alternatives: Alternatives, arguments: tuple[Any, ...]) -> dict[str, float]:
+    """The best time of each alternative, in seconds; they run interleaved on the same arguments."""
+    for run in alternatives.values():
+        run(*arguments)  # warm up: allocate memory and create kernels before the first round
+    best = dict.fromkeys(alternatives, math.inf)
+    total = dict.fromkeys(alternatives, 0.0)
+    for _ in range(_ROUNDS):
+        _round(list(alternatives), alternatives, arguments, best, total)
+    while names := [
+        n for n in alternatives if total[n] < _MIN_TOTAL_S and best[n] < _MAX_SLOWDOWN * min(best.values())
+    ]:
+        _round(names, alternatives, arguments, best, total)
+    return best
+
+
+def _round(
+    names: list[str],
+    alternatives: Alternatives,
+    arguments: tuple[Any, ...],
+    best: dict[str, float],
+    total: dict[str, float],
+) -> None:
+    for name in names:
+        began = time.perf_counter()
+        alternatives[name](*arguments)
+        elapsed = time.perf_counter() - began
+        best[name] = min(best[name], elapsed)
+        total[name] += elapsed
 
 
 def key_text(key: list[Hashable]) -> str:

@@ -3,7 +3,7 @@
     python -u bootstrap.py ERROR_FILE LAUNCHER [--install MODULE] [-m] script.py arguments…
 
 The error file is written as soon as an exception, or an exit code other than 0, leaves the script: before atexit
-functions run, which may take long. error_file.py reads it. LAUNCHER is the pid of the parent: the kernel kills this
+functions run, which may take long. failure_report.py reads it. LAUNCHER is the pid of the parent: the kernel kills this
 process when the launcher dies. MODULE has a function `install` that is called before the script runs.
 
 This file is run by its path and uses the standard library only, so that it works for any script. When imported,

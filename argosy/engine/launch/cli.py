@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from argosy.engine.env import TIMELINE_STEPS
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ConfigError, nearest
 from argosy.engine.launch.configuration import (
     DEAD_WORKER,
     LOG_LEVELS,
@@ -16,7 +16,6 @@ from argosy.engine.launch.configuration import (
     SERVER_DURABILITY,
     Configuration,
 )
-from argosy.engine.suggest import nearest
 from argosy.engine.version import VERSION
 
 _EXAMPLES = """

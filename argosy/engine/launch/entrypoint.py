@@ -4,9 +4,8 @@
 import os
 import sys
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ConfigError, closest
 from argosy.engine.launch.configuration import Configuration
-from argosy.engine.suggest import closest
 
 _BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap.py")
 

@@ -12,10 +12,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.launch import entrypoint, error_file, failure_report, logs
+from argosy.engine.launch import entrypoint, failure_report, logs
 from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.console import logger
-from argosy.engine.launch.failure_report import ProcessExit
+from argosy.engine.launch.failure_report import ErrorRecord, ProcessExit, read_error
 from argosy.engine.launch.guard import kill_children, kill_group, reap_children
 from argosy.engine.launch.rank_env import ProcessSpec
 from argosy.engine.launch.tee import Tee
@@ -132,9 +132,9 @@ class Processes:
             self.codes[event.spec] = event.code
         return event
 
-    def error_of(self, spec: ProcessSpec) -> error_file.ErrorRecord | None:
+    def error_of(self, spec: ProcessSpec) -> ErrorRecord | None:
         """The error file of a process, if it has written one."""
-        return error_file.read(logs.error_file(self.log_of(spec)))
+        return read_error(logs.error_file(self.log_of(spec)))
 
     def new_errors(self) -> list[ProcessExit]:
         """The processes that have written an error file, but still run: their exit may take a while."""
@@ -158,7 +158,7 @@ class Processes:
         self,
         spec: ProcessSpec,
         code: int | None,
-        error: error_file.ErrorRecord | None = None,
+        error: ErrorRecord | None = None,
         at: float = 0.0,
     ) -> ProcessExit:
         state = failure_report.STOPPED if code is None and is_stopped(self.pid_of(spec)) else ""

@@ -13,8 +13,7 @@ means the ATen ops that Argosy records for it. The gradient of an op is in the l
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from argosy.engine.errors import ConfigError
-from argosy.engine.suggest import nearest
+from argosy.engine.errors import ConfigError, nearest
 
 _BY_PADDLE_NAME: dict[str, tuple[str, ...]] = {
     "conv2d": ("convolution", "convolution_backward"),

@@ -9,11 +9,10 @@ import sympy
 import torch
 
 from argosy.engine.data.feed import converted, to_tensor
-from argosy.engine.errors import DataError, FeedError
+from argosy.engine.errors import DataError, FeedError, nearest
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.program import Program
 from argosy.engine.runtime.compile import Compiled, Feed, feed_of
-from argosy.engine.suggest import nearest
 
 FeedLike = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from argosy.engine.errors import FetchError
+from argosy.engine.errors import FetchError, nearest
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Variable
-from argosy.engine.suggest import nearest
 
 
 class OneElement(np.ndarray[Any, Any]):

@@ -4,9 +4,8 @@
 from typing import Any
 
 from argosy.engine import env
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ConfigError, nearest
 from argosy.engine.kernels import choices
-from argosy.engine.suggest import nearest
 
 _defaults: dict[str, bool] = {"FLAGS_check_nan_inf": False, choices.FLAG: False}
 _set: dict[str, bool] = {}

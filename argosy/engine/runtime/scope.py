@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError, ScopeError
+from argosy.engine.errors import ConfigError, ScopeError, nearest
 from argosy.engine.ir.dtypes import dtype_name
-from argosy.engine.suggest import nearest
 
 
 class ScopeTensor:

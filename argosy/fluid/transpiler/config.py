@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
-from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.engine.suggest import nearest
+from argosy.engine.errors import ConfigError, UnknownNameError, nearest
 from argosy.fluid.transpiler.dispatchers import dispatcher
 from argosy.framework.checks import integer, number
 

@@ -19,11 +19,10 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError, UnknownNameError
+from argosy.engine.errors import ConfigError, UnknownNameError, nearest
 from argosy.engine.ir import names
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.runtime.scope import global_scope
-from argosy.engine.suggest import nearest
 from argosy.framework.layer import LayerBuilder
 
 

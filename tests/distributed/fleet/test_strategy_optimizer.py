@@ -12,7 +12,7 @@ from argosy import fluid
 from argosy.distributed import fleet
 from argosy.distributed.fleet.strategy_optimizer import strategy_optimizer
 from argosy.engine.errors import ConfigError
-from argosy.framework.param_attr import ParamAttr
+from argosy.framework.layer import ParamAttr
 from argosy.optimizer import Adam, AdamW, Lamb, LarsMomentum, Momentum
 from argosy.optimizer.dgc_momentum import DGCMomentum
 

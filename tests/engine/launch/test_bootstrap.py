@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from argosy.engine.launch.entrypoint import bootstrap_command
-from argosy.engine.launch.error_file import ErrorRecord, read
+from argosy.engine.launch.failure_report import ErrorRecord, read_error
 
 
 def run(
@@ -22,7 +22,7 @@ def run(
     target = ["-m", "train"] if module else ["train.py"]
     command = bootstrap_command([*target, *words], str(directory / "error"))
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-    return done.returncode, read(str(directory / "error")), done.stdout + done.stderr
+    return done.returncode, read_error(str(directory / "error")), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("module", [False, True])
@@ -135,8 +135,8 @@ def test_it_does_not_run_without_its_launcher(tmp_path: Path) -> None:
 
 
 def test_a_malformed_error_file_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert read(str(tmp_path / "missing")) is None
+    assert read_error(str(tmp_path / "missing")) is None
     assert not caplog.records
     (tmp_path / "error").write_text("{")
-    assert read(str(tmp_path / "error")) is None
+    assert read_error(str(tmp_path / "error")) is None
     assert "cannot read the error file" in caplog.text

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path
 
-from argosy.engine.launch.error_file import ErrorRecord
-from argosy.engine.launch.failure_report import ProcessExit, cause, text
+from argosy.engine.launch.failure_report import ErrorRecord, ProcessExit, cause, text
 from argosy.engine.launch.rank_env import ProcessSpec
 
 

@@ -16,7 +16,7 @@ from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
 from argosy.fluid import layers
 from argosy.framework.initializer import NumpyArray
-from argosy.framework.param_attr import ParamAttr
+from argosy.framework.layer import ParamAttr
 
 Agree = Callable[..., None]
 Values = dict[str, torch.Tensor]

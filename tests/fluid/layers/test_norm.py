@@ -15,7 +15,7 @@ from argosy.engine.ir.program import default_main_program, default_startup_progr
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
 from argosy.fluid import layers
-from argosy.framework.param_attr import ParamAttr
+from argosy.framework.layer import ParamAttr
 
 Agree = Callable[..., None]
 Values = dict[str, torch.Tensor]

@@ -13,7 +13,7 @@ from argosy.engine.ir.program import default_main_program, default_startup_progr
 from argosy.engine.runtime.executor import Executor
 from argosy.fluid import layers
 from argosy.framework.initializer import Constant
-from argosy.framework.param_attr import ParamAttr
+from argosy.framework.layer import ParamAttr
 from argosy.optimizer.lr import LRScheduler
 
 

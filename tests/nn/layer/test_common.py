@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from argosy import nn, static
 from argosy.engine.runtime.scope import global_scope
 from argosy.framework.initializer import TruncatedNormal
-from argosy.framework.param_attr import ParamAttr
+from argosy.framework.layer import ParamAttr
 
 Agree = Callable[..., None]
 Values = dict[str, torch.Tensor]
