@@ -2,7 +2,8 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.distributed.fleet import base, data_generator, dataset, metrics
-from argosy.distributed.fleet.base.fleet_base import DistributedOptimizer, Fleet
+from argosy.distributed.fleet.base.distributed_optimizer import DistributedOptimizer
+from argosy.distributed.fleet.base.fleet_base import Fleet
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, Role, UserDefinedRoleMaker
 from argosy.distributed.fleet.base.util_factory import UtilBase
 from argosy.distributed.fleet.data_generator import (

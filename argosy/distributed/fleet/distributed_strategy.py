@@ -1,4 +1,4 @@
-"""DistributedStrategy: the switches of distributed training, their checks, printing and files.
+"""DistributedStrategy: the switches of distributed training, with printing and files; strategy_checks.py checks them.
 
 strategy = fleet.DistributedStrategy()
 strategy.nccl_comm_num = 2
@@ -11,7 +11,6 @@ import enum
 from pathlib import Path
 from typing import Any
 
-from argosy.distributed.fleet.sharding_settings import check_sharding
 from argosy.distributed.fleet.strategy_overview import overview
 from argosy.engine.errors import ConfigError
 from argosy.framework.strategy_settings import Field, Settings, configs, table, with_defaults
@@ -267,14 +266,6 @@ class DistributedStrategy(Settings):
         only_there = build.fields.get(name) and build.is_assigned(name) and not self.is_assigned(name)
         return getattr(build if only_there else self, name)
 
-    def check_exclusive(self) -> None:
-        """Raise a ConfigError if two strategies are on that exclude each other."""
-        for first, second, why in _EXCLUSIVE:
-            if getattr(self, first) and getattr(self, second):
-                raise ConfigError(
-                    f"strategy.{first} and strategy.{second} are both on; {why}: turn one of them off"
-                )
-
     def merged_steps(self) -> tuple[int, bool] | None:
         """(k, avg) if the gradients of k steps are accumulated, by `gradient_merge` or by sharding's own setting."""
         merge = self.gradient_merge_configs
@@ -288,30 +279,6 @@ class DistributedStrategy(Settings):
             return (merge["k_steps"] if self.gradient_merge else sharded), merge["avg"]
         return None
 
-    def check(self, num_ranks: int, num_hosts: int) -> None:
-        """Raise a ConfigError if two switches conflict, or a switch does not fit the size of the job."""
-        self.check_exclusive()
-        _check_set_twice(self)
-        if self.recompute and not self.recompute_configs["checkpoints"]:
-            raise ConfigError(
-                "strategy.recompute is on, but strategy.recompute_configs['checkpoints'] is empty; list the "
-                "activations to store, use 'auto', or turn recompute off"
-            )
-        trainers = self.build_strategy.num_trainers
-        if self.build_strategy.is_assigned("num_trainers") and trainers != num_ranks:
-            raise ConfigError(
-                f"build_strategy.num_trainers is {trainers}, but the job has {num_ranks} ranks; leave it out"
-            )
-        if self.amp and self.amp_configs["dtype"] == "float16" and num_ranks > 1:
-            _check_float16(self)
-        if self.dgc and num_ranks > 1:
-            _check_dgc(self)
-        _check_local_sgd(self)
-        if self.sharding:
-            check_sharding(self, num_ranks)
-        if self.effective("use_hierarchical_allreduce"):
-            _check_hierarchy(self.effective("hierarchical_allreduce_inter_nranks"), num_ranks, num_hosts)
-
     def save_to_prototxt(self, path: str | Path) -> None:
         """Write the assigned fields as protobuf text; the write is atomic."""
         from argosy.distributed.fleet import prototxt  # imported here, so that other scripts need no protobuf
@@ -323,87 +290,3 @@ class DistributedStrategy(Settings):
         from argosy.distributed.fleet import prototxt
 
         prototxt.load(self, Path(path))
-
-
-_EXCLUSIVE = (
-    ("amp", "dgc", "DGC compresses 32-bit gradients only"),
-    ("fp16_allreduce", "dgc", "DGC has its own wire format"),
-    ("localsgd", "adaptive_localsgd", "both control when the parameters are averaged"),
-    ("localsgd", "gradient_merge", "both control when the ranks communicate"),
-    ("adaptive_localsgd", "gradient_merge", "both control when the ranks communicate"),
-    ("localsgd", "fp16_allreduce", "LocalSGD sends no gradients, and 16 bits are too few for parameters"),
-    (
-        "adaptive_localsgd",
-        "fp16_allreduce",
-        "LocalSGD sends no gradients, and 16 bits are too few for parameters",
-    ),
-    ("localsgd", "dgc", "LocalSGD sends no gradients"),
-    ("adaptive_localsgd", "dgc", "LocalSGD sends no gradients"),
-    ("lars", "lamb", "each replaces the optimizer's update"),
-    ("lars", "dgc", "each replaces the optimizer's update"),
-    ("lamb", "dgc", "each replaces the optimizer's update"),
-    ("gradient_merge", "dgc", "DGC accumulates the gradients itself"),
-    ("sharding", "lars", "LARS needs the norms of whole parameters, and a rank updates only rows of them"),
-    ("sharding", "lamb", "LAMB needs the norms of whole parameters, and a rank updates only rows of them"),
-    ("sharding", "dgc", "DGC sends no dense gradients, which sharding divides between the ranks"),
-    ("sharding", "localsgd", "with LocalSGD every rank updates all of its own parameters"),
-    ("sharding", "adaptive_localsgd", "with LocalSGD every rank updates all of its own parameters"),
-)
-
-
-def _check_set_twice(strategy: DistributedStrategy) -> None:
-    build = strategy.build_strategy
-    shared = [name for name in strategy.fields if name in build.fields and name != "sync_batch_norm"]
-    for name in shared:
-        outer, nested = getattr(strategy, name), getattr(build, name)
-        if strategy.is_assigned(name) and build.is_assigned(name) and outer != nested:
-            raise ConfigError(
-                f"strategy.{name} is {outer!r}, but strategy.build_strategy.{name} is {nested!r}; set only the first"
-            )
-
-
-def _check_float16(strategy: DistributedStrategy) -> None:
-    """All ranks must see the same overflow: the sum of a gradient must arrive at each of them."""
-    if strategy.build_strategy.reduce_strategy is BuildStrategy.ReduceStrategy.Reduce:
-        raise ConfigError(
-            "strategy.amp with dtype float16 and build_strategy.reduce_strategy = Reduce are both on; only its owner "
-            "sees that a gradient overflowed: use bfloat16, or ReduceStrategy.AllReduce"
-        )
-
-
-def _check_dgc(strategy: DistributedStrategy) -> None:
-    """A compressed gradient is exchanged in one all-gather over all ranks, and every rank updates every parameter."""
-    if strategy.effective("use_hierarchical_allreduce"):
-        raise ConfigError(
-            "strategy.dgc and strategy.use_hierarchical_allreduce are both on; DGC exchanges gradients in one stage: "
-            "turn one of them off"
-        )
-    if strategy.build_strategy.reduce_strategy is BuildStrategy.ReduceStrategy.Reduce:
-        raise ConfigError(
-            "strategy.dgc and build_strategy.reduce_strategy = Reduce are both on; with DGC every rank updates every "
-            "parameter: turn dgc off, or use ReduceStrategy.AllReduce"
-        )
-
-
-def _check_local_sgd(strategy: DistributedStrategy) -> None:
-    reduces = strategy.build_strategy.reduce_strategy is BuildStrategy.ReduceStrategy.Reduce
-    for name in ("localsgd", "adaptive_localsgd"):
-        if getattr(strategy, name) and reduces:
-            raise ConfigError(
-                f"strategy.{name} and build_strategy.reduce_strategy = Reduce are both on; in LocalSGD every rank "
-                "updates all parameters: use ReduceStrategy.AllReduce"
-            )
-
-
-def _check_hierarchy(inner: int, num_ranks: int, num_hosts: int) -> None:
-    """Check that `num_ranks` is a multiple of `inner`; an `inner` of 1 or less means the ranks of one host."""
-    if inner > 1 and num_ranks > 1 and num_ranks % inner:
-        raise ConfigError(
-            f"strategy.use_hierarchical_allreduce with hierarchical_allreduce_inter_nranks={inner} does not divide "
-            f"{num_ranks} ranks; use a divisor of {num_ranks}, such as the ranks of one host"
-        )
-    if inner <= 1 and num_ranks % num_hosts:
-        raise ConfigError(
-            f"strategy.use_hierarchical_allreduce: {num_ranks} ranks do not divide over {num_hosts} hosts; start "
-            "as many on each, or set hierarchical_allreduce_inter_nranks"
-        )

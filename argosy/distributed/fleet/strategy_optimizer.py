@@ -18,7 +18,6 @@ from argosy.optimizer.dgc_momentum import DGCMomentum
 from argosy.optimizer.optimizer import Optimizer
 
 T = TypeVar("T", Momentum, Adam)
-SWITCHES = ("lars", "lamb", "dgc")
 
 
 def strategy_optimizer(optimizer: Optimizer, strategy: DistributedStrategy) -> Optimizer:

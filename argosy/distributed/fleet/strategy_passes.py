@@ -11,8 +11,7 @@ order_updates
 from torch import fx
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
-from argosy.distributed.fleet.sharding_settings import bucket_mb, sharding_degree
-from argosy.distributed.fleet.unused_switches import is_reduce_mode
+from argosy.distributed.fleet.strategy_checks import is_reduce_mode, sharding_degree
 from argosy.engine.collective import communicator, sharding_group
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.dtypes import to_dtype
@@ -119,13 +118,22 @@ def _sharding_passes(strategy: DistributedStrategy, ranks: int, rank: int) -> li
     degree = sharding_degree(strategy, ranks)
     most = int(strategy._fuse_grad_size_in_TFLOPS)
     passes: list[Pass] = [
-        FuseAllReduce(bucket_mb(strategy), most, shared_by=sharding_group("dp", degree, ranks))
+        FuseAllReduce(_bucket_mb(strategy), most, shared_by=sharding_group("dp", degree, ranks))
     ]
     if strategy.effective("nccl_comm_num") > 1:
         passes.append(SpreadCommunicators(strategy.effective("nccl_comm_num")))
     shares_weights = strategy.sharding_configs["shared_weights"]
     # First, while the programs of the ranks are still equal, so that all ranks get the same order.
     return [*passes, OrderUpdates(), ShardOptimizer(rank, ranks, degree, shares_weights)]
+
+
+def _bucket_mb(strategy: DistributedStrategy) -> float:
+    """The size of a bucket, the unit of reduce-scatter and all-gather."""
+    part = strategy.part("sharding_configs")
+    for name in ("segment_broadcast_MB", "fuse_broadcast_MB"):  # the names of 2.1 and 2.0
+        if part.is_assigned(name):
+            return float(getattr(part, name))
+    return float(strategy.fuse_grad_size_in_MB)
 
 
 def _reduce_passes(

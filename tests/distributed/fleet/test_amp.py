@@ -11,6 +11,7 @@ import torch
 
 import argosy as paddle
 from argosy.distributed import fleet
+from argosy.distributed.fleet.strategy_checks import check_collective
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
@@ -84,7 +85,7 @@ def test_float16_is_rejected_where_not_every_rank_sees_an_overflow() -> None:
     strategy.amp, strategy.amp_configs = True, {"dtype": "float16"}
     strategy.build_strategy.reduce_strategy = paddle.static.BuildStrategy.ReduceStrategy.Reduce
     with pytest.raises(ConfigError, match=r"strategy.amp with dtype float16 and .*Reduce are both on"):
-        strategy.check(num_ranks=2, num_hosts=1)
+        check_collective(strategy, num_ranks=2, num_hosts=1)
 
 
 def test_the_scale_of_a_program_without_amp_is_an_error() -> None:

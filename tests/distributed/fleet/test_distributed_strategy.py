@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy, Mode
+from argosy.distributed.fleet.strategy_checks import check_collective
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.static.build_strategy import BuildStrategy
 from argosy.static.execution_strategy import ExecutionStrategy
@@ -191,7 +192,7 @@ def test_a_copy_is_independent_below_too() -> None:
 
 def test_the_default_contradicts_nothing() -> None:
     for ranks, hosts in [(1, 1), (2, 1), (3, 2), (8, 4)]:
-        DistributedStrategy().check(ranks, hosts)
+        check_collective(DistributedStrategy(), ranks, hosts)
 
 
 @pytest.mark.parametrize(
@@ -201,19 +202,19 @@ def test_the_default_contradicts_nothing() -> None:
 def test_two_switches_that_exclude_each_other_are_both_named(one: str, other: str) -> None:
     options = AllThere()
     setattr(options, one, True)
-    options.check(2, 1)
+    check_collective(options, 2, 1)
     setattr(options, other, True)
     with pytest.raises(ConfigError, match=f"strategy.{one} and strategy.{other} are both on"):
-        options.check(2, 1)
+        check_collective(options, 2, 1)
 
 
 def test_recompute_wants_checkpoints() -> None:
     options = AllThere()
     options.recompute = True
     with pytest.raises(ConfigError, match=r"strategy.recompute is on.*checkpoints.*is empty"):
-        options.check(2, 1)
+        check_collective(options, 2, 1)
     options.recompute_configs = {"checkpoints": ["a"]}
-    options.check(2, 1)
+    check_collective(options, 2, 1)
 
 
 def test_recompute_takes_names_variables_and_auto() -> None:
@@ -243,12 +244,12 @@ def test_hierarchical_groups_must_come_out_even() -> None:
     strategy.use_hierarchical_allreduce = True
     strategy.hierarchical_allreduce_inter_nranks = 8
     for ranks in (1, 8, 16):
-        strategy.check(ranks, 1)
+        check_collective(strategy, ranks, 1)
     with pytest.raises(ConfigError, match="inter_nranks=8 does not divide 12 ranks"):
-        strategy.check(12, 2)
+        check_collective(strategy, 12, 2)
     strategy.hierarchical_allreduce_inter_nranks = 1
     with pytest.raises(ConfigError, match="7 ranks do not divide over 2 hosts"):
-        strategy.check(7, 2)
+        check_collective(strategy, 7, 2)
 
 
 def test_a_switch_set_in_both_places_must_agree() -> None:
@@ -256,14 +257,14 @@ def test_a_switch_set_in_both_places_must_agree() -> None:
     options.build_strategy = BuildAllThere()
     options.build_strategy.nccl_comm_num = 3
     assert options.effective("nccl_comm_num") == 3
-    options.check(2, 1)
+    check_collective(options, 2, 1)
     options.nccl_comm_num = 2
     with pytest.raises(
         ConfigError, match="strategy.nccl_comm_num is 2, but strategy.build_strategy.nccl_comm_num"
     ):
-        options.check(2, 1)
+        check_collective(options, 2, 1)
     options.build_strategy.nccl_comm_num = 2
-    options.check(2, 1)
+    check_collective(options, 2, 1)
     assert options.effective("nccl_comm_num") == 2
 
 
@@ -272,13 +273,13 @@ def test_sync_batch_norm_may_be_set_in_either_place() -> None:
     assert not strategy.effective("sync_batch_norm")
     strategy.sync_batch_norm = False
     strategy.build_strategy.sync_batch_norm = True
-    strategy.check(2, 1)
+    check_collective(strategy, 2, 1)
     assert strategy.effective("sync_batch_norm")
 
 
 def test_num_trainers_must_be_the_ranks_if_it_is_set() -> None:
     strategy = DistributedStrategy()
     strategy.build_strategy.num_trainers = 2
-    strategy.check(2, 1)
+    check_collective(strategy, 2, 1)
     with pytest.raises(ConfigError, match="num_trainers is 2, but the job has 4 ranks"):
-        strategy.check(4, 1)
+        check_collective(strategy, 4, 1)

@@ -11,6 +11,7 @@ import torch
 
 import argosy as paddle
 from argosy.distributed import fleet
+from argosy.distributed.fleet.strategy_checks import check_collective
 from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
@@ -174,7 +175,7 @@ def test_strategies_that_control_when_ranks_communicate_exclude_each_other(other
     strategy.gradient_merge = True
     setattr(strategy, other, True)
     with pytest.raises(ConfigError, match=rf"strategy.{other} and strategy.gradient_merge are both on"):
-        strategy.check(num_ranks=2, num_hosts=1)
+        check_collective(strategy, num_ranks=2, num_hosts=1)
 
 
 def test_fleet_takes_optimizers_that_it_can_distribute() -> None:

@@ -12,6 +12,7 @@ import torch
 
 import argosy as paddle
 from argosy.distributed import fleet
+from argosy.distributed.fleet.strategy_checks import check_collective
 from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
@@ -163,11 +164,11 @@ def test_what_sums_gradients_is_rejected(name: str) -> None:
     setattr(strategy, name, True)
     strategy.build_strategy.reduce_strategy = paddle.static.BuildStrategy.ReduceStrategy.Reduce
     with pytest.raises(ConfigError, match=rf"strategy.{name} and build_strategy.reduce_strategy = Reduce"):
-        strategy.check(num_ranks=2, num_hosts=1)
+        check_collective(strategy, num_ranks=2, num_hosts=1)
     strategy.build_strategy.reduce_strategy = paddle.static.BuildStrategy.ReduceStrategy.AllReduce
     strategy.fp16_allreduce = True
     with pytest.raises(ConfigError, match=rf"strategy.{name} and strategy.fp16_allreduce are both on"):
-        strategy.check(num_ranks=2, num_hosts=1)
+        check_collective(strategy, num_ranks=2, num_hosts=1)
 
 
 def test_one_rank_has_nothing_to_average(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ import torch
 
 import argosy as paddle
 from argosy.distributed import fleet
-from argosy.distributed.fleet.unused_switches import is_reduce_mode, warn_ignored
+from argosy.distributed.fleet.strategy_checks import is_reduce_mode, warn_ignored
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError, FetchError
 from argosy.engine.ir import names

@@ -13,6 +13,7 @@ import torch
 import argosy as paddle
 from argosy import nn
 from argosy.distributed import fleet
+from argosy.distributed.fleet.strategy_checks import check_collective
 from argosy.engine.errors import ConfigError, FetchError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
@@ -338,7 +339,7 @@ def test_settings_that_do_not_fit_are_rejected(configs: dict[str, Any], ranks: i
     strategy = fleet.DistributedStrategy()
     strategy.sharding, strategy.sharding_configs = True, configs
     with pytest.raises(ConfigError, match=message):
-        strategy.check(ranks, 1)
+        check_collective(strategy, ranks, 1)
 
 
 def test_switches_that_exclude_sharding_are_named() -> None:
@@ -350,4 +351,4 @@ def test_switches_that_exclude_sharding_are_named() -> None:
         else:
             strategy.use_hierarchical_allreduce = True
         with pytest.raises(ConfigError, match=f"strategy.sharding and .*{switch}.* both on"):
-            strategy.check(2, 1)
+            check_collective(strategy, 2, 1)

@@ -10,6 +10,7 @@ import pytest
 import argosy as paddle
 from argosy import fluid
 from argosy.distributed import fleet
+from argosy.distributed.fleet.strategy_checks import check_collective
 from argosy.distributed.fleet.strategy_optimizer import strategy_optimizer
 from argosy.engine.errors import ConfigError
 from argosy.framework.layer import ParamAttr
@@ -141,7 +142,7 @@ def test_dgc_excludes_what_it_cannot_be_combined_with() -> None:
     options = strategy(dgc=True)
     options.build_strategy.reduce_strategy = paddle.static.BuildStrategy.ReduceStrategy.Reduce
     with pytest.raises(ConfigError, match=r"strategy.dgc and .*Reduce are both on"):
-        options.check(num_ranks=2, num_hosts=1)
+        check_collective(options, num_ranks=2, num_hosts=1)
 
 
 def test_a_sparsity_of_one_is_rejected_when_it_is_assigned() -> None:

@@ -8,28 +8,31 @@ optimizer.minimize(loss)                                   add backward and upda
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import fx
 
+from argosy.distributed.fleet.base.distributed_optimizer import DistributedOptimizer, Updates
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from argosy.distributed.fleet.base.util_factory import UtilBase
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.local_sgd import average_parameters
 from argosy.distributed.fleet.ps_mode import ServerMode, warn_no_servers
-from argosy.distributed.fleet.strategy_optimizer import SWITCHES, strategy_optimizer
+from argosy.distributed.fleet.strategy_checks import (
+    check_collective,
+    check_exclusive,
+    check_with_servers,
+    warn_ignored,
+)
 from argosy.distributed.fleet.strategy_overview import applied
 from argosy.distributed.fleet.strategy_passes import averaging_passes, startup_passes, training_passes
-from argosy.distributed.fleet.unused_switches import warn_ignored
 from argosy.engine import collective, process_effects
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
-from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.passes.base import finalize_collectives, rewrite
 from argosy.engine.passes.shard_optimizer import adopt_shards, reject_sharded_state, shard_startup
@@ -38,113 +41,12 @@ from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import set_flags
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.training_state import Training
-from argosy.optimizer.dgc_momentum import DGCMomentum
 from argosy.optimizer.gradient_merge import GradientMergeOptimizer
 from argosy.optimizer.look_ahead import LookAhead
-from argosy.optimizer.optimizer import Names, Optimizer, ParamsGrads
-from argosy.optimizer.recompute import RecomputeOptimizer
-from argosy.optimizer.wrapper import OptimizerWrapper
-from argosy.static.amp import CustomOpLists, OptimizerWithMixedPrecision, decorate
+from argosy.optimizer.optimizer import Names, Optimizer
 from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
-from argosy.static.io_divided import reject_local, reject_stale, rows_of_this_rank
-
-Updates = tuple[list[fx.Node], list[tuple[Parameter, Variable]]]
-"""The result of `minimize`: the update nodes, and (parameter, gradient) pairs."""
-
-
-class DistributedOptimizer:
-    """Wraps an optimizer: `minimize` also runs the strategy's passes; everything else is the inner optimizer's."""
-
-    def __init__(self, fleet: Fleet, inner: Optimizer | LookAhead, strategy: DistributedStrategy) -> None:
-        self._fleet, self.inner, self.strategy = fleet, inner, strategy
-        self._given = inner
-        self._program: Program | None = None
-        self._amp: OptimizerWithMixedPrecision | None = None
-        self._merge: GradientMergeOptimizer | None = None
-
-    def minimize(
-        self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Names = None,
-        no_grad_set: Names = None,
-    ) -> Updates:
-        """Add backward, communication and updates; returns update nodes and (parameter, gradient) pairs."""
-        updates = self._fleet._minimize(self, loss, startup_program, parameter_list, no_grad_set)
-        self._program = loss.program
-        return updates
-
-    def decorated(self) -> Optimizer | OptimizerWithMixedPrecision | OptimizerWrapper:
-        """The optimizer of the strategy, which adds backward and updates: with `strategy.amp`, in mixed precision, …"""
-        if isinstance(self._given, LookAhead):
-            _check_look_ahead(self.strategy)
-            return self._given
-        if self._program is None:
-            if isinstance(self._given, DGCMomentum) and not self.strategy.dgc:
-                self.strategy = copy.deepcopy(self.strategy)  # it may be frozen
-                self.strategy.dgc = True
-            self.inner = strategy_optimizer(self._given, self.strategy)
-        assert isinstance(self.inner, Optimizer), "checked by distributed_optimizer"
-        optimizer: Optimizer | OptimizerWithMixedPrecision | OptimizerWrapper = self.inner
-        if self.strategy.amp:
-            configs = dict(self.strategy.amp_configs)
-            names = ("custom_white_list", "custom_black_list", "custom_black_varnames")
-            lists = [configs.pop(name) for name in names]
-            optimizer = self._amp = decorate(self.inner, CustomOpLists(*lists), **configs)
-        if (merged := self.strategy.merged_steps()) is not None:
-            optimizer = self._merge = GradientMergeOptimizer(optimizer, *merged)
-        if self.strategy.recompute:
-            configs = dict(self.strategy.recompute_configs)
-            optimizer = RecomputeOptimizer(optimizer, configs["memory_budget_MB"])
-            optimizer._set_checkpoints(configs["checkpoints"])
-        return optimizer
-
-    def exchanged(self, params_grads: ParamsGrads) -> ParamsGrads:
-        """The (parameter, gradient) pairs whose gradients the ranks sum: merged ones with `gradient_merge`."""
-        return params_grads if self._merge is None else self._merge.applied
-
-    def amp_init(
-        self, place: Any, scope: Any = None, test_program: Program | None = None, use_fp16_test: bool = False
-    ) -> None:
-        """See `static.amp`: with `use_fp16_test`, the test program computes in mixed precision, too."""
-        self._mixed_precision("amp_init").amp_init(place, scope, test_program, use_fp16_test)
-
-    def get_loss_scaling(self) -> float:
-        """The current scale of the loss of a float16 program; 1 without loss scaling."""
-        return self._mixed_precision("get_loss_scaling").get_loss_scaling()
-
-    def _mixed_precision(self, call: str) -> OptimizerWithMixedPrecision:
-        if self._amp is None:
-            raise ConfigError(
-                f"{call} needs a program in mixed precision; set strategy.amp = True before minimize"
-            )
-        return self._amp
-
-    def state_dict(self) -> dict[str, Any]:
-        """The optimizer's variables and the scheduler's state; raises if other ranks update some of them."""
-        state = (self._merge or self.inner).state_dict()
-        if self._program is not None:
-            reject_stale("state_dict", self._program, state)
-        return state
-
-    def set_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state that `state_dict` of an unsharded optimizer returned; a shard takes its rows of it."""
-        program = self._program
-        schedulers = {name: value for name, value in state_dict.items() if not hasattr(value, "shape")}
-        tensors = {name: value for name, value in state_dict.items() if name not in schedulers}
-        if program is not None:
-            tensors = rows_of_this_rank(program, tensors)
-        (self._merge or self.inner).set_state_dict({**tensors, **schedulers})
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "inner":
-            raise AttributeError(name)  # during copy.copy the attribute does not exist yet
-        if name in ("backward", "apply_gradients", "apply_optimize"):
-            raise ConfigError(
-                f"fleet's optimizer has no {name}: alone it would not all-reduce the gradients; use minimize(loss)"
-            )
-        return getattr(self.inner, name)
+from argosy.static.io_divided import reject_local
 
 
 class Fleet:
@@ -211,7 +113,7 @@ class Fleet:
             if self._has_strategy and strategy is not self._strategy:
                 logger.warning("fleet.distributed_optimizer: this strategy replaces the one given before")
             self._strategy, self._has_strategy = _checked_strategy(strategy, self._strategy), True
-        self._optimizer = DistributedOptimizer(self, optimizer, self._strategy)
+        self._optimizer = DistributedOptimizer(self._minimize, optimizer, self._strategy)
         return self._optimizer
 
     def minimize(
@@ -235,7 +137,7 @@ class Fleet:
         no_grad_set: Names,
     ) -> Updates:
         program, startup = loss.program, startup_program or default_startup_program()
-        optimizer.strategy.check_exclusive()
+        check_exclusive(optimizer.strategy)
         inner = optimizer.decorated()
         minimize = partial(inner.minimize, loss, startup_program, parameter_list, no_grad_set)
         minimize_for = self._minimize_collective if self._servers is None else self._minimize_with_servers
@@ -258,7 +160,7 @@ class Fleet:
         """Minimize, and insert the all-reduces of the gradients, or of the parameters."""
         strategy = optimizer.strategy
         roles, world, program = self._roles("minimize"), collective.world(), loss.program
-        strategy.check(world.size, roles.node_num())
+        check_collective(strategy, world.size, roles.node_num())
         if world.size > 1:
             _check_startup(program, startup)
         # Before minimize: optimizer state is initialized with constants and needs no broadcast.
@@ -298,26 +200,7 @@ class Fleet:
         strategy = optimizer.strategy
         if isinstance(optimizer.inner, LookAhead):
             raise ConfigError("LookAhead is for collective training, and this job has parameter servers")
-        for name in ("gradient_merge", "localsgd", "adaptive_localsgd"):
-            if getattr(strategy, name):
-                raise ConfigError(
-                    f"strategy.{name} is for collective training, and this job has parameter servers; use "
-                    "a_sync_configs k_steps (geo) to communicate less often"
-                )
-        if strategy.amp and strategy.amp_configs["dtype"] == "float16":
-            raise ConfigError(
-                "strategy.amp with dtype float16 needs loss scaling, which parameter servers do not have; use bfloat16"
-            )
-        for switch in SWITCHES:
-            if getattr(strategy, switch):
-                raise ConfigError(
-                    f"strategy.{switch} is for collective jobs; with parameter servers give the optimizer itself, such "
-                    "as optimizer.LarsMomentum"
-                )
-        if strategy.sharding:
-            raise ConfigError(
-                "strategy.sharding in a job with parameter servers, which store the optimizer state; turn it off"
-            )
+        check_with_servers(strategy)
         updates = minimize()
         configure(loss.program, strategy.build_strategy)
         self._servers.rewrite(loss.program, startup, strategy)
@@ -470,36 +353,36 @@ class Fleet:
 
     def init_worker(self) -> None:
         """Connect to the servers: worker 0 sends the initial values, then every worker pulls them."""
-        if self._roles("init_worker")._is_collective:
-            logger.warning("fleet.init_worker does nothing in a collective job")
-        elif self._servers is None:
-            warn_no_servers("init_worker")
-        else:
-            self._servers.init_worker()
+        if (servers := self._servers_of_worker("init_worker")) is not None:
+            servers.init_worker()
 
     def stop_worker(self) -> None:
         """Disconnect from the servers, which exit after the last worker has disconnected."""
-        if self._roles("stop_worker")._is_collective:
-            logger.warning("fleet.stop_worker does nothing in a collective job")
-        elif self._servers is None:
-            warn_no_servers("stop_worker")
-        else:
-            self._servers.stop_worker()
+        if (servers := self._servers_of_worker("stop_worker")) is not None:
+            servers.stop_worker()
+
+    def _servers_of_worker(self, method: str) -> ServerMode | None:
+        if self._roles(method)._is_collective:
+            logger.warning("fleet.%s does nothing in a collective job", method)
+            return None
+        if self._servers is None:
+            warn_no_servers(method)
+        return self._servers
 
     def init_server(self, dirname: str | None = None, var_names: list[str] | None = None) -> None:
         """Initialize this server's values, or load those that `save_persistables` wrote to `dirname`.
 
         `var_names` selects the tables to load.
         """
-        if (servers := self._server_mode("init_server")) is not None:
+        if (servers := self._servers_of_server("init_server")) is not None:
             servers.init_server(dirname, var_names)
 
     def run_server(self) -> None:
         """Serve until all workers have disconnected."""
-        if (servers := self._server_mode("run_server")) is not None:
+        if (servers := self._servers_of_server("run_server")) is not None:
             servers.run_server()
 
-    def _server_mode(self, method: str) -> ServerMode | None:
+    def _servers_of_server(self, method: str) -> ServerMode | None:
         if self._roles(method)._is_collective:
             raise ConfigError(
                 f"fleet.{method} in a collective job, which has no servers; call fleet.init() without is_collective"
@@ -562,15 +445,6 @@ def _check_startup(program: Program, startup: Program) -> None:
             f"minimize: {uninitialized[0]!r} is not initialized in {startup.name!r}, so the ranks would start with "
             "different values; call it inside the program_guard of the model, or give it the model's startup_program"
         )
-
-
-def _check_look_ahead(strategy: DistributedStrategy) -> None:
-    for name in ("amp", "gradient_merge", "localsgd", "adaptive_localsgd"):
-        if getattr(strategy, name):
-            raise ConfigError(
-                f"strategy.{name} and the optimizer LookAhead do not work together; turn {name} off, or give fleet the "
-                "optimizer inside of LookAhead"
-            )
 
 
 def _seed_by_rank(rank: int) -> None:
