@@ -134,11 +134,11 @@ def test_another_optimizer_is_rejected(make: Callable[[], Any], switch: str, mes
 def test_dgc_excludes_what_it_cannot_be_combined_with() -> None:
     for other in ("amp", "fp16_allreduce", "lars", "lamb"):
         with pytest.raises(ConfigError, match=rf"strategy.{other} and strategy.dgc are both on"):
-            strategy(dgc=True, **{other: True}).check(num_ranks=2, num_hosts=1)
+            check_collective(strategy(dgc=True, **{other: True}), num_ranks=2, num_hosts=1)
     with pytest.raises(
         ConfigError, match=r"strategy.dgc and strategy.use_hierarchical_allreduce are both on"
     ):
-        strategy(dgc=True, use_hierarchical_allreduce=True).check(num_ranks=4, num_hosts=2)
+        check_collective(strategy(dgc=True, use_hierarchical_allreduce=True), num_ranks=4, num_hosts=2)
     options = strategy(dgc=True)
     options.build_strategy.reduce_strategy = paddle.static.BuildStrategy.ReduceStrategy.Reduce
     with pytest.raises(ConfigError, match=r"strategy.dgc and .*Reduce are both on"):
