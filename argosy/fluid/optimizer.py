@@ -1,8 +1,9 @@
 """Optimizers with the names and arguments of Paddle 1.x."""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
@@ -11,6 +12,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.framework.missing import missing
+from argosy.framework.variant import arguments, signature_of
 from argosy.optimizer import averaging
 from argosy.optimizer.algorithms import Clip
 from argosy.optimizer.averaging import ExponentialMovingAverage
@@ -52,8 +54,41 @@ __all__ = [
 ]
 
 
+_NAMES_IN_1X = {"parameters": "parameter_list", "weight_decay": "regularization"}
+_NAMES_IN_2X = {old: new for new, old in _NAMES_IN_1X.items()}
+
+
 class _Fluid(Optimizer):
-    """The argument and method names that differ in 1.x: `parameter_list`, `current_step_lr`."""
+    """The argument and method names that differ in 1.x: `parameter_list`, `regularization`, `current_step_lr`.
+
+    class Adadelta…(_Fluid, optimizer.Adadelta, required="learning_rate")    its arguments, with the names of 1.x
+    """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __init_subclass__(cls, required: str | None = None) -> None:
+        """`required`: the arguments that have no default in 1.x; None: the class has its own constructor."""
+        super().__init_subclass__()
+        if required is None:
+            return
+        inherited: Any = cls.__init__
+        defaults = dict.fromkeys(required.split(), inspect.Parameter.empty)
+        full = signature_of(
+            inherited, 0, "", defaults
+        )  # without those that are keyword-only, which 1.x does not have
+        renamed = [p.replace(name=_NAMES_IN_1X.get(name, name)) for name, p in full.parameters.items()]
+        signature = full.replace(parameters=renamed)
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            given = arguments(f"{cls.__name__}.__init__", signature, (self, *args), kwargs)
+            inherited(**{_NAMES_IN_2X.get(name, name): value for name, value in given.items()})
+
+        init: Any = __init__
+        init.__qualname__, init.__module__ = f"{cls.__name__}.__init__", cls.__module__
+        init.__signature__ = signature
+        setattr(cls, "__init__", init)  # noqa: B010  (mypy rejects an assignment to a method)
 
     def minimize(
         self,
@@ -80,206 +115,44 @@ class _Fluid(Optimizer):
         return self.get_lr()
 
 
-class SGDOptimizer(_Fluid, optimizer.SGD):
+class SGDOptimizer(_Fluid, optimizer.SGD, required="learning_rate"):
     """optimizer.SGD."""
 
-    def __init__(
-        self,
-        learning_rate: Rate,
-        parameter_list: Names = None,
-        regularization: Decay = None,
-        grad_clip: Clip = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
 
-
-class MomentumOptimizer(_Fluid, optimizer.Momentum):
+class MomentumOptimizer(_Fluid, optimizer.Momentum, required="learning_rate momentum"):
     """optimizer.Momentum."""
 
-    def __init__(
-        self,
-        learning_rate: Rate,
-        momentum: float,
-        parameter_list: Names = None,
-        use_nesterov: bool = False,
-        regularization: Decay = None,
-        grad_clip: Clip = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(
-            learning_rate, momentum, parameter_list, use_nesterov, regularization, grad_clip, name
-        )
 
-
-class DGCMomentumOptimizer(_Fluid, DGCMomentum):
+class DGCMomentumOptimizer(_Fluid, DGCMomentum, required="learning_rate momentum rampup_begin_step"):
     """optimizer.Momentum with compressed gradients; see `strategy.dgc`."""
 
-    def __init__(
-        self,
-        learning_rate: Rate,
-        momentum: float,
-        rampup_begin_step: int,
-        rampup_step: int = 1,
-        sparsity: Sequence[float] = (0.999,),
-        parameter_list: Names = None,
-        use_nesterov: bool = False,
-        num_trainers: int | None = None,
-        regularization: Decay = None,
-        grad_clip: Clip = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(
-            learning_rate,
-            momentum,
-            rampup_begin_step,
-            rampup_step,
-            sparsity,
-            parameter_list,
-            use_nesterov,
-            num_trainers,
-            regularization,
-            grad_clip,
-            name,
-        )
 
-
-class LarsMomentumOptimizer(_Fluid, optimizer.LarsMomentum):
+class LarsMomentumOptimizer(_Fluid, optimizer.LarsMomentum, required="learning_rate momentum"):
     """optimizer.LarsMomentum."""
 
-    def __init__(
-        self,
-        learning_rate: Rate,
-        momentum: float,
-        lars_coeff: float = 0.001,
-        lars_weight_decay: float = 0.0005,
-        parameter_list: Names = None,
-        regularization: Decay = None,
-        grad_clip: Clip = None,
-        name: str | None = None,
-        exclude_from_weight_decay: Sequence[str] | None = None,
-        epsilon: float = 0,
-    ) -> None:
-        super().__init__(
-            learning_rate,
-            momentum,
-            lars_coeff,
-            lars_weight_decay,
-            parameter_list,
-            regularization,
-            grad_clip,
-            name,
-            exclude_from_weight_decay,
-            epsilon,
-        )
 
-
-class AdagradOptimizer(_Fluid, optimizer.Adagrad):
+class AdagradOptimizer(_Fluid, optimizer.Adagrad, required=""):
     """optimizer.Adagrad."""
 
-    def __init__(
-        self,
-        learning_rate: Rate,
-        epsilon: float = 1e-6,
-        parameter_list: Names = None,
-        regularization: Decay = None,
-        grad_clip: Clip = None,
-        name: str | None = None,
-        initial_accumulator_value: float = 0.0,
-    ) -> None:
-        common = parameter_list, regularization, grad_clip, name
-        super().__init__(learning_rate, epsilon, *common, initial_accumulator_value)
 
-
-class AdamOptimizer(_Fluid, optimizer.Adam):
+class AdamOptimizer(_Fluid, optimizer.Adam, required=""):
     """optimizer.Adam."""
 
-    def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        parameter_list: Names = None,
-        regularization: Decay = None,
-        grad_clip: Clip = None,
-        name: str | None = None,
-        lazy_mode: bool = False,
-    ) -> None:
-        common = parameter_list, regularization, grad_clip, name
-        super().__init__(learning_rate, beta1, beta2, epsilon, *common, lazy_mode)
 
-
-class AdamaxOptimizer(_Fluid, optimizer.Adamax):
+class AdamaxOptimizer(_Fluid, optimizer.Adamax, required=""):
     """optimizer.Adamax."""
 
-    def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        parameter_list: Names = None,
-        regularization: Decay = None,
-        grad_clip: Clip = None,
-        name: str | None = None,
-    ) -> None:
-        common = parameter_list, regularization, grad_clip, name
-        super().__init__(learning_rate, beta1, beta2, epsilon, *common)
 
-
-class AdadeltaOptimizer(_Fluid, optimizer.Adadelta):
+class AdadeltaOptimizer(_Fluid, optimizer.Adadelta, required="learning_rate"):
     """optimizer.Adadelta."""
 
-    def __init__(
-        self,
-        learning_rate: Rate,
-        epsilon: float = 1e-6,
-        rho: float = 0.95,
-        parameter_list: Names = None,
-        regularization: Decay = None,
-        grad_clip: Clip = None,
-        name: str | None = None,
-    ) -> None:
-        common = parameter_list, regularization, grad_clip, name
-        super().__init__(learning_rate, epsilon, rho, *common)
 
-
-class RMSPropOptimizer(_Fluid, optimizer.RMSProp):
+class RMSPropOptimizer(_Fluid, optimizer.RMSProp, required=""):
     """optimizer.RMSProp."""
 
-    def __init__(
-        self,
-        learning_rate: Rate,
-        rho: float = 0.95,
-        epsilon: float = 1e-6,
-        momentum: float = 0.0,
-        centered: bool = False,
-        parameter_list: Names = None,
-        regularization: Decay = None,
-        grad_clip: Clip = None,
-        name: str | None = None,
-    ) -> None:
-        common = parameter_list, regularization, grad_clip, name
-        super().__init__(learning_rate, rho, epsilon, momentum, centered, *common)
 
-
-class FtrlOptimizer(_Fluid, optimizer.Ftrl):
+class FtrlOptimizer(_Fluid, optimizer.Ftrl, required=""):
     """optimizer.Ftrl."""
-
-    def __init__(
-        self,
-        learning_rate: Rate,
-        l1: float = 0.0,
-        l2: float = 0.0,
-        lr_power: float = -0.5,
-        parameter_list: Names = None,
-        regularization: Decay = None,
-        grad_clip: Clip = None,
-        name: str | None = None,
-    ) -> None:
-        common = parameter_list, regularization, grad_clip, name
-        super().__init__(learning_rate, l1, l2, lr_power, *common)
 
 
 class LambOptimizer(_Fluid, optimizer.Lamb):
