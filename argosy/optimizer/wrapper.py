@@ -1,6 +1,7 @@
 """OptimizerWrapper: an optimizer that changes what another one does with its gradients or parameters."""
 
 # SPDX-License-Identifier: Apache-2.0
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import fx
@@ -31,7 +32,44 @@ class Minimizer(Protocol):
     def set_state_dict(self, state_dict: dict[str, Any], /) -> None: ...
 
 
-class OptimizerWrapper:
+class TwoStepMinimize(ABC):
+    """`minimize` as `backward`, then `apply_gradients`."""
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Names = None,
+        no_grad_set: Names = None,
+    ) -> tuple[list[fx.Node], ParamsGrads]:
+        """Add backward and updates to the program; returns update nodes and (parameter, gradient) pairs."""
+        params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
+        return self.apply_optimize(loss, startup_program, params_grads), params_grads
+
+    @abstractmethod
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Names = None,
+        no_grad_set: Names = None,
+        callbacks: Any = None,
+    ) -> ParamsGrads:
+        """Add the nodes that compute the gradients of `loss`; returns (parameter, gradient) pairs."""
+
+    def apply_optimize(
+        self, loss: Variable, startup_program: Program | None, params_grads: ParamsGrads
+    ) -> list[fx.Node]:
+        """`apply_gradients`, with the initial values of new variables in `startup_program`."""
+        with program_guard(loss.program, startup_program):
+            return self.apply_gradients(params_grads)
+
+    @abstractmethod
+    def apply_gradients(self, params_grads: ParamsGrads) -> list[fx.Node]:
+        """Add the updates of these pairs; returns the update nodes."""
+
+
+class OptimizerWrapper(TwoStepMinimize):
     """The base class; a subclass defines `apply_gradients`. Everything else is the inner optimizer's."""
 
     accepts_wrappers: ClassVar[bool] = False
@@ -49,17 +87,6 @@ class OptimizerWrapper:
         self._variables: list[str] = []
         """The variables of the scope that the wrapper has added."""
 
-    def minimize(
-        self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Names = None,
-        no_grad_set: Names = None,
-    ) -> tuple[list[fx.Node], ParamsGrads]:
-        """Add backward and updates to the program; returns update nodes and (parameter, gradient) pairs."""
-        params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
-        return self.apply_optimize(loss, startup_program, params_grads), params_grads
-
     def backward(
         self,
         loss: Variable,
@@ -70,17 +97,6 @@ class OptimizerWrapper:
     ) -> ParamsGrads:
         """Add the nodes that compute the gradients of `loss`; returns (parameter, gradient) pairs."""
         return self.inner_optimizer.backward(loss, startup_program, parameter_list, no_grad_set, callbacks)
-
-    def apply_optimize(
-        self, loss: Variable, startup_program: Program | None, params_grads: ParamsGrads
-    ) -> list[fx.Node]:
-        """`apply_gradients`, with the initial values of new variables in `startup_program`."""
-        with program_guard(loss.program, startup_program):
-            return self.apply_gradients(params_grads)
-
-    def apply_gradients(self, params_grads: ParamsGrads) -> list[fx.Node]:
-        """Add the updates of these pairs; returns the update nodes."""
-        raise NotImplementedError(f"{type(self).__name__} has no apply_gradients; define it")
 
     def state_dict(self) -> dict[str, Any]:
         """The inner optimizer's state, and copies of the wrapper's variables in the global scope."""

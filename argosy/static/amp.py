@@ -31,6 +31,7 @@ from argosy.framework.initializer import Constant
 from argosy.framework.layer import create_state
 from argosy.framework.missing import missing
 from argosy.optimizer.optimizer import Names, Optimizer, ParamsGrads
+from argosy.optimizer.wrapper import TwoStepMinimize
 
 __all__ = [
     "AutoMixedPrecisionLists",
@@ -80,7 +81,7 @@ class LossScaling:
         number("decr_ratio", self.decr_ratio, above=0, below=1)
 
 
-class OptimizerWithMixedPrecision:
+class OptimizerWithMixedPrecision(TwoStepMinimize):
     """An optimizer whose `minimize` makes a program mixed precision; everything else is the inner optimizer's."""
 
     def __init__(
@@ -88,17 +89,6 @@ class OptimizerWithMixedPrecision:
     ) -> None:
         self._inner, self._autocast, self._black, self._scaling = inner, autocast, tuple(black), scaling
         self._scale_name = ""
-
-    def minimize(
-        self,
-        loss: Variable,
-        startup_program: Program | None = None,
-        parameter_list: Names = None,
-        no_grad_set: Names = None,
-    ) -> tuple[list[fx.Node], ParamsGrads]:
-        """Add backward and updates, and mark the program to be cast; returns updates and (parameter, gradient)."""
-        params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
-        return self.apply_optimize(loss, startup_program, params_grads), params_grads
 
     def backward(
         self,
@@ -120,13 +110,6 @@ class OptimizerWithMixedPrecision:
                 initial = Constant(self._scaling.init_loss_scaling)
                 loss = loss * create_state(self._scale_name, [1], "float32", initial)
         return self._inner.backward(loss, startup_program, parameter_list, no_grad_set, callbacks)
-
-    def apply_optimize(
-        self, loss: Variable, startup_program: Program | None, params_grads: ParamsGrads
-    ) -> list[fx.Node]:
-        """`apply_gradients`, with the initial values of new variables in `startup_program`."""
-        with program_guard(loss.program, startup_program):
-            return self.apply_gradients(params_grads)
 
     def apply_gradients(self, params_grads: ParamsGrads) -> list[fx.Node]:
         """Add the updates; with float16, of unscaled gradients, and none if a gradient overflowed."""

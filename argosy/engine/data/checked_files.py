@@ -7,6 +7,7 @@ lock (`flock`, which the kernel releases if the process is killed).
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import functools
 import hashlib
 import json
 import shutil
@@ -15,9 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from argosy.engine import files
+from argosy.engine import env, files
 from argosy.engine.errors import CorruptFileError, DataError
 from argosy.engine.files import replacement
+from argosy.engine.log import logger
 
 MANIFEST = "manifest.json"
 _CHECKED = ".checked.json"
@@ -55,6 +57,39 @@ def check(folder: Path, checksums: Mapping[str, str], what_to_do: str) -> None:
                     f" truncated or altered; {what_to_do}"
                 )
             _record_checked(folder, name, expected)
+
+
+def checked_or_drawn(
+    folder: Path,
+    checksums: Mapping[str, str],
+    name: str,
+    images: str,
+    version: int,
+    draw: Callable[[Path], None],
+) -> Path:
+    """The folder, if it has the files of the data set `name`, checked; else one with `images` that `draw` generates."""
+    if present(folder, list(checksums)):
+        advice = f"replace it with the original file, or remove all {len(checksums)} to use the built-in drawn {images}"
+        check(folder, checksums, advice)
+        return folder
+    drawn = folder.with_name(f"{name}-drawn")
+    _warn_drawn(name, images, drawn, folder, ", ".join(checksums))
+    create_once(drawn, version, draw)
+    return drawn
+
+
+@functools.cache
+def _warn_drawn(name: str, images: str, drawn: Path, folder: Path, missing: str) -> None:
+    """Warn once, on rank 0, that this is not the real data set."""
+    log = logger.warning if env.rank_and_size()[0] == 0 else logger.debug
+    log(
+        "the files of %s (%s) are not in %s: using the built-in drawn %s of %s",
+        name,
+        missing,
+        folder,
+        images,
+        drawn,
+    )
 
 
 def derive(source: Path, target: Path, make: Callable[[Path], None]) -> Path:

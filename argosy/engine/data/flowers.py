@@ -28,7 +28,6 @@ from argosy.engine.data.epoch import epoch_counter
 from argosy.engine.data.images import load_image_bytes, simple_transform
 from argosy.engine.data.readers import map_readers, positive, shard, xmap_readers
 from argosy.engine.errors import CorruptFileError, DataError, UnknownNameError
-from argosy.engine.log import logger
 
 ARCHIVE, LABELS, SETID = "102flowers.tgz", "imagelabels.mat", "setid.mat"
 MD5 = {
@@ -127,15 +126,14 @@ def open_split(split: str, folder: Path | None = None, checksums: Mapping[str, s
     """Check the files and index one split; without files, the generated flowers are used."""
     if split not in SPLITS:
         raise UnknownNameError(f"no split {split!r} of the flowers; use one of {', '.join(SPLITS)}")
-    folder = folder or env.cache_dir() / "dataset" / "flowers"
-    if checked_files.present(folder, list(checksums)):
-        advice = "replace it with the original file, or remove all three to use the built-in drawn flowers"
-        checked_files.check(folder, checksums, advice)
-    else:
-        drawn = folder.with_name("flowers-drawn")
-        _warn_drawn(folder, drawn)
-        checked_files.create_once(drawn, draw_flowers.VERSION, draw_flowers.write_flowers)
-        folder = drawn
+    folder = checked_files.checked_or_drawn(
+        folder or env.cache_dir() / "dataset" / "flowers",
+        checksums,
+        "flowers",
+        "flowers",
+        draw_flowers.VERSION,
+        draw_flowers.write_flowers,
+    )
     packed = folder / ARCHIVE
     path = checked_files.derive(packed, packed.with_suffix(".tar"), functools.partial(_unzip, packed))
     return _index(path, _labels_of(folder, split))
@@ -148,13 +146,6 @@ def _default_image(flowers: Flowers, index: int, size: int, is_train: bool, rng:
     except DataError as e:
         raise CorruptFileError(f"{flowers.path}, {flowers.names[index]}: {e}") from e
     return simple_transform(image, short, size, is_train, mean=BGR_MEAN, rng=rng).ravel()
-
-
-@functools.cache
-def _warn_drawn(folder: Path, drawn: Path) -> None:
-    """Warn once, on rank 0, that this is not the real data set."""
-    log = logger.warning if env.rank_and_size()[0] == 0 else logger.debug
-    log("%s are not in %s: using the built-in drawn flowers of %s", ", ".join(MD5), folder, drawn)
 
 
 def _unzip(packed: Path, path: Path) -> None:

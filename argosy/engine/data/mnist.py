@@ -1,13 +1,11 @@
 """MNIST: four idx files in the cache folder, or the built-in generated digits if they are missing."""
 
 # SPDX-License-Identifier: Apache-2.0
-import functools
 import gzip
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +13,6 @@ import numpy.typing as npt
 from argosy.engine import env
 from argosy.engine.data import checked_files, draw_digits
 from argosy.engine.errors import CorruptFileError, UnknownNameError
-from argosy.engine.log import logger
 
 MD5 = {
     "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -34,15 +31,14 @@ def reader(
     """
     if name not in ("train", "t10k"):
         raise UnknownNameError(f"no set {name!r} of MNIST; use train or t10k")
-    folder = folder or env.cache_dir() / "dataset" / "mnist"
-    if checked_files.present(folder, list(checksums)):
-        advice = "replace it with the original file, or remove all four to use the built-in drawn digits"
-        checked_files.check(folder, checksums, advice)
-    else:
-        drawn = folder.with_name("mnist-drawn")
-        _warn_drawn(folder, drawn)
-        checked_files.create_once(drawn, draw_digits.VERSION, draw_digits.write_digits)
-        folder = drawn
+    folder = checked_files.checked_or_drawn(
+        folder or env.cache_dir() / "dataset" / "mnist",
+        checksums,
+        "mnist",
+        "digits",
+        draw_digits.VERSION,
+        draw_digits.write_digits,
+    )
     images = read_idx(folder / f"{name}-images-idx3-ubyte.gz", 3)
     labels = read_idx(folder / f"{name}-labels-idx1-ubyte.gz", 1)
     if len(images) != len(labels):
@@ -72,15 +68,3 @@ def read_idx(path: Path, ndim: int) -> npt.NDArray[np.uint8]:
             " it with the original"
         )
     return np.frombuffer(data, np.uint8, offset=4 + 4 * ndim).reshape(shape)
-
-
-@functools.cache
-def _warn_drawn(folder: Path, drawn: Path) -> None:
-    """Warn once, on rank 0, that this is not the real data set."""
-    log: Callable[..., Any] = logger.warning if env.rank_and_size()[0] == 0 else logger.debug
-    log(
-        "the files of MNIST (%s) are not in %s: using the built-in drawn digits of %s",
-        ", ".join(MD5),
-        folder,
-        drawn,
-    )

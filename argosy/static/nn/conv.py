@@ -84,11 +84,7 @@ def conv2d_transpose(
     last = is_channels_last("conv2d_transpose", data_format, 2)
     channels = input.shape[-1 if last else 1]
     groups = groups or 1
-    if channels % groups or num_filters % groups:
-        raise ConfigError(
-            f"conv2d_transpose: {channels} channels and {num_filters} filters are not divisible into {groups} groups; "
-            "use a number that divides both"
-        )
+    _check_groups("conv2d_transpose", channels, num_filters, groups)
     if filter_size is None:
         kernel = _kernel_for(input, output_size, padding, stride, dilation, last)
     else:
@@ -110,16 +106,20 @@ def _filters(
     param_attr: Any,
     bias_attr: Any,
 ) -> tuple[Any, Any]:
-    if groups < 1 or channels % groups or filters % groups:
-        raise ConfigError(
-            f"{layer.kind}: {channels} channels and {filters} filters are not divisible into {groups} groups; "
-            "use a number that divides both"
-        )
+    _check_groups(layer.kind, channels, filters, groups)
     spread = Normal(0.0, math.sqrt(2.0 / (math.prod(kernel) * channels)))
     weight = layer.parameter(
         param_attr, [filters, channels // groups, *kernel], x.dtype, default_initializer=spread
     )
     return weight, layer.parameter(bias_attr, [filters], x.dtype, is_bias=True)
+
+
+def _check_groups(kind: str, channels: int, filters: int, groups: int) -> None:
+    if groups < 1 or channels % groups or filters % groups:
+        raise ConfigError(
+            f"{kind}: {channels} channels and {filters} filters are not divisible into {groups} groups; "
+            "use a number that divides both"
+        )
 
 
 def _run(

@@ -168,7 +168,7 @@ def test_any_image_size_can_be_asked_for(tmp_path: Path, make_flowers: MakeFiles
 
 
 def test_the_generated_set_is_used_with_one_warning(drawn: Path, caplog: pytest.LogCaptureFixture) -> None:
-    flowers._warn_drawn.cache_clear()
+    checked_files._warn_drawn.cache_clear()
     with caplog.at_level(logging.WARNING, logger="argosy"):
         sizes = [len(flowers.open_split(split, drawn)) for split in flowers.SPLITS]
     assert sizes == [2448, 1020, 1020]
