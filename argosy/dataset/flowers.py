@@ -10,40 +10,12 @@ rank's images). The order is always the same; `argosy.reader.shuffle` changes it
 """
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable, Iterator
 from typing import Any
 
-from argosy.engine.data import flowers
+from argosy.engine.data.flowers import reader as _reader
 from argosy.framework.variant import variant
 
 __all__ = ["test", "train", "valid"]
-
-
-def _reader(
-    split: str,
-    is_train: bool,
-    mapper: flowers.Mapper | None = None,
-    buffered_size: int = 1024,
-    use_xmap: bool = True,
-    cycle: bool = False,
-    *,
-    image_size: int = 224,
-    seed: int = 0,
-    epoch: int = 0,
-    share: tuple[int, int] = (0, 1),
-) -> Callable[[], Iterator[Any]]:
-    return flowers.reader(
-        split,
-        is_train,
-        mapper=mapper,
-        buffered_size=buffered_size,
-        use_xmap=use_xmap,
-        cycle=cycle,
-        image_size=image_size,
-        seed=seed,
-        epoch=epoch,
-        share=share,
-    )
 
 
 @variant(_reader, "tstid", True, parameters="mapper buffered_size use_xmap cycle image_size seed epoch share")

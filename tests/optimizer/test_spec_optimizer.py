@@ -30,7 +30,9 @@ from tests.optimizer.signum import SPEC, Signum
 
 Array = np.ndarray[Any, Any]
 FLUID: tuple[type[SpecOptimizer], ...] = tuple(
-    getattr(fluid, name) for name in fluid.__all__ if name.endswith("Optimizer")
+    kind
+    for name in fluid.__all__
+    if name.endswith("Optimizer") and issubclass(kind := getattr(fluid, name), SpecOptimizer)
 )
 REQUIRED_IN_1X = {"momentum"}
 

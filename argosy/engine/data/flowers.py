@@ -75,11 +75,11 @@ class Flowers:
 def reader(
     split: str,
     is_train: bool,
-    *,
     mapper: Mapper | None = None,
     buffered_size: int = 1024,
     use_xmap: bool = True,
     cycle: bool = False,
+    *,
     image_size: int = 224,
     seed: int = 0,
     epoch: int = 0,

@@ -88,10 +88,7 @@ def _backward_fake(
     x: Tensor,
     hidden: Sequence[Tensor],
     weights: Sequence[Tensor],
-    kind: str,
-    has_biases: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    *_: Any,
 ) -> list[Tensor]:
     return [t.new_empty(t.shape) for t in (x, *hidden, *weights)]
 
