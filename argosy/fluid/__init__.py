@@ -31,11 +31,10 @@ from argosy.fluid.transpiler import DistributeTranspiler, DistributeTranspilerCo
 from argosy.framework.missing import missing
 from argosy.framework.place import CPUPlace, CUDAPlace, cpu_places, cuda_places, is_compiled_with_cuda
 from argosy.nn.functional import one_hot
-from argosy.static.build_strategy import BuildStrategy
 from argosy.static.compiled_program import CompiledProgram
-from argosy.static.execution_strategy import ExecutionStrategy
 from argosy.static.input import data, name_scope
 from argosy.static.nn import embedding
+from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 from argosy.utils import unique_name
 
 __all__ = [

@@ -12,9 +12,8 @@ from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.feeding import FeedLike
 from argosy.engine.runtime.scope import Scope
 from argosy.framework.place import CPUPlace, CUDAPlace
-from argosy.static.build_strategy import BuildStrategy
 from argosy.static.compiled_program import CompiledProgram
-from argosy.static.execution_strategy import ExecutionStrategy
+from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 
 
 class ParallelExecutor:

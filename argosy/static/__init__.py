@@ -15,9 +15,7 @@ from argosy.framework.place import cpu_places, cuda_places
 from argosy.metric import accuracy, auc
 from argosy.optimizer.averaging import ExponentialMovingAverage
 from argosy.static import amp, nn
-from argosy.static.build_strategy import BuildStrategy
 from argosy.static.compiled_program import CompiledProgram
-from argosy.static.execution_strategy import ExecutionStrategy
 from argosy.static.input import InputSpec, create_global_var, create_parameter, data, device_guard, name_scope
 from argosy.static.io import (
     deserialize_program,
@@ -32,6 +30,7 @@ from argosy.static.io import (
     serialize_program,
     set_program_state,
 )
+from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 
 before_creation.append(
     partial(accept_variables, write_through)

@@ -10,9 +10,8 @@ from argosy.engine.ir.build import Build
 from argosy.engine.ir.program import Program
 from argosy.engine.log import logger
 from argosy.framework.place import Place
-from argosy.static.build_strategy import BuildStrategy
-from argosy.static.execution_strategy import ExecutionStrategy
 from argosy.static.fusions import fusions
+from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 
 _Strategy = TypeVar("_Strategy", BuildStrategy, ExecutionStrategy)
 

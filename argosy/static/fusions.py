@@ -11,7 +11,7 @@ from argosy.engine.passes.fuse_elewise_add_act import FuseElewiseAddAct
 from argosy.engine.passes.fuse_optimizer import FuseOptimizer
 from argosy.engine.passes.fuse_relu_depthwise_conv import FuseReluDepthwiseConv
 from argosy.engine.passes.native_batch_norm import NativeBatchNorm
-from argosy.static.build_strategy import BuildStrategy
+from argosy.static.strategies import BuildStrategy
 
 
 def fusions(build: BuildStrategy) -> tuple[Pass, ...]:

@@ -27,7 +27,7 @@ from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.serialize import from_dict, to_dict
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
-from argosy.engine.ops.send import lookup_table
+from argosy.engine.ops.trainer_ops import lookup_table
 from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.scope import global_scope
 from argosy.static.io_divided import reject_divided, reject_stale, rows_of_this_rank

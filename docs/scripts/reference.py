@@ -24,8 +24,7 @@ from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.engine.env_table import GROUPS, EnvVariable
 from argosy.engine.launch import cli
 from argosy.framework.strategy_settings import Configs, Field, Settings, shown
-from argosy.static.build_strategy import BuildStrategy
-from argosy.static.execution_strategy import ExecutionStrategy
+from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 from argosy.timeline import __main__ as timeline
 from docs.scripts.headlines import ALL_REDUCE, DENSE, RANKS, SERVERS, START_UP, STEP, Comparison
 

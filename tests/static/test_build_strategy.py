@@ -6,7 +6,7 @@ import copy
 import pytest
 
 from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.static.build_strategy import BuildStrategy
+from argosy.static.strategies import BuildStrategy
 
 
 def test_has_the_defaults_of_paddle_2_0() -> None:

@@ -6,9 +6,8 @@ import pytest
 
 import argosy as paddle
 from argosy.engine.errors import ConfigError, FetchError
-from argosy.static.build_strategy import BuildStrategy
 from argosy.static.compiled_program import CompiledProgram, configure
-from argosy.static.execution_strategy import ExecutionStrategy
+from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 
 
 def program() -> paddle.static.Program:

@@ -4,7 +4,7 @@
 import pytest
 
 from argosy.engine.errors import ConfigError
-from argosy.static.execution_strategy import ExecutionStrategy
+from argosy.static.strategies import ExecutionStrategy
 
 
 def test_has_the_defaults_of_paddle_2_0() -> None:

@@ -14,8 +14,7 @@ from typing import Any
 from argosy.distributed.fleet.strategy_overview import overview
 from argosy.engine.errors import ConfigError
 from argosy.framework.strategy_settings import Field, Settings, configs, table, with_defaults
-from argosy.static.build_strategy import BuildStrategy
-from argosy.static.execution_strategy import ExecutionStrategy
+from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 
 
 class Mode(enum.IntEnum):

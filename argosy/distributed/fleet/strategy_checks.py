@@ -4,7 +4,7 @@
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
-from argosy.static.build_strategy import BuildStrategy
+from argosy.static.strategies import BuildStrategy
 
 _REDUCE = BuildStrategy.ReduceStrategy.Reduce
 _EXCLUSIVE = (

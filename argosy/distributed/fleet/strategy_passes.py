@@ -35,7 +35,7 @@ from argosy.engine.passes.shard_optimizer import ShardOptimizer
 from argosy.engine.passes.spread_communicators import SpreadCommunicators
 from argosy.engine.passes.sync_batch_norm import SyncBatchNorm
 from argosy.optimizer.dgc_momentum import DGCMomentum
-from argosy.static.build_strategy import BuildStrategy
+from argosy.static.strategies import BuildStrategy
 
 _Scale = BuildStrategy.GradientScaleStrategy
 

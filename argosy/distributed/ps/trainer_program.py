@@ -9,7 +9,7 @@ from torch import fx
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import FedLookup, TrainerRole
 from argosy.engine.ir.variable import Parameter
-from argosy.engine.ops.send import lookup_table
+from argosy.engine.ops.trainer_ops import lookup_table
 from argosy.engine.passes.base import Pass, rewrite
 from argosy.engine.passes.remote_tables import RemoteTable, RemoteTables
 from argosy.engine.passes.send_gradients import (

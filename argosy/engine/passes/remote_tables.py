@@ -23,7 +23,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.effects import storage
 from argosy.engine.ir.infer import infer, move_views
 from argosy.engine.ir.verify import describe
-from argosy.engine.ops.send import lookup_table, push_rows
+from argosy.engine.ops.trainer_ops import lookup_table, push_rows
 from argosy.engine.passes.base import Pass, Report
 from argosy.engine.passes.gather_sparse_gradients import lookups_of
 from argosy.engine.passes.send_gradients import is_dead

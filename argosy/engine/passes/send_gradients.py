@@ -20,7 +20,7 @@ from torch import fx
 
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.infer import infer
-from argosy.engine.ops.send import fetch_barrier, geo_sync, push_rows, recv, send, send_barrier
+from argosy.engine.ops.trainer_ops import fetch_barrier, geo_sync, push_rows, recv, send, send_barrier
 from argosy.engine.passes.base import Pass, Report
 from argosy.engine.ps.protocol.job_plan import Dense
 

@@ -10,9 +10,8 @@ import pytest
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy, Mode
 from argosy.distributed.fleet.strategy_checks import check_collective
 from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.static.build_strategy import BuildStrategy
-from argosy.static.execution_strategy import ExecutionStrategy
 from argosy.static.input import data
+from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 
 
 class AllThere(DistributedStrategy):

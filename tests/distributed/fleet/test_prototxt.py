@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.engine.errors import ConfigError
-from argosy.static.build_strategy import BuildStrategy
-from argosy.static.execution_strategy import ExecutionStrategy
+from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 
 # As Paddle 2.0.0 would write it: its field names, and floats rounded to 32 bits. Written by hand after its .proto file.
 PADDLE = """\

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.strategy_overview import applied
-from argosy.static.build_strategy import BuildStrategy
+from argosy.static.strategies import BuildStrategy
 
 TITLES = ["Environment Flags, Communication Flags", "Build Strategy", "Execution Strategy"]
 

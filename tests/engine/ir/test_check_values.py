@@ -119,8 +119,8 @@ def net(x: Variable) -> Variable:
 @pytest.mark.parametrize("shape", [[6, 3, 9, 9], [None, 3, 9, 9]])
 def test_all_values_of_a_training_program_are_right_after_all_passes(shape: list[int | None]) -> None:
     from argosy.engine.passes import default_passes
-    from argosy.static.build_strategy import BuildStrategy
     from argosy.static.fusions import fusions
+    from argosy.static.strategies import BuildStrategy
 
     build = BuildStrategy()
     build.fuse_bn_act_ops = build.fuse_elewise_add_act_ops = build.fuse_all_optimizer_ops = True
