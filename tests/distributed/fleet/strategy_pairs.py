@@ -252,7 +252,7 @@ def outcomes(ranks: Nursery, folder: Path) -> dict[str, str]:
 # --- the page -----------------------------------------------------------------------------------------
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "strategy-pairs.md"
-MARKS = "<!-- begin pairs -->\n", "<!-- end pairs -->\n"
+MARKS = "<!-- pairs: begin -->\n", "<!-- pairs: end -->\n"
 
 
 def table(found: dict[str, str]) -> str:
