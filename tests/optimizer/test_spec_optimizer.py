@@ -25,14 +25,15 @@ from argosy.engine.runtime.scope import global_scope
 from argosy.fluid import optimizer as fluid
 from argosy.optimizer.algorithms import ALGORITHMS
 from argosy.optimizer.spec_optimizer import SpecOptimizer
+from argosy.optimizer.wrapper import OptimizerWrapper
 from tests.fusing import fused
 from tests.optimizer.signum import SPEC, Signum
 
 Array = np.ndarray[Any, Any]
 FLUID: tuple[type[SpecOptimizer], ...] = tuple(
     kind
-    for name in fluid.__all__
-    if name.endswith("Optimizer") and issubclass(kind := getattr(fluid, name), SpecOptimizer)
+    for kind in (getattr(fluid, name) for name in fluid.__all__ if name.endswith("Optimizer"))
+    if not issubclass(kind, OptimizerWrapper)
 )
 REQUIRED_IN_1X = {"momentum"}
 

@@ -5,6 +5,7 @@
 
 torch's own cache of fake tensors checks each entry by computing it twice, and builds keys of everything that might
 matter to a compiler. Here an op is memoized only if it returns new tensors that depend on nothing but its arguments.
+Results without symbols are shared by all programs of the process: those of weights, gradients and updates.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
@@ -30,7 +32,10 @@ _PLAIN = (
     torch.memory_format,
 )
 _META = torch.device("meta")
+_MOST_STATIC = 20_000
 _is_memoizable: dict[Any, bool] = {}
+_static: dict[Any, Any] = {}
+"""Results for arguments without symbols, with torch's default dtype in the key: they hold for all programs."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +83,17 @@ class ShapeMemo:
         known = self._results.get(key) or (self._muted_results.get(key) if is_muted else None)
         if known is not None:
             return _materialized(known, mode)
+        static_key = (torch.get_default_dtype(), *key)
+        if (known := _static.get(static_key)) is not None:
+            self._results[key] = known
+            return _materialized(known, mode)
         out = function(*args, **kwargs)
         if (result := _spec_of(out, mode)) is not None:
             (self._muted_results if is_muted else self._results)[key] = result
+            if not any(isinstance(part, sympy.Basic) for part in key):
+                if len(_static) >= _MOST_STATIC:
+                    _static.clear()
+                _static[static_key] = result
         return out
 
 

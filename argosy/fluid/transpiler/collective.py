@@ -1,4 +1,7 @@
-"""The modes without servers, "nccl2" and "collective": all-reduce the gradients over the trainers."""
+"""The modes without servers, "nccl2" and "collective": all-reduce the gradients over the trainers.
+
+LocalSGD().transpile(startup, main, rank, endpoints, current_endpoint)        the same by the classes of 1.x
+"""
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
@@ -10,7 +13,7 @@ from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
 from argosy.engine import collective
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.program import Program
+from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.training_info import OptimizerCall
 from argosy.engine.ir.variable import Parameter
 from argosy.engine.passes.average_parameters import AverageParameters
@@ -54,6 +57,40 @@ def transpile_collective(
     finalize_collectives(program.graph)
     rewrite(startup, startup_passes(startup, to_broadcast))
     program.training = replace(program.training, optimizer_calls=())
+
+
+class GradAllReduce:
+    """All-reduces the gradients; `nrings` is the number of communicators."""
+
+    mode = "grad_allreduce"
+
+    def __init__(self, nrings: int = 2) -> None:
+        self.config = DistributeTranspilerConfig()
+        self.config.mode, self.config.collective_mode, self.config.nccl_comm_num = (
+            "collective",
+            self.mode,
+            nrings,
+        )
+
+    def transpile(
+        self,
+        startup_program: Program | None,
+        main_program: Program | None,
+        rank: int,
+        endpoints: str | Sequence[str],
+        current_endpoint: str,
+        wait_port: bool = True,
+    ) -> None:
+        """Rewrite both programs for this trainer. The ranks always wait for each other: `wait_port` has no effect."""
+        startup = default_startup_program() if startup_program is None else startup_program
+        program = default_main_program() if main_program is None else main_program
+        transpile_collective(self.config, rank, program, startup, endpoints, current_endpoint)
+
+
+class LocalSGD(GradAllReduce):
+    """Averages the parameters after each step instead; `strategy.localsgd` does so every k steps."""
+
+    mode = "local_sgd"
 
 
 def check_trainer_id(trainer_id: object, trainers: int) -> None:

@@ -252,7 +252,7 @@ def outcomes(ranks: ForkServer, folder: Path) -> dict[str, str]:
 # --- the page -----------------------------------------------------------------------------------------
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "strategy-pairs.md"
-MARKS = "<!-- measured pairs -->\n", "<!-- end of measured pairs -->\n"
+MARKS = "<!-- pairs: begin -->\n", "<!-- pairs: end -->\n"
 
 
 def table(found: dict[str, str]) -> str:
