@@ -36,9 +36,9 @@ from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.kernels.build import _loaded, unavailable
 from argosy.engine.runtime.scope import Scope, scope_guard
-from tests.ranks import ranks
+from tests.ranks import pytest_configure_node, pytest_unconfigure, ranks
 
-__all__ = ["fresh", "kernels", "ranks", "two_threads"]
+__all__ = ["fresh", "kernels", "pytest_configure_node", "pytest_unconfigure", "ranks", "two_threads"]
 
 # On a busy machine an example may take long for no reason of its own.
 hypothesis.settings.register_profile("argosy", deadline=None)

@@ -1,6 +1,6 @@
 """Real ranks for tests: processes with fleetrun's environment that run a function of a test file.
 
-To import torch takes seconds, so one process per test session, the fork server, imports it and forks the ranks:
+To import torch takes seconds, so one process, the fork server, imports it and forks the ranks of all tests:
 
     pytest ──request──▶ fork server ──fork──▶ job ──fork──▶ rank 0, rank 1, …     each writes directory/N.txt
            ◀─ directory/pids, directory/N.end (exit code and time) ── job
@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -48,6 +48,7 @@ FOREIGN = (
 )
 FOREIGN += ("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "TRAINING_ROLE", "GLOO_", "CUDA_")
 _PR_SET_PDEATHSIG = 1
+_MOST_BYTES = 1 << 20
 
 
 def clean_environ() -> dict[str, str]:
@@ -124,25 +125,31 @@ class Job:
 
 
 class ForkServer:
-    """Starts jobs."""
+    """Starts jobs. `address`: a server that another process has started; without it, this one starts its own."""
 
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", __file__],
-            env=clean_environ() | {"OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, address: str = "") -> None:
+        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = address
+        if address:
+            return
+        self._folder = tempfile.TemporaryDirectory()
+        self.address = f"{self._folder.name}/requests"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+            receiver.bind(self.address)
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "error", __file__, str(receiver.fileno())],
+                env=clean_environ() | {"OMP_NUM_THREADS": "1"},
+                pass_fds=[receiver.fileno()],
+            )
 
     @contextlib.contextmanager
     def start(self, size: int, function: Callable[[], None], **environ: str) -> Iterator[Job]:
         """Run a function without arguments, of the top level of a file, on so many ranks."""
         with tempfile.TemporaryDirectory() as directory:
             request = {"size": size, "file": function.__code__.co_filename, "function": function.__name__}
-            pipe = self._process.stdin
-            assert pipe is not None
-            pipe.write(json.dumps(request | {"environ": environ, "directory": directory}) + "\n")
-            pipe.flush()
+            message = json.dumps(request | {"environ": environ, "directory": directory})
+            self._sender.sendto(message.encode(), self.address)
             job = Job(Path(directory), size)
             try:
                 yield job
@@ -179,12 +186,32 @@ class ForkServer:
             return subprocess.CompletedProcess(words, end.code, end.said, errors.read())
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)  # the end of its input is its end
+        if self._process is not None:
+            self._sender.sendto(b"", self.address)
+            self._process.wait(timeout=30)
+            self._folder.cleanup()
+        self._sender.close()
+
+
+_SERVER = pytest.StashKey[ForkServer]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Of pytest-xdist's processes, the controller starts one fork server for all workers."""
+    if _SERVER not in node.config.stash:
+        node.config.stash[_SERVER] = ForkServer()
+    node.workerinput["fork_server"] = node.config.stash[_SERVER].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _SERVER in config.stash:
+        config.stash[_SERVER].close()
 
 
 @pytest.fixture(scope="session")
-def ranks() -> Iterator[ForkServer]:
-    fork_server = ForkServer()
+def ranks(request: pytest.FixtureRequest) -> Iterator[ForkServer]:
+    fork_server = ForkServer(getattr(request.config, "workerinput", {}).get("fork_server", ""))
     yield fork_server
     fork_server.close()
 
@@ -222,19 +249,24 @@ def be_python() -> None:
 
 def _serve() -> dict[str, str]:
     """Fork jobs as they are asked for; returns only in a rank, with what to run."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    message = requests.recv(_MOST_BYTES)
     _warm_up()
     gc.freeze()  # a rank's collector need not look at all that, and copy its pages
     assert len(os.listdir("/proc/self/task")) == 1, (
         "a fork beside threads may copy a lock that is never released"
     )
-    for line in sys.stdin:
+    while message:
         if os.fork() == 0:
-            request = json.loads(line)
+            requests.close()
+            request = json.loads(message)
             _run_job(**request)
             return {name: request[name] for name in ("file", "function")}
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+        message = requests.recv(_MOST_BYTES)
     os._exit(0)
 
 

@@ -1,10 +1,8 @@
 """The transpiler's modes without servers: "nccl2" and "collective" on two ranks."""
 
 # SPDX-License-Identifier: Apache-2.0
-import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,10 @@ from argosy import fluid
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.program import Program, default_main_program, default_startup_program
+from argosy.engine.ir import names
+from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
+from argosy.fluid.transpiler import collective
 from tests.ranks import ForkServer
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -106,21 +106,59 @@ def transpile(config: dict[str, Any], trainer_id: int, trainers: Any, **more: An
     fluid.DistributeTranspiler(options).transpile(trainer_id, trainers=trainers, **more)
 
 
+CONFIGS: tuple[dict[str, Any], ...] = (
+    {"mode": "nccl2"},
+    {"mode": "nccl2", "nccl_comm_num": 2},
+    {"mode": "collective"},
+    {"mode": "collective", "collective_mode": "grad_allreduce"},
+    {"class": "GradAllReduce"},
+)
+TWICE: tuple[dict[str, Any], ...] = tuple(
+    {"mode": mode, "model": "two_optimizers"} for mode in ("nccl2", "collective")
+)
+SPECIAL: tuple[dict[str, Any], ...] = tuple(
+    {"mode": "nccl2", "model": model}
+    for model in ("gradients_before_minimize", "gradient_in_the_loss", "halved_gradients")
+)
+LOCAL: tuple[dict[str, Any], ...] = (
+    {"mode": "collective", "collective_mode": "local_sgd"},
+    {"class": "LocalSGD"},
+)
+
+
 def trains() -> None:
-    config = json.loads(os.environ["CASE"])
+    """On a rank: all cases, one after the other."""
+    for number, config in enumerate((*CONFIGS, *TWICE, *SPECIAL, *LOCAL)):
+        with program_guard(Program("main"), Program("startup")), names.guard(), scope_guard(Scope()):
+            _train(dict(config), f"{os.environ['FOLDER']}/{number}")
+
+
+def _train(config: dict[str, Any], path: str) -> None:
     rank, endpoints = int(os.environ["PADDLE_TRAINER_ID"]), os.environ["PADDLE_TRAINER_ENDPOINTS"]
+    here = os.environ["PADDLE_CURRENT_ENDPOINT"]
     MODELS.get(config.pop("model", ""), built)()
-    transpile(config, rank, endpoints, current_endpoint=os.environ["PADDLE_CURRENT_ENDPOINT"])
+    if "class" in config:
+        transpiler = getattr(collective, config["class"])(nrings=1)
+        transpiler.transpile(default_startup_program(), default_main_program(), rank, endpoints, here)
+    else:
+        transpile(config, rank, endpoints, current_endpoint=here)
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(default_startup_program())
     for step in range(STEPS):
         exe.run(feed=batch(step, rank, 2))
-    np.savez(f"{os.environ['FOLDER']}/{rank}.npz", **parameters())
+    np.savez(f"{path}.{rank}.npz", **parameters())
 
 
-def learnt(ranks: ForkServer, folder: Path, **config: Any) -> list[Arrays]:
-    ranks.check(2, trains, CASE=json.dumps(config), FOLDER=str(folder))
-    return [dict(np.load(folder / f"{rank}.npz")) for rank in range(2)]
+Learnt = Callable[[dict[str, Any]], list[Arrays]]
+
+
+@pytest.fixture(scope="module")
+def learnt(ranks: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Learnt:
+    """For each case, the parameters of both ranks; one job trains them all."""
+    folder = tmp_path_factory.mktemp("cases")
+    ranks.check(2, trains, FOLDER=str(folder))
+    cases = (*CONFIGS, *TWICE, *SPECIAL, *LOCAL)
+    return lambda case: [dict(np.load(folder / f"{cases.index(case)}.{rank}.npz")) for rank in range(2)]
 
 
 def assert_equal(actual: list[Arrays], wanted: Arrays) -> None:
@@ -138,35 +176,24 @@ def learnt_alone() -> Arrays:
     return parameters()
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"mode": "nccl2"},
-        {"mode": "nccl2", "nccl_comm_num": 2},
-        {"mode": "collective"},
-        {"mode": "collective", "collective_mode": "grad_allreduce"},
-    ],
-)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_two_trainers_end_where_one_process_with_the_whole_batch_ends(
-    ranks: ForkServer, tmp_path: Path, config: dict[str, Any]
+    learnt: Learnt, config: dict[str, Any]
 ) -> None:
-    trained = learnt(ranks, tmp_path, **config)
     built()
-    assert_equal(trained, learnt_alone())
+    assert_equal(learnt(config), learnt_alone())
 
 
-@pytest.mark.parametrize("mode", ["nccl2", "collective"])
-def test_each_loss_is_scaled_once(ranks: ForkServer, tmp_path: Path, mode: str) -> None:
-    trained = learnt(ranks, tmp_path, mode=mode, model="two_optimizers")
+@pytest.mark.parametrize("config", TWICE, ids=str)
+def test_each_loss_is_scaled_once(learnt: Learnt, config: dict[str, Any]) -> None:
     two_optimizers()
-    assert_equal(trained, learnt_alone())
+    assert_equal(learnt(config), learnt_alone())
 
 
-@pytest.mark.parametrize("model", ["gradients_before_minimize", "gradient_in_the_loss", "halved_gradients"])
-def test_only_the_loss_that_is_minimized_is_scaled(ranks: ForkServer, tmp_path: Path, model: str) -> None:
-    trained = learnt(ranks, tmp_path, mode="nccl2", model=model)
-    MODELS[model]()
-    assert_equal(trained, learnt_alone())
+@pytest.mark.parametrize("config", SPECIAL, ids=str)
+def test_only_the_loss_that_is_minimized_is_scaled(learnt: Learnt, config: dict[str, Any]) -> None:
+    MODELS[config["model"]]()
+    assert_equal(learnt(config), learnt_alone())
 
 
 def test_gradients_of_given_target_gradients_are_rejected() -> None:
@@ -195,10 +222,10 @@ def after_a_step(exe: Any, before: Arrays, feed: Arrays) -> Arrays:
         return parameters()
 
 
+@pytest.mark.parametrize("config", LOCAL, ids=str)
 def test_local_sgd_takes_the_mean_of_the_parameters_after_each_step(
-    ranks: ForkServer, tmp_path: Path
+    learnt: Learnt, config: dict[str, Any]
 ) -> None:
-    trained = learnt(ranks, tmp_path, mode="collective", collective_mode="local_sgd")
     built()
     exe = fluid.Executor()
     exe.run(default_startup_program())
@@ -206,7 +233,7 @@ def test_local_sgd_takes_the_mean_of_the_parameters_after_each_step(
     for step in range(STEPS):
         by_rank = [after_a_step(exe, wanted, batch(step, part, 2)) for part in range(2)]
         wanted = {name: (by_rank[0][name] + by_rank[1][name]) / 2 for name in wanted}
-    assert_equal(trained, wanted)
+    assert_equal(learnt(config), wanted)
 
 
 TWO = "127.0.0.1:6174,127.0.0.1:6175"
