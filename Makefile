@@ -6,7 +6,7 @@ STAMP := $(VENV)/.argosy-setup
 DOCS_STAMP := $(VENV)/.argosy-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
+.PHONY: help setup quickstart test test-slow check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
 SECONDS ?= 3600
 # One more than cores: many tests wait, for a heartbeat that does not come or for a process that ends.
 WORKERS ?= $(shell expr $$(nproc) + 1)
@@ -29,8 +29,13 @@ quickstart: $(STAMP) ## train the ResNet of the quick start on two ranks, on an 
 	$(BIN)/fleetrun --nproc_per_node=2 examples/resnet/train_fleet_static.py \
 		--layers 18 --image_size 32 --batch_size 16 --epochs 2 --class_dim 102
 
-test: $(STAMP) ## run all tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests
+test: $(STAMP) ## run the tests, without the slow ones
+	$(PYTEST) -m "not slow"
+
+test-slow: $(STAMP) ## run the slow tests: examples, command lines, all pairs of strategies, databases of torch, planted bugs
+	$(PYTEST) -m slow
+	$(BIN)/python -m tests.simulation --seeds 300
 
 check: $(STAMP) ## lint, format, types, layers
 	$(BIN)/ruff check .

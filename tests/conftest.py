@@ -6,6 +6,7 @@ that asks for `two_threads` computes with two.
 
 # SPDX-License-Identifier: Apache-2.0
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -63,10 +64,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: folder_of(item.path, config) not in LONG)
 
 
-def pytest_collection_finish() -> None:
-    """Take torch and the tests themselves out of garbage collection, which would look at them again and again."""
+def freeze_heap() -> None:
+    """Take what is alive out of garbage collection, which would look at it again and again.
+
+    Torch, sympy and the tests themselves are millions of objects, and caches grow with every test: after some thousand
+    tests a full collection takes a second.
+    """
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    freeze_heap()
+    gc.set_threshold(10_000, 10, 10)
+
+
+_TESTS_PER_FREEZE = 100
+_num_tests = itertools.count(1)
+
+
+def pytest_runtest_teardown() -> None:
+    if next(_num_tests) % _TESTS_PER_FREEZE == 0:
+        freeze_heap()
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,8 @@ import pytest
 
 from tests.docs.code_blocks import run, sections
 
+pytestmark = pytest.mark.slow
+
 PAGE = "docs/tutorial/from-torch.md"
 CONVERTED = (
     ["python train_static.py"],

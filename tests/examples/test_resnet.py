@@ -12,6 +12,8 @@ from torch_resnet import TorchResNet, as_paddle, paddle_names
 
 import argosy as paddle
 
+pytestmark = pytest.mark.slow
+
 CLASSES = 102
 
 

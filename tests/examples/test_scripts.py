@@ -18,6 +18,8 @@ from argosy.engine.kernels.build import unavailable
 from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 

@@ -123,6 +123,7 @@ def few(tmp_path: Path, scripts: tuple[Any, Any]) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_one_process_learns_the_sample_from_memory(ranks: ForkServer, tmp_path: Path) -> None:
     first, second = train(ranks, "--dataset", "memory", "--epochs", "2", "--save", str(tmp_path / "model"))
     assert 0.7 < first < second

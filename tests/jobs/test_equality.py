@@ -14,6 +14,8 @@ from argosy.distributed import fleet
 from tests.jobs.scripts import equality_resnet, equality_small
 from tests.ranks import ForkServer
 
+pytestmark = pytest.mark.slow
+
 Arrays = dict[str, np.ndarray[Any, Any]]
 FEW = ("momentum with decay", "gradient that is read again")
 SMALL = {2: tuple(equality_small.CASES), 4: FEW}

@@ -16,6 +16,8 @@ import pytest
 
 from tests.ranks import FOREIGN, ForkServer, clean_environ
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = str(Path(__file__).parent / "scripts" / "train.py")
 ENVIRON = clean_environ() | {"OMP_NUM_THREADS": "1"}
 PYTHON = [sys.executable, "-W", "error"]

@@ -11,12 +11,15 @@ import os
 from typing import Any
 
 import numpy as np
+import pytest
 
 import argosy as paddle
 from argosy.distributed import fleet
 from argosy.engine.ir.program import Program
 from argosy.engine.runtime.scope import Scope
 from tests.ranks import ForkServer
+
+pytestmark = pytest.mark.slow
 
 STEPS = 5
 Arrays = dict[str, np.ndarray[Any, Any]]

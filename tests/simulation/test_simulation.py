@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.simulation.mutants import MUTANTS
 
 LEAST_MUTANTS = 25
@@ -33,6 +35,7 @@ def test_a_seed_repeats_exactly_in_another_process() -> None:
     assert first[0] == second[0]
 
 
+@pytest.mark.slow
 def test_every_planted_bug_is_found() -> None:
     assert len(MUTANTS) >= LEAST_MUTANTS
     assert f"{len(MUTANTS)} mutants, 0 not found" in run("tests.simulation.mutants")

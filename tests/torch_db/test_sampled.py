@@ -1,4 +1,4 @@
-"""A part of `make coverage-torch` for every test run, of some 30 s: of each group every n-th name, each once.
+"""A part of `make coverage-torch` for every test run, of some 20 s: of each group every n-th name, each once.
 
 Torch's databases are imported by the tests, not by this file: it takes seconds, and most workers run none of them.
 """
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from torch._dynamo import config as fake_tensors
+
+pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:
     from tests.torch_db.modules import ModuleSample
@@ -57,7 +59,7 @@ def test_modules_of_torch_train_and_infer_as_in_eager_mode(part: int) -> None:
     from tests.torch_db.compare import forms
 
     def records() -> Iterator[Record]:
-        for name in sorted(modules.MODULES)[::2][part::PARTS]:
+        for name in sorted(modules.MODULES)[::3][part::PARTS]:
             samples = modules.samples(name, training=True, limit=32)
             full = [(i, s) for i, s in enumerate(samples) if "unknown" in forms(s.tree, s.has_batch)]
             index, sample = full[zlib.crc32(name.encode()) % len(full)]
@@ -72,7 +74,7 @@ def test_modules_of_users_train_and_infer_as_in_eager_mode(part: int) -> None:
     from tests.torch_db.tasks import Task, own_samples
 
     def records() -> Iterator[Record]:
-        for name in [*sorted(own_samples())[::3], "BatchNorm2d 0 rows"][part::PARTS]:
+        for name in [*sorted(own_samples())[::4], "BatchNorm2d 0 rows"][part::PARTS]:
             if "0 rows" in name:  # a kernel that divides by the number of rows ends the process
                 yield from run_all([Task("samples", name)])
             else:
@@ -88,7 +90,7 @@ def test_ops_of_torch_give_values_and_gradients_of_eager_mode(part: int) -> None
     from tests.torch_db.outcome import Record
 
     def records() -> Iterator[Record]:
-        for name in sorted(ops.OPS)[::33][part::PARTS]:
+        for name in sorted(ops.OPS)[::41][part::PARTS]:
             for index, sample in enumerate(ops.samples(name, limit=2)):
                 for form, unknown in forms(sample.tree).items():
                     for mode, outcome in ops.check(sample, unknown):

@@ -3,8 +3,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path
 
+import pytest
+
 from tests.distributed.fleet import strategy_pairs
 from tests.ranks import ForkServer
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_pair_trains_as_plain_torch_or_raises_with_both_names(
