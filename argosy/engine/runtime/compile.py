@@ -176,24 +176,21 @@ def compile_program(
     recorded = _live_nodes(program.graph, {*fetch_nodes, *initialized.values()}, with_updates, removed)
     graph, copy_of = _copy(recorded)
     outputs = [copy_of[n] for n in (*fetch_nodes, *initialized.values())]
-    build = program.build if build is None else build
+    build = build or program.build
     with_inductor = build.compiler == "inductor" and check is None  # a check needs every node
     outputs = _run_passes(program, graph, outputs, build, with_inductor, sizes or {})
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
-    inputs, calls = _split(graph)
+    feeds, states, calls = _split(graph, lambda node: program.vars[named[node]].is_data)
     ordered = _defer_state_updates(calls)
     if with_inductor:
         ordered, outputs = with_regions(graph, ordered, outputs, named)
-    feeds = [n for n in inputs if program.vars[named[n]].is_data]
-    states = [n for n in inputs if not program.vars[named[n]].is_data]
-    generate_step = partial(
-        generate, [*feeds, *states], ordered, outputs, constants, _by_node(check, ordered)
-    )
+    inputs = [*feeds, *states]
+    generate_step = partial(generate, inputs, ordered, outputs, constants, _by_node(check, ordered))
     mutated = {storage(source) for node in ordered for source in mutated_inputs(node)}
-    persistent_nodes = [n for n in graph.nodes if is_persistent(n)]
-    persistent = {storage(n) for n in (*persistent_nodes, *(copy_of[n] for n in initialized.values()))}
+    created = [copy_of[n] for n in initialized.values()]
+    persistent = {storage(n) for n in (*filter(is_persistent, graph.nodes), *created)}
     step = generate_step()
     _log_compiled(program, fetches, len(ordered), time.perf_counter() - began)
     # No reference to the program: the executor's cache is weak.
@@ -378,9 +375,14 @@ def _copy(nodes: Sequence[fx.Node]) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
     return graph, copy_of
 
 
-def _split(graph: fx.Graph) -> tuple[list[fx.Node], list[fx.Node]]:
+def _split(
+    graph: fx.Graph, is_fed: Callable[[fx.Node], bool]
+) -> tuple[list[fx.Node], list[fx.Node], list[fx.Node]]:
+    """The feeds, the variables of the scope, and the calls."""
     inputs = [n for n in graph.nodes if n.op == "placeholder"]
-    return inputs, [n for n in graph.nodes if n.op != "placeholder"]
+    feeds = [n for n in inputs if is_fed(n)]
+    states = [n for n in inputs if not is_fed(n)]
+    return feeds, states, [n for n in graph.nodes if n.op != "placeholder"]
 
 
 def _defer_state_updates(nodes: Sequence[fx.Node]) -> list[fx.Node]:
