@@ -144,7 +144,22 @@ class Job:
 def train_each_case() -> None:
     """On a rank."""
     fleet.init(is_collective=True)
-    for what, case in CASES.items():
+    train(CASES)
+    check_printed(Job(CASES["plain"]))
+    check_fetched(Job(CASES["from the first step"]))
+    check_saving()
+    check_the_optimizer_of_1x()
+
+
+def train_over_sockets() -> None:
+    """On a rank: as between hosts."""
+    fleet.init(is_collective=True)
+    train({"overlap": CASES["overlap"]})
+
+
+def train(cases: dict[str, dict[str, Any]]) -> None:
+    """Train each case, and compare it with the simulation and between the ranks."""
+    for what, case in cases.items():
         job = Job(case)
         expected = simulated(job.values(), case)
         job.train(range(STEPS))
@@ -152,10 +167,6 @@ def train_each_case() -> None:
             np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-6, err_msg=f"{what}: {name}")
             largest, smallest = (fleet.util.all_reduce(value.numpy(), mode) for mode in ("max", "min"))
             assert np.array_equal(largest, smallest), f"{what}: {name} differs between the ranks"
-    check_printed(Job(CASES["plain"]))
-    check_fetched(Job(CASES["from the first step"]))
-    check_saving()
-    check_the_optimizer_of_1x()
 
 
 def check_printed(job: Job) -> None:
@@ -220,3 +231,7 @@ def check_the_optimizer_of_1x() -> None:
 
 def test_two_ranks_train_as_the_paper_says(ranks: ForkServer, tmp_path: Path) -> None:
     ranks.check(2, train_each_case, FOLDER=str(tmp_path), timeout_s=120)
+
+
+def test_they_do_over_sockets(ranks: ForkServer) -> None:
+    ranks.check(2, train_over_sockets, ARGOSY_SHM="0")
