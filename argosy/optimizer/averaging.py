@@ -8,10 +8,12 @@ with ema.apply(exe):                                       the parameters are th
 
 The averages are over the parameters and the running statistics of batch norms, as in Paddle, except those with
 ParamAttr(do_model_average=False). They are variables of the scope, so checkpoints contain them. Under fleet all ranks
-have equal parameters, so each of them computes the same averages without communication.
+have equal parameters, so each of them computes the same averages without communication; under LocalSGD, where they
+differ, each rank has the averages of its own.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -22,7 +24,7 @@ from torch import Tensor
 from argosy.engine.errors import ConfigError, ScopeError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, default_main_program
-from argosy.engine.ir.variable import Variable
+from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ops.batch_norm import update_running_stats
 from argosy.engine.ops.weight_average import accumulate_average, update_ema
 from argosy.engine.runtime.scope import Scope, global_scope
@@ -34,15 +36,15 @@ _SUMS = ("sum_1", "sum_2", "sum_3")
 _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 
 
-class _Averages:
+class _Averages(ABC):
     """Replaces the values of variables by their averages, and restores them."""
 
     def __init__(self) -> None:
         self._backup: tuple[Scope, dict[str, Tensor]] | None = None
 
+    @abstractmethod
     def _averaged(self, scope: Scope) -> dict[str, Tensor]:
         """The averages by the name of the variable that they replace."""
-        raise NotImplementedError
 
     @contextmanager
     def apply(self, executor: Any = None, need_restore: bool = True) -> Iterator[None]:
@@ -52,7 +54,10 @@ class _Averages:
         scope = global_scope()
         averaged = self._averaged(scope)
         self._backup = scope, {name: scope.get(name).clone() for name in averaged}
-        _assign(scope, averaged)
+        for name, value in averaged.items():
+            scope.write(
+                name, value
+            )  # not in place: under strategy.sharding other ranks may read the same memory
         try:
             yield
         finally:
@@ -66,7 +71,12 @@ class _Averages:
                 f"{type(self).__name__}.restore: nothing was applied; call apply(executor) first"
             )
         scope, values = self._backup
-        _assign(scope, values)
+        for name, value in values.items():
+            shared = scope.shared.get(name)
+            if shared is not None and torch.equal(shared, value):  # no rank has trained since `apply`
+                scope.put(name, shared)
+            else:
+                scope.write(name, value)
         self._backup = None
 
 
@@ -104,7 +114,7 @@ class ExponentialMovingAverage(_Averages):
         self._used_decay = _new_state(program, f"{self._prefix}_decay", [1], torch.float32, self._decay)
         self._count = _new_state(program, f"{self._prefix}_steps", [1], torch.int64)
         for v in variables:
-            self._names[v.name] = _new_state(program, f"{v.name}_{self._prefix}", v.shape, v.dtype)
+            self._names[v.name] = _new_average(v, self._prefix)
         with program.recording("optimize"), torch.no_grad():
             decay = program.var(self._used_decay).value
             if self._thres_steps is not None:
@@ -151,7 +161,7 @@ class ModelAverage(_Averages):
         prefix = f"{name}_" if name else ""
         self._names: dict[str, Sums] = {}
         for v in variables:
-            sums = [_new_state(program, f"{v.name}_{prefix}{part}", v.shape, v.dtype) for part in _SUMS]
+            sums = [_new_average(v, f"{prefix}{part}") for part in _SUMS]
             counts = [_new_state(program, f"{v.name}_{prefix}{part}", [1], torch.int64) for part in _COUNTS]
             self._names[v.name] = Sums(tuple(sums), tuple(counts))
         with program.recording("optimize"), torch.no_grad():
@@ -207,15 +217,20 @@ def _new_state(
     return name
 
 
+def _new_average(variable: Variable, suffix: str) -> str:
+    """A new variable as large as this one; it differs between the ranks if this one does."""
+    program = variable.program
+    placeholder = program.recorder.placeholder_of
+    name = _new_state(program, f"{variable.name}_{suffix}", variable.shape, variable.dtype)
+    is_local = not isinstance(variable, Parameter) or placeholder[variable.value].meta.get("rank_local")
+    if is_local:  # running statistics, and parameters under LocalSGD
+        placeholder[program.var(name).value].meta["rank_local"] = True
+    return name
+
+
 def _steps(scope: Scope, name: str, what: str) -> int:
     """How many updates the averages have had; raises if there was none."""
     value = scope.values_of().get(name) if name else None
     if value is None or not value.item():
         raise ScopeError(f"{what}.apply: the averages were never updated; train at least one step before")
     return int(value.item())
-
-
-def _assign(scope: Scope, values: dict[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, value in values.items():
-            scope.get(name).copy_(value)

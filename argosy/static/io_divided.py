@@ -1,7 +1,7 @@
 """State that is divided between ranks: reject saves by a single rank that would be incomplete, slice what is loaded.
 
-In Reduce mode each rank updates only some parameters, under strategy.sharding only some rows of
-them; with dgc the ranks have state of their own.
+In Reduce mode each rank updates only some parameters, under strategy.sharding only some rows of them; with dgc each
+rank has its own residuals.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -10,9 +10,11 @@ from typing import Any
 
 from argosy.engine.collective import world
 from argosy.engine.errors import ConfigError
+from argosy.engine.ir.effects import mutated_inputs
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter
+from argosy.engine.ops.dgc import dgc_all_reduce
 from argosy.engine.ops.sharding import reduce_scatter
 from argosy.engine.passes.reduce_to_owner import is_divided, owners
 from argosy.engine.passes.shard_plan import shards
@@ -61,11 +63,13 @@ def reject_stale(what: str, program: Program, names: Iterable[str]) -> None:
 
 def reject_local(what: str, program: Program, names: Iterable[str]) -> None:
     """Raise if one of these is optimizer state that always differs between the ranks: one rank cannot save it."""
-    if program.training.periods:  # the ranks agree in the steps in which these are due
-        return
-    local = program.rank_local()
+    compressed = program.graph.find_nodes(op="call_function", target=dgc_all_reduce)
+    local = {state for node in compressed for state in mutated_inputs(node)}
+    node_of = {
+        name: program.recorder.placeholder_of.get(v.value) for name, v in program.persistables().items()
+    }
     for name in names:
-        if name in local:
+        if node_of.get(name) in local:
             raise ConfigError(
                 f"{what}: {name!r} is state of strategy.dgc, which differs between the ranks; use fleet.Checkpoint, "
                 "where every rank saves its own; save_inference_model saves the parameters"

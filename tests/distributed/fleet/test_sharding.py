@@ -28,7 +28,9 @@ STEPS = 3
 class Training:
     """A small network under a strategy, with its own scope."""
 
-    def __init__(self, optimizer: Any, sharding: dict[str, Any] | None, **switches: Any) -> None:
+    def __init__(
+        self, optimizer: Any, sharding: dict[str, Any] | None, has_average: bool = False, **switches: Any
+    ) -> None:
         strategy = fleet.DistributedStrategy()
         for name, value in switches.items():
             setattr(strategy, name, value)
@@ -45,6 +47,9 @@ class Training:
             self.loss = nn.functional.cross_entropy(paddle.static.nn.fc(hidden, 4), y)
             self.optimizer = fleet.distributed_optimizer(optimizer, strategy)
             self.optimizer.minimize(self.loss)
+            self.average = paddle.static.ExponentialMovingAverage(0.5)
+            if has_average:
+                self.average.update()
         self.exe = paddle.static.Executor()
         with scope_guard(self.scope):
             self.exe.run(self.startup)
@@ -160,6 +165,7 @@ def on_one_host() -> None:
     close(training.run().parameters(), by_torch(training.initial, "momentum"), "private weights")
     check_memory()
     check_copies()
+    check_averages()
     check_rejections()
     check_amp()
     check_saving(os.environ["SAVED"])
@@ -206,6 +212,24 @@ def check_copies() -> None:
         images, labels = batch(0)
         training.exe.run(test, {"x": images, "y": labels}, [training.loss.name])
     assert training.scope.is_shared("conv2d_0.w_0"), "a test reads the shared memory"
+
+
+def check_averages() -> None:
+    """The averages that one rank evaluates do not change the weights of another."""
+    training = Training(CASES["sgd"](), {}, has_average=True).run()
+    before = training.parameters()
+    with scope_guard(training.scope):
+        if fleet.worker_index() == 0:
+            with training.average.apply(training.exe):
+                fleet.barrier_worker()
+                assert not np.array_equal(training.parameters()["fc_1.w_0"], before["fc_1.w_0"])
+                fleet.barrier_worker()
+        else:
+            fleet.barrier_worker()
+            equal(training.parameters(), before, "rank 0 has applied its averages")
+            fleet.barrier_worker()
+    equal(training.parameters(), before, "restored")
+    training.run(3, 4)
 
 
 def check_rejections() -> None:
