@@ -30,7 +30,7 @@ SMALLEST = 16384
 
 
 class DGCMomentum(Momentum):
-    """Momentum whose ranks exchange only the largest elements of large gradients; see engine/ops/dgc.py.
+    """Momentum whose ranks all-gather only the largest elements of large gradients; see engine/ops/dgc.py.
 
     Until `rampup_begin_step` it is Momentum. From then on the entries of `sparsity` are used one after the other, each
     for `rampup_step` / len(sparsity) steps, and the last one ever after: 0.999 sends one element of 1000. Parameters

@@ -46,7 +46,7 @@ class GradientMergeOptimizer(OptimizerWrapper):
             )
         self.avg = avg
         self.applied: ParamsGrads = []
-        """The (parameter, merged gradient) pairs of the last `apply_gradients`: what ranks exchange."""
+        """The (parameter, merged gradient) pairs of the last `apply_gradients`: what the ranks all-reduce."""
 
     def apply_gradients(self, params_grads: ParamsGrads) -> list[fx.Node]:
         """Add accumulators, and the updates of the merged gradients; returns the update nodes."""

@@ -77,7 +77,7 @@ def test_exponential_moving_average_with_bias_correction_and_schedule(scheduled:
             average = decay * average + (1 - decay) * values[name]
         expected[name] = average / (1 - decay ** len(net.history))
     assert_applied(net, ema, expected, left=("out",))
-    net.train(1)  # goes on from the restored values
+    net.train(1)  # continues from the restored values
     assert not np.array_equal(net.history[-1]["w"], net.history[-2]["w"])
 
 

@@ -96,7 +96,7 @@ def check_collective(strategy: DistributedStrategy, num_ranks: int, num_hosts: i
         _check_reduce_mode(strategy, num_ranks)
     if strategy.dgc and num_ranks > 1 and strategy.effective("use_hierarchical_allreduce"):
         raise ConfigError(
-            "strategy.dgc and strategy.use_hierarchical_allreduce are both on; DGC exchanges gradients in one stage: "
+            "strategy.dgc and strategy.use_hierarchical_allreduce are both on; DGC has one all-gather over all ranks: "
             "turn one of them off"
         )
     if strategy.sharding:

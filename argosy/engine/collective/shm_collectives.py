@@ -131,7 +131,7 @@ class ShmCollectives:
     def sum_shard(self, buffers: Sequence[torch.Tensor], shard: slice, on_wait: OnWait, number: int) -> str:
         """Sum a shard of all ranks' flat buffers into this rank's own buffer; no final barrier.
 
-        The shards of the ranks must not overlap: then nobody else reads what this rank writes.
+        The shards of the ranks must not overlap: then no other rank reads what this rank writes.
         """
         signature = self._announce(number, buffers[0].numel(), buffers[0].dtype, "sum")
         self._barrier(on_wait)

@@ -92,12 +92,13 @@ def unfinished(periods: Iterable[Period], value: ReadVariable) -> Period | None:
 
 def conditions(graph: fx.Graph) -> dict[fx.Node, frozenset[str]]:
     """For each periodic node its conditions: names of periods, with "!" if they must not be due."""
-    found: dict[fx.Node, frozenset[str]] = {}
+    conditions_of: dict[fx.Node, frozenset[str]] = {}
     for node in graph.nodes:
-        own = (node.meta["period"],) if "period" in node.meta else ()
-        if own or any(source in found for source in node.all_input_nodes):
-            found[node] = frozenset(own).union(*(found.get(source, ()) for source in node.all_input_nodes))
-    return found
+        tagged = {node.meta["period"]} if "period" in node.meta else set()
+        from_inputs = [conditions_of[source] for source in node.all_input_nodes if source in conditions_of]
+        if tagged or from_inputs:
+            conditions_of[node] = frozenset(tagged).union(*from_inputs)
+    return conditions_of
 
 
 def inactive(graph: fx.Graph, due: frozenset[str]) -> set[fx.Node]:

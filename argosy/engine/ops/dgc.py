@@ -163,8 +163,8 @@ def largest(flat: Tensor, count: int) -> Tensor:
             threshold = torch.topk(sample, rank, sorted=False).values.min()
             candidates = (magnitude >= threshold).nonzero().squeeze(1)
             if count <= len(candidates) < flat.numel() // 4:
-                found = torch.topk(magnitude[candidates], count, sorted=False).indices
-                return candidates[found]
+                largest_of = torch.topk(magnitude[candidates], count, sorted=False).indices
+                return candidates[largest_of]
     return torch.topk(magnitude, count, sorted=False).indices
 
 

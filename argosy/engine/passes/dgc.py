@@ -1,4 +1,4 @@
-"""Deep Gradient Compression: exchange only the largest elements of large gradients.
+"""Deep Gradient Compression: all-gather only the largest elements of large gradients.
 
     before    g1 = …;  g2 = …
               momentum(w1, g1, u1, rate, …);  momentum(w2, g2, u2, rate, …)

@@ -3,7 +3,7 @@
     pure ops, views                     the same op
     norm(x), bn_act(x)                  with the saved statistics (remat_recipes.py): running statistics are not touched
     dropout(x)                          x · mask / (1 - p), with the saved mask
-    relu_(t), t read by nobody else     t and relu_ again, in new memory
+    relu_(t), no other reader of t       t and relu_ again, in new memory
 
 Everything else is stored: results of random ops and of collectives, values that are fetched, values whose inputs are
 mutated before backward, and values of ops that act outside of the program or mutate the scope. So each of those runs
@@ -105,7 +105,7 @@ class Forward:
         )
 
     def _is_chain(self, memory: int, end: int) -> bool:
-        """True if only the next alias reads each alias before position `end`: nobody sees a value before a mutation."""
+        """True if before position `end` only the next alias reads each alias: none is read before a mutation."""
         aliases = set(self.aliases[memory])
         before = [
             node for node in aliases if self.place[node] < end and isinstance(node.meta["val"], torch.Tensor)

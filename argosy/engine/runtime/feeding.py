@@ -39,7 +39,7 @@ def fed_by_name(program: Program, feed: FeedLike) -> Mapping[str, Any]:
 
 
 def fed_sizes(program: Program, fed: Mapping[str, Any]) -> dict[sympy.Symbol, int]:
-    """The values of the unknown sizes, as far as the fed arrays tell; nothing is checked."""
+    """The values of the unknown sizes, as far as they follow from the fed arrays; nothing is checked."""
     sizes: dict[sympy.Symbol, int] = {}
     for name in program.feeds().keys() & fed.keys():
         wanted = feed_of(program, name).sizes

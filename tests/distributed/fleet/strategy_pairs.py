@@ -50,7 +50,7 @@ SWITCHES: dict[str, Switches] = {
     "fusions": {"fuse_all_optimizer_ops": True, "fuse_bn_act_ops": True, "fuse_elewise_add_act_ops": True},
     "reduce_mode": {"reduce_strategy": REDUCE},
 }
-"""The switches by the name in the table; `overlap`, `fusions` and `reduce_mode` stand for the settings here."""
+"""The switches by the name in the table; `overlap`, `fusions` and `reduce_mode` are names of several settings."""
 APART = {"amp": 1e-2, "fp16_allreduce": 2e-3}
 """How far parameters may be apart after all steps: 16-bit products and sums round."""
 

@@ -82,7 +82,7 @@ class DistributedOptimizer:
             optimizer._set_checkpoints(configs["checkpoints"])
         return optimizer
 
-    def exchanged(self, params_grads: ParamsGrads) -> ParamsGrads:
+    def reduced(self, params_grads: ParamsGrads) -> ParamsGrads:
         """The (parameter, gradient) pairs whose gradients the ranks sum: merged ones with `gradient_merge`."""
         return params_grads if self._merge is None else self._merge.applied
 

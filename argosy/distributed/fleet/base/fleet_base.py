@@ -173,12 +173,12 @@ class Fleet:
             set_flags({"FLAGS_cudnn_exhaustive_search": strategy.cudnn_exhaustive_search})
         warn_ignored(strategy, world.size)
         if world.size > 1:
-            hosts, exchanged = roles.node_num(), optimizer.exchanged(params_grads)
+            hosts, reduced = roles.node_num(), optimizer.reduced(params_grads)
             if strategy.localsgd or strategy.adaptive_localsgd:
-                average = average_parameters(strategy, loss, startup, exchanged, world.size)
+                average = average_parameters(strategy, loss, startup, reduced, world.size)
                 passes = averaging_passes(strategy, average, world.size, hosts)
             else:
-                passes = training_passes(strategy, program, exchanged, world.size, hosts, world.rank)
+                passes = training_passes(strategy, program, reduced, world.size, hosts, world.rank)
             rewrite(program, passes)
             finalize_collectives(program.graph)
             rewrite(startup, startup_passes(startup, to_broadcast))
