@@ -49,7 +49,19 @@ _COLLECTIVE_ONLY = {
     "sharding": "the servers store the optimizer state: turn it off",
 }
 """Strategies that a job with parameter servers cannot have, and what to do instead."""
-_NOT_WITH_LOOK_AHEAD = ("amp", "gradient_merge", "localsgd", "adaptive_localsgd")
+_NOT_WITH_LOOK_AHEAD = (
+    *(
+        "amp",
+        "recompute",
+        "gradient_merge",
+        "localsgd",
+        "adaptive_localsgd",
+        "lars",
+        "lamb",
+        "dgc",
+        "sharding",
+    ),
+)
 _NO_SHARDING_CONFIGS = {
     "mp_degree": "tensor parallelism is not supported with it",
     "pp_degree": "pipeline parallelism is not supported with it",

@@ -267,7 +267,8 @@ class Executor:
         cache = self._compiled.setdefault(program, {})
         if key not in cache:
             check = _check_finite if checked else None
-            program.symbols.planned = sizes
+            if sizes:
+                program.symbols.planned = sizes
             compiled = compile_program(program, fetches, check, self.device, not use_prune, build, due, sizes)
             # Drop older versions: versions only increase.
             cache = {k: c for k, c in cache.items() if k[0] == program.version}
