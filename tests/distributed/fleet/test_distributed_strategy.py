@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy, Mode
-from argosy.distributed.fleet.strategy_checks import check_collective
+from argosy.distributed.fleet.strategy_checks import check_collective, check_look_ahead
 from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.static.input import data
 from argosy.static.strategies import BuildStrategy, ExecutionStrategy
+from tests.distributed.fleet.strategy_pairs import SWITCHES
 
 
 class AllThere(DistributedStrategy):
@@ -273,3 +274,15 @@ def test_num_trainers_must_be_the_ranks_if_it_is_set() -> None:
     check_collective(strategy, 2, 1)
     with pytest.raises(ConfigError, match="num_trainers is 2, but the job has 4 ranks"):
         check_collective(strategy, 4, 1)
+
+
+@pytest.mark.parametrize("name", [name for name in SWITCHES if name in DistributedStrategy.fields])
+def test_a_strategy_that_look_ahead_would_ignore_raises(name: str) -> None:
+    """`fp16_allreduce` and `sync_batch_norm` are passes over the program, whatever the optimizer."""
+    strategy = DistributedStrategy()
+    setattr(strategy, name, True)
+    if name in ("fp16_allreduce", "sync_batch_norm"):
+        check_look_ahead(strategy)
+        return
+    with pytest.raises(ConfigError, match=f"strategy.{name} and the optimizer LookAhead"):
+        check_look_ahead(strategy)
