@@ -5,18 +5,24 @@
 
 torch's own cache of fake tensors checks each entry by computing it twice, and builds keys of everything that might
 matter to a compiler. Here an op is memoized only if it returns new tensors that depend on nothing but its arguments.
-Results without symbols are shared by all programs of the process: those of weights, gradients and updates.
+
+A miss looks into the results of all programs of the process, so that building the same layers again is fast, as for a
+training and a test program. There the key has all that a shape function can know of the sizes (`SizeEnv.facts`), and a
+hit repeats the assumptions that the shape function made.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+
+if TYPE_CHECKING:
+    from argosy.engine.ir.size_env import Requests, SizeEnv
 
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _PLAIN = (
@@ -32,10 +38,8 @@ _PLAIN = (
     torch.memory_format,
 )
 _META = torch.device("meta")
-_MOST_STATIC = 20_000
+_MAX_SHARED = 20_000
 _is_memoizable: dict[Any, bool] = {}
-_static: dict[Any, Any] = {}
-"""Results for arguments without symbols, with torch's default dtype in the key: they hold for all programs."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,19 @@ class _TensorSpec:
     dtype: torch.dtype
     device: torch.device
 
+    def map_sizes(self, function: Callable[[Any], Any]) -> "_TensorSpec":
+        sizes, strides = tuple(map(function, self.sizes)), tuple(map(function, self.strides))
+        return _TensorSpec(sizes, strides, self.dtype, self.device)
+
     def make(self, mode: FakeTensorMode) -> FakeTensor:
         # Only torch.empty_strided runs inside, so this guard is enough; leaving the modes would be expensive.
         with torch._C._DisableTorchDispatch(), in_kernel_invocation_manager(mode):
             empty = torch.empty_strided(self.sizes, self.strides, dtype=self.dtype, device=_META)
         return FakeTensor(mode, empty, self.device)
+
+
+_shared: dict[Any, "tuple[Any, Requests]"] = {}
+"""Key -> result, with expressions for sizes, and the assumptions that were requested. Of all programs."""
 
 
 class ShapeMemo:
@@ -83,18 +95,33 @@ class ShapeMemo:
         known = self._results.get(key) or (self._muted_results.get(key) if is_muted else None)
         if known is not None:
             return _materialized(known, mode)
-        static_key = (torch.get_default_dtype(), *key)
-        if (known := _static.get(static_key)) is not None:
-            self._results[key] = known
-            return _materialized(known, mode)
-        out = function(*args, **kwargs)
+        env: SizeEnv = mode.shape_env  # type: ignore[assignment]
+        results = self._muted_results if is_muted else self._results
+        symbols = {s for part in key if isinstance(part, sympy.Basic) for s in part.free_symbols}
+        shared_key = (torch.get_default_dtype(), *key, env.facts(symbols))
+        if (shared := _shared.get(shared_key)) is not None:
+            env.repeat(shared[1])
+            results[key] = result = _map_sizes(shared[0], env.size_of)
+            return _materialized(result, mode)
+        with env.requests() as requests:
+            out = function(*args, **kwargs)
         if (result := _spec_of(out, mode)) is not None:
-            (self._muted_results if is_muted else self._results)[key] = result
-            if not any(isinstance(part, sympy.Basic) for part in key):
-                if len(_static) >= _MOST_STATIC:
-                    _static.clear()
-                _static[static_key] = result
+            results[key] = result
+            if requests.are_repeatable:
+                if len(_shared) >= _MAX_SHARED:
+                    _shared.clear()
+                _shared[shared_key] = _map_sizes(result, _expression), requests
         return out
+
+
+def _map_sizes(result: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(result, _TensorSpec):
+        return result.map_sizes(function)
+    return tuple(None if spec is None else spec.map_sizes(function) for spec in result)
+
+
+def _expression(size: int | torch.SymInt) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def _materialized(result: Any, mode: FakeTensorMode) -> Any:

@@ -16,14 +16,15 @@ that satisfy all assumptions so far: `x: [N, 8] -> reshape [-1, 5, 8]` changes t
 
 # SPDX-License-Identifier: Apache-2.0
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from types import FrameType
 from typing import Any
 
 import sympy
+import torch
 from sympy.logic.boolalg import Boolean, BooleanFunction
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import ToFloat
@@ -57,6 +58,16 @@ class Assumption:
     """True: the hints decided a branch of Python code; other sizes would have taken the other branch."""
 
 
+@dataclass
+class Requests:
+    """The assumptions that a shape function has requested, granted or already known."""
+
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    """Methods of SizeEnv and their arguments."""
+    are_repeatable: bool = True
+    """False: hints were changed, or a condition depends on data."""
+
+
 _TABLES = ("replacements", "var_to_range", "axioms", "backed_var_to_val")
 
 
@@ -85,6 +96,8 @@ class SizeEnv(ShapeEnv):
         self.is_muted = False
         self.memo = ShapeMemo()
         self._replaces_by_numbers = False
+        self._requests: Requests | None = None
+        self._known_facts: frozenset[tuple[Any, bool]] | None = None
 
     @contextmanager
     def in_kernel(self) -> Iterator[None]:
@@ -108,6 +121,44 @@ class SizeEnv(ShapeEnv):
         """The value of the expression for the hints; None if it depends on data."""
         value = expression.xreplace(self.backed_var_to_val)
         return int(value) if value.is_number else None
+
+    # --- results for other programs -------------------------------------------------------------------
+
+    def facts(self, symbols: set[sympy.Symbol]) -> Hashable:
+        """All that the result of a shape function for sizes with these symbols depends on, besides its arguments."""
+        sizes = frozenset((s, self.backed_var_to_val.get(s), self.var_to_range.get(s)) for s in symbols)
+        if self._known_facts is None or len(self._known_facts) != len(self._recorded):
+            self._known_facts = frozenset(self._recorded)
+        return self._known_facts, sizes, self._in_kernel, self.is_muted
+
+    @contextmanager
+    def requests(self) -> Iterator[Requests]:
+        """The assumptions that are requested inside, for `repeat` in another program."""
+        assert self._requests is None, "a shape function has called another one through the memo"
+        requests = self._requests = Requests()
+        try:
+            yield requests
+        finally:
+            self._requests = None
+
+    def repeat(self, requests: Requests) -> None:
+        """Request these assumptions here."""
+        for method, *arguments in requests.calls:
+            method(self, *arguments)
+
+    def _note(self, *call: Any) -> None:
+        if self._requests is not None:
+            self._requests.calls.append(call)
+
+    def _make_unrepeatable(self) -> None:
+        if self._requests is not None:
+            self._requests.are_repeatable = False
+
+    def size_of(self, expression: int | sympy.Expr) -> int | torch.SymInt:
+        """The expression as a size of this program."""
+        if isinstance(expression, int):
+            return expression
+        return self.create_symintnode(expression, hint=self.hint_of(expression))
 
     # --- what torch calls -----------------------------------------------------------------------------
 
@@ -136,6 +187,7 @@ class SizeEnv(ShapeEnv):
         if (answer := self._known(orig_expr)) is not None:
             return answer
         if not orig_expr.free_symbols <= self.backed_var_to_val.keys():  # depends on data: torch's rules
+            self._make_unrepeatable()
             return super().evaluate_expr(
                 orig_expr, size_oblivious=size_oblivious, fallback_value=fallback_value
             )
@@ -161,6 +213,7 @@ class SizeEnv(ShapeEnv):
         if (answer := self._known(orig_expr)) is not None:
             return bool(answer)
         if not orig_expr.free_symbols <= self.backed_var_to_val.keys():
+            self._make_unrepeatable()
             return bool(super().guard_or_defer_runtime_assert(orig_expr, msg, fx_node))
         if not orig_expr.xreplace(self.backed_var_to_val) and (self.is_muted or not self._rehint(orig_expr)):
             return False
@@ -178,6 +231,7 @@ class SizeEnv(ShapeEnv):
         """Remove the assumptions made since the snapshot."""
         del self.assumptions[snapshot.num_assumptions :]
         self._recorded = {(a.condition, a.is_required) for a in self.assumptions}
+        self._known_facts = None
         for name, table in snapshot.tables.items():
             current = getattr(self, name)
             current.clear()
@@ -221,6 +275,7 @@ class SizeEnv(ShapeEnv):
     def _assume(self, condition: Any, is_required: bool, is_guess: bool = False) -> None:
         if self.is_muted or self._suppress_guards_tls():
             return
+        self._note(SizeEnv._assume, condition, is_required, is_guess)
         replaced = len(self.replacements)
         self._replaces_by_numbers = is_required
         self._maybe_guard_rel(condition)
@@ -234,9 +289,13 @@ class SizeEnv(ShapeEnv):
 
     def _add_fallback(self, guard: Any, value: bool) -> None:
         """Record torch's value for the general case, so that shapes are checked for sizes that violate it."""
+        if self.is_muted or self._suppress_guards_tls():
+            return
+        self._note(SizeEnv._add_fallback, guard, value)
         condition = guard if value else sympy.Not(guard)
-        is_recorded = (condition, False) in self._recorded or self.is_muted or self._suppress_guards_tls()
-        if not is_recorded and condition.xreplace(self.backed_var_to_val) == sympy.true:
+        if (condition, False) not in self._recorded and condition.xreplace(
+            self.backed_var_to_val
+        ) == sympy.true:
             self._add(condition, is_required=False, is_replacement=False, is_guess=False)
 
     def _add(self, condition: Any, is_required: bool, is_replacement: bool, is_guess: bool) -> None:
@@ -248,6 +307,7 @@ class SizeEnv(ShapeEnv):
 
     def _rehint(self, condition: Any) -> bool:
         """Search hints that satisfy the condition and all required assumptions; False if none were found."""
+        self._make_unrepeatable()
         required = [condition, *(a.condition for a in self.assumptions if a.is_required)]
         for trial in self._trials(self.replace(condition)):
             hints = self._complete({**self.backed_var_to_val, **trial})
