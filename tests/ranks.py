@@ -99,7 +99,7 @@ class Job:
         os.kill(self.pids[rank], number)
         return time.monotonic()
 
-    def end_of(self, rank: int, timeout_s: float = 60.0) -> Ended:
+    def end_of(self, rank: int, timeout_s: float = 200.0) -> Ended:
         code, at = self._text(f"{rank}.end", timeout_s).split()
         return Ended(int(code), float(at), self.said(rank))
 
@@ -157,14 +157,14 @@ class ForkServer:
                 job.close()
 
     def run(
-        self, size: int, function: Callable[[], None], timeout_s: float = 60.0, **environ: str
+        self, size: int, function: Callable[[], None], timeout_s: float = 200.0, **environ: str
     ) -> list[Ended]:
         """Start so many ranks and wait for them all; gives how they ended."""
         with self.start(size, function, **environ) as job:
             return [job.end_of(rank, timeout_s) for rank in range(size)]
 
     def check(
-        self, size: int, function: Callable[[], None], timeout_s: float = 60.0, **environ: str
+        self, size: int, function: Callable[[], None], timeout_s: float = 200.0, **environ: str
     ) -> list[str]:
         """Run, and all must end well; gives what each rank printed."""
         ends = self.run(size, function, timeout_s, **environ)
@@ -173,7 +173,7 @@ class ForkServer:
         return [e.said for e in ends]
 
     def python(
-        self, *words: str, cwd: Path | str = ROOT, timeout_s: float = 60.0, **environ: str
+        self, *words: str, cwd: Path | str = ROOT, timeout_s: float = 200.0, **environ: str
     ) -> subprocess.CompletedProcess[str]:
         """`python -W error` with these words, in a process that has imported torch and Argosy already.
 
@@ -273,31 +273,28 @@ def _serve() -> dict[str, str]:
 def _warm_up() -> None:
     """Import what ranks import, and build programs of the kinds that they build.
 
-    Much of torch is imported, and many caches of torch and sympy are filled, only when the first program is built: a
-    rank that is forked afterwards needs 0.2 s less CPU. Nothing is run: a process that has run a program has loaded
-    kernels and changed the allocator, and a rank's environment may ask for other ones.
+    Much of torch is imported, and many caches of torch, sympy and shape functions are filled, only when programs are
+    built: a rank that is forked afterwards needs 0.3 s less CPU. Nothing is run: a process that has run a program has
+    loaded kernels and changed the allocator, and a rank's environment may ask for other ones.
     """
     import argosy.distributed.fleet.utils.ps_util
     import argosy.engine.ps.trainer.trainer
     import argosy.fluid
     from argosy.engine.ir import names
+    from tests import fleet_jobs, servers
 
-    for build in (_rows_and_layers, _convolution):
+    def with_servers(table: bool) -> None:
+        argosy.optimizer.Adam(0.1).minimize(fleet_jobs.build(table).loss)
+
+    for build in (
+        lambda: with_servers(True),
+        lambda: with_servers(False),
+        lambda: servers.build({"optimizer": "momentum", "table": True}),
+        _convolution,
+    ):
         programs = argosy.static.Program(), argosy.static.Program()
         with argosy.static.program_guard(*programs), names.guard():
             build()
-
-
-def _rows_and_layers() -> None:
-    """A regression as those of jobs with parameter servers: embeddings and linear layers."""
-    import argosy
-
-    x, y = argosy.static.data("x", [None, 4]), argosy.static.data("y", [None, 1])
-    ids = argosy.static.data("ids", [None, 1], "int64")
-    rows = argosy.reshape(argosy.static.nn.sparse_embedding(ids, [9, 3], padding_idx=0), [-1, 3])
-    hidden = argosy.static.nn.fc(argosy.concat([x, rows], axis=1), 8, activation="tanh")
-    error = argosy.nn.functional.square_error_cost(argosy.static.nn.fc(hidden, 1), y)
-    argosy.optimizer.Adam(0.1).minimize(argosy.mean(error))
 
 
 def _convolution() -> None:

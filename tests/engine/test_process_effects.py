@@ -140,7 +140,7 @@ def two_ranks() -> None:
 
 
 def test_the_exit_hooks_of_a_job_of_two_ranks_are_removed_by_shutdown(ranks: ForkServer) -> None:
-    ranks.run(2, two_ranks)
+    ranks.check(2, two_ranks)
 
 
 def test_the_import_hook_can_be_removed() -> None:

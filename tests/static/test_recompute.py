@@ -80,7 +80,7 @@ def resnet() -> tuple[Chain, list[int]]:
 
 
 def transformer() -> tuple[Chain, list[int]]:
-    return Chain(*[Encoder(32) for _ in range(5)]), [8, 16, 32]
+    return Chain(*[Encoder(32) for _ in range(4)]), [8, 16, 32]
 
 
 NETS = {"mlp": mlp, "resnet": resnet, "transformer": transformer}

@@ -147,6 +147,7 @@ def test_a_saved_job_resumes_with_other_servers_and_infers(ranks: ForkServer, tm
     np.testing.assert_array_equal(third[0]["predicted"], first[0]["predicted"])
 
 
+@pytest.mark.slow
 def test_a_save_by_fewer_servers_replaces_that_of_more(ranks: ForkServer, tmp_path: Path) -> None:
     saved, folder = str(tmp_path / SAVED), tmp_path / SAVED / "table_txt"
     jobs.run(ranks, trains, tmp_path, {}, 2, 2)

@@ -86,7 +86,14 @@ def fused() -> Any:
     return build
 
 
-@pytest.mark.parametrize(("amp", "fuses", "checkpoints"), [(0, 1, "sums"), (1, 0, "sums"), (1, 1, "auto")])
+@pytest.mark.parametrize(
+    ("amp", "fuses", "checkpoints"),
+    [
+        (1, 1, "auto"),
+        pytest.param(0, 1, "sums", marks=pytest.mark.slow),
+        pytest.param(1, 0, "sums", marks=pytest.mark.slow),
+    ],
+)
 def test_it_combines_with_mixed_precision_and_fusions(amp: int, fuses: int, checkpoints: str) -> None:
     build = {"build_strategy": fused()} if fuses else {}
     assert_equal_with_and_without(checkpoints, amp=bool(amp), **build)

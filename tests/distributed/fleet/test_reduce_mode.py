@@ -271,11 +271,13 @@ def test_two_ranks_end_bit_for_bit_where_all_reduce_ends(ranks: ForkServer) -> N
     check(ranks, 2, trains_as_with_all_reduce, REDUCE_CASES=every)
 
 
+@pytest.mark.slow
 def test_two_ranks_over_sockets_too(ranks: ForkServer) -> None:
     some = cases(("momentum", FUSED | OVERLAPPED))
     check(ranks, 2, trains_as_with_all_reduce, ARGOSY_SHM="0", REDUCE_CASES=some)
 
 
+@pytest.mark.slow
 def test_four_ranks_end_where_all_reduce_ends_but_for_rounding(ranks: ForkServer) -> None:
     some = cases(("momentum", OVERLAPPED), ("adam", FUSED))
     check(ranks, 4, trains_as_with_all_reduce, REDUCE_CASES=some)

@@ -332,6 +332,7 @@ def test_two_ranks_through_sockets(ranks: ForkServer) -> None:
     ranks.check(2, by_sockets, ARGOSY_SHM="0")
 
 
+@pytest.mark.slow
 def test_replicas_of_sharding_groups(ranks: ForkServer, tmp_path: Path) -> None:
     ranks.check(4, with_replicas, timeout_s=120, SAVED=str(tmp_path / "shm"))
     ranks.check(4, with_replicas, timeout_s=120, SAVED=str(tmp_path / "sockets"), ARGOSY_SHM="0")

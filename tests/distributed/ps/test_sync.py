@@ -19,7 +19,9 @@ def assert_equal(actual: list[dict[str, Any]], wanted: dict[str, Any]) -> None:
             np.testing.assert_allclose(one[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("size", range(len(SIZES)))
+@pytest.mark.parametrize(
+    "size", [0, 1, *(pytest.param(s, marks=pytest.mark.slow) for s in range(2, len(SIZES)))]
+)
 def test_every_optimizer_ends_where_one_process_ends(ranks: ForkServer, size: int) -> None:
     trainers, servers = SIZES[size]
     chosen = list(OPTIMIZERS)[size :: len(SIZES)]

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from argosy.engine.ops.op_spec import OpSpec
 from argosy.engine.ops.updates import FUSED, update_op
 
-SHAPES = [(64, 3, 7, 7), (5,), (0, 4), (40, 1000), (1,), (17, 3), (3, 2, 3, 3, 3)]
+SHAPES = [(64, 3, 7, 7), (5,), (0, 4), (40, 200), (1,), (17, 3), (3, 2, 3, 3, 3)]
 FACTORS = [1.0, 2.0, 1.0, 0.5, 1.0, 1.0, 3.0]
 DECAYS = [0.0, 0.1, 0.0, 0.1, 0.0, 0.2, 0.0]
 RATE = 0.1
@@ -190,8 +190,8 @@ def test_parameters_with_masters_are_what_these_round_to(
 def test_a_gradient_of_another_shape_is_refused(case: Case, kernels: str) -> None:
     model = Model(case)
     grads = model.gradients(0)
-    grads[3] = torch.randn(1000, 40)
-    with pytest.raises(ValueError, match=r"shape \[40, 1000\] has a gradient or state of shape \[1000, 40\]"):
+    grads[3] = torch.randn(200, 40)
+    with pytest.raises(ValueError, match=r"shape \[40, 200\] has a gradient or state of shape \[200, 40\]"):
         model.step(grads)
 
 

@@ -204,6 +204,6 @@ def train_in_both_orders() -> None:
             np.testing.assert_array_equal(results[1][name], value, f"{case}: {name}")
 
 
-@pytest.mark.parametrize("shm", ["1", "0"])
+@pytest.mark.parametrize("shm", ["1", pytest.param("0", marks=pytest.mark.slow)])
 def test_two_ranks_end_bit_equal_in_either_order(ranks: ForkServer, shm: str) -> None:
     ranks.check(2, train_in_both_orders, ARGOSY_SHM=shm)

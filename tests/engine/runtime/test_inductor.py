@@ -116,12 +116,14 @@ def test_an_mlp_trains_as_without_and_with_another_batch(caplog: pytest.LogCaptu
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
+@pytest.mark.slow
 def test_a_convnet_with_batch_norm_and_momentum_trains_as_without(caplog: pytest.LogCaptureFixture) -> None:
     feeds = [feed(4, 3, 6, 6)] * 5
     check_alike(trained(convnet, feeds, ""), trained(convnet, feeds, "inductor"))
     assert "node by node" not in caplog.text
 
 
+@pytest.mark.slow
 def test_dropout_draws_the_same_numbers() -> None:
     def net() -> Any:
         x, y = paddle.static.data("x", [None, 8]), paddle.static.data("y", [None, 1], "int64")
@@ -148,6 +150,7 @@ def test_results_that_inductor_would_put_into_one_memory_do_not_share_it() -> No
     assert [t.tolist() for t in outputs] == [[2.0] * 4, [2.0] * 4, [1.0] * 4, [1.0] * 4]
 
 
+@pytest.mark.slow
 def test_many_sizes_are_not_compiled_and_that_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,6 +190,7 @@ def test_an_error_inside_names_the_region_and_its_first_and_last_line(
         trained(net, [wrong], "inductor")
 
 
+@pytest.mark.slow
 def test_a_timeline_shows_a_region_as_one_event(tmp_path: Path) -> None:
     with paddle.timeline.record(tmp_path, steps="2-3"):
         trained(mlp, [feed(4, 8)] * 3, "inductor")
@@ -220,6 +224,7 @@ def started(ranks: ForkServer, folder: Path) -> dict[str, int]:
     return counted
 
 
+@pytest.mark.slow
 def test_a_second_start_compiles_nothing_and_leaves_no_process(ranks: ForkServer, tmp_path: Path) -> None:
     """With a cache of its own: another worker may compile into that of the session meanwhile."""
     first = started(ranks, tmp_path)
@@ -233,6 +238,7 @@ def test_a_second_start_compiles_nothing_and_leaves_no_process(ranks: ForkServer
     assert first["children"] == second["children"] == 0
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_nodes_run_one_by_one_and_one_warning_says_why(tmp_path: Path) -> None:
     """In a process of its own: torch looks for CXX while it is imported, and a rank has imported it already."""
     script = f"from {__name__} import train_and_count; train_and_count()"
@@ -290,6 +296,7 @@ def two_ranks() -> None:
     print(f"{regions} regions")
 
 
+@pytest.mark.slow
 def test_two_ranks_exchange_in_the_same_order_and_end_with_the_same_parameters(
     ranks: ForkServer, folder: Path
 ) -> None:
