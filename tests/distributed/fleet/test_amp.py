@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from argosy.engine import collective
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.passes.autocast import Autocast
 from argosy.engine.runtime.scope import Scope, scope_guard
 from tests.ranks import ForkServer
 
@@ -31,13 +33,19 @@ HALVING = {"dtype": "float16", "decr_every_n_nan_or_inf": 1, "decr_ratio": 0.5}
 
 
 def trained(
-    configs: dict[str, Any], part: slice, factor: float = 1.0, **switches: Any
+    configs: dict[str, Any],
+    part: slice,
+    factor: float = 1.0,
+    keeps_copies: bool = True,
+    steps: int = 3,
+    **switches: Any,
 ) -> tuple[Arrays, float]:
-    """The parameters and the loss scale after three steps on a part of each batch, multiplied by `factor`."""
+    """The parameters and the loss scale after some steps on a part of each batch, multiplied by `factor`."""
     strategy = fleet.DistributedStrategy()
     strategy.amp, strategy.amp_configs = True, configs
     for name, value in switches.items():
-        setattr(strategy, name, value)
+        is_build = name in ("reduce_strategy", "fuse_all_optimizer_ops")
+        setattr(strategy.build_strategy if is_build else strategy, name, value)
     main, startup = Program("main"), Program("startup")
     with program_guard(main, startup), names.guard(), scope_guard(Scope()):
         torch.manual_seed(0)
@@ -48,9 +56,12 @@ def trained(
         loss = paddle.nn.functional.cross_entropy(paddle.static.nn.fc(hidden, 4), y)
         optimizer = fleet.distributed_optimizer(paddle.optimizer.Momentum(0.02, 0.9), strategy)
         optimizer.minimize(loss)
+        autocast = main.build.autocast
+        assert isinstance(autocast, Autocast)
+        main.build = replace(main.build, autocast=replace(autocast, keeps_copies=keeps_copies))
         exe = paddle.static.Executor()
         exe.run(startup)
-        for step in range(3):
+        for step in range(steps):
             rng = np.random.default_rng(step)
             images, labels = rng.standard_normal((8, 3, 8, 8)).astype("float32"), rng.integers(0, 4, (8, 1))
             exe.run(main, feed={"x": factor * images[part], "y": labels[part]}, fetch_list=[loss])
@@ -74,12 +85,45 @@ def train_a_half() -> None:
     skipped, scale = trained(HALVING, half, factor=1e30 if rank == 1 else 1.0)
     assert scale == 32768 / 8, "rank 0 sees the overflow of rank 1, too"
     assert all(np.isfinite(value).all() for value in skipped.values())
-    assert not np.array_equal(skipped["fc_0.w_0"], before["fc_0.w_0"]), "all three steps were skipped"
+    assert not np.array_equal(skipped["fc_0.w_0"], before["fc_0.w_0"]), "all steps were skipped"
 
 
 def test_two_ranks_train_as_one_process_and_skip_the_same_steps(ranks: ForkServer, tmp_path: Path) -> None:
     np.savez(tmp_path / "expected.npz", **trained({}, slice(8))[0])
     ranks.check(2, train_a_half, EXPECTED=str(tmp_path / "expected.npz"))
+
+
+REDUCE = paddle.static.BuildStrategy.ReduceStrategy.Reduce
+WITH_COPIES: tuple[dict[str, Any], ...] = (
+    {},
+    {"fuse_all_optimizer_ops": True},
+    {"sync_nccl_allreduce": False, "fuse_all_optimizer_ops": True, "fuse_grad_size_in_MB": 0},
+    {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}},
+    {"localsgd": True, "localsgd_configs": {"k_steps": 2, "begin_step": 1}},
+    {"sharding": True},
+    {"recompute": True, "recompute_configs": {"checkpoints": "auto"}},
+    {"lars": True},
+    {"reduce_strategy": REDUCE},
+    {"amp_configs": {"dtype": "float16", "init_loss_scaling": 2.0**24, "decr_every_n_nan_or_inf": 1}},
+    {"amp_configs": {"use_pure_fp16": True, "use_fp16_guard": False}, "fuse_all_optimizer_ops": True},
+)
+
+
+def train_with_copies_and_with_casts() -> None:
+    """On a rank: updates that write 16-bit copies train as casts in every step do, bit by bit."""
+    fleet.init(is_collective=True)
+    half = slice(4 * fleet.worker_index(), 4 * fleet.worker_index() + 4)
+    for switches in WITH_COPIES:
+        settings = dict(switches)
+        configs = settings.pop("amp_configs", {})
+        copied, _ = trained(configs, half, steps=5, **settings)
+        cast, _ = trained(configs, half, keeps_copies=False, steps=5, **settings)
+        for name, value in copied.items():
+            assert value.tobytes() == cast[name].tobytes(), f"{name} with {switches}"
+
+
+def test_16_bit_copies_of_weights_change_no_bit_of_any_strategy(ranks: ForkServer) -> None:
+    ranks.check(2, train_with_copies_and_with_casts, timeout_s=120)
 
 
 # --- gradients that travel in 16 bits -----------------------------------------------------------------
