@@ -153,11 +153,15 @@ class Compiled:
         self, scope: Scope, states: Sequence[torch.Tensor], is_written_elsewhere: bool
     ) -> AbstractContextManager[list[torch.Tensor]]:
         """Around a run: the 16-bit copies of weights. `is_written_elsewhere`: another thread writes weights."""
-        values = dict(zip(self.states, states, strict=True))
+        sources = dict(zip(self.states, states, strict=True)) if self.copies else {}
         names = [spec.name for spec in self.copies]
         untracked = [n for n in names if is_written_elsewhere or n in scope.exposed or scope.is_shared(n)]
-        mutated = [values[name] for name in self.mutated]
-        return scope.copies.running(self.copies, values, mutated, frozenset(untracked))
+        mutated = [states[place] for place in self._mutated_places]
+        return scope.copies.running(self.copies, sources, mutated, frozenset(untracked))
+
+    @cached_property
+    def _mutated_places(self) -> list[int]:
+        return [place for place, name in enumerate(self.states) if name in self.mutated]
 
     @cached_property
     def timed(self) -> TimedStep:

@@ -86,7 +86,8 @@ class NarrowCopies:
             has_completed = True
         finally:
             with self._lock:
-                torch.autograd.graph.increment_version([t for t in mutated if not t.is_inference()])
+                if self._copies:
+                    torch.autograd.graph.increment_version([t for t in mutated if not t.is_inference()])
                 self._num_running -= 1
                 if has_completed and was_alone and num_overlaps == self._num_overlaps:
                     for name, copy in copies.items():

@@ -241,6 +241,20 @@ def test_a_tensor_that_was_handed_out_may_be_written_at_any_time() -> None:
     assert_equal(copied, cast)
 
 
+def test_steps_in_inference_mode_are_the_same() -> None:
+    copied, cast = training(True), training(False)
+    copied.step(), cast.step()
+    with torch.inference_mode():
+        for _ in range(2):
+            assert copied.step()[0].tobytes() == cast.step()[0].tobytes()
+        for t in (copied, cast):
+            t.scope.put(WEIGHT, t.scope.peek(WEIGHT) * 0.5, is_owned=True)  # torch counts no versions of it
+            t.step()
+    for t in (copied, cast):
+        t.step()
+    assert_equal(copied, cast)
+
+
 def test_a_clone_for_testing_reads_the_weights_themselves() -> None:
     copied, cast = training(True), training(False)
     results = []
