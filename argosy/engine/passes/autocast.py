@@ -107,7 +107,7 @@ class _Rewriter:
 
     def visit(self, node: fx.Node) -> None:
         """Cast the node's inputs as its op wants them, and infer its value again."""
-        if node.target is mm_into_bucket and self._kind(node, "mm") == "white":
+        if node.target is mm_into_bucket and self._kind(node, "mm", "backward") == "white":
             self.visit(self._split_product(node))
         op = node.target if isinstance(node.target, OpOverload) else None
         if op is not None:
@@ -133,7 +133,8 @@ class _Rewriter:
         buffer, a, b, first = node.args
         with self.graph.inserting_before(node):
             product = self.graph.create_node("call_function", aten.mm.default, (a, b), {}, "mm")
-        product.meta = {"role": node.meta["role"], "source": node.meta.get("source")}
+        kept = ("source", "tag", "float32", "period")
+        product.meta = {"role": "backward", **{key: node.meta[key] for key in kept if key in node.meta}}
         product.meta["val"] = infer(product)
         self._recorded[product] = self._recorded[node]
         node.target, node.args = copy_into_bucket, (buffer, product, first)
@@ -174,8 +175,8 @@ class _Rewriter:
         else:
             self._cast_arguments(node, lambda _, source: self._recorded[source])
 
-    def _kind(self, node: fx.Node, name: str) -> str:
-        if node.meta["role"] not in ("forward", "backward") or node.meta.get("float32"):
+    def _kind(self, node: fx.Node, name: str, role: str = "") -> str:
+        if (role or node.meta["role"]) not in ("forward", "backward") or node.meta.get("float32"):
             return "black"
         if self.options.guarded_only and node.meta.get("tag") != "fp16_guard":
             return "black"

@@ -20,6 +20,7 @@ Copies are not variables: they are not saved, listed or fetched.
 
 # SPDX-License-Identifier: Apache-2.0
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,12 +42,13 @@ class CopySpec:
 @dataclass
 class _Copy:
     value: Tensor
-    source: Tensor | None = None
+    source: weakref.ref[Tensor] | None = None
     """The tensor whose rounded value it is, if its version is still `version`."""
     version: int = 0
 
     def is_valid(self, source: Tensor) -> bool:
-        return self.source is source and not source.is_inference() and source._version == self.version
+        is_same = self.source is not None and self.source() is source
+        return is_same and not source.is_inference() and source._version == self.version
 
 
 class NarrowCopies:
@@ -91,7 +93,7 @@ class NarrowCopies:
                 self._num_running -= 1
                 if has_completed and was_alone and num_overlaps == self._num_overlaps:
                     for name, copy in copies.items():
-                        copy.source, copy.version = sources[name], _version(sources[name])
+                        copy.source, copy.version = weakref.ref(sources[name]), _version(sources[name])
 
     def _begin(self, spec: CopySpec, source: Tensor, is_untracked: bool) -> _Copy:
         """The copy with the rounded value of `source`; it is invalid until a step has written both."""

@@ -13,13 +13,16 @@ from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import argosy as paddle
+from argosy.distributed import fleet
+from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ops.gradient_buckets import mm_into_bucket
 from argosy.engine.passes.amp_lists import AmpLists
 from argosy.engine.passes.autocast import Autocast
-from argosy.engine.passes.base import run_passes
+from argosy.engine.passes.base import rewrite, run_passes
 from argosy.engine.runtime.scope import Scope, scope_guard
 
 Net = Callable[[], nn.Module]
@@ -154,6 +157,20 @@ def test_every_value_is_cast_once() -> None:
     assert len(weights) == 6, (
         "the feed, three weights and two biases: none for forward and again for backward"
     )
+
+
+def test_weight_gradients_of_two_ranks_are_16_bit_products() -> None:
+    """insert_all_reduce and fuse_all_reduce have recorded them as float32 products in a bucket."""
+    main = Program("main")
+    with program_guard(main, Program("startup")), names.guard():
+        loss = paddle.static.nn.fc(paddle.static.data("x", [None, 4]), 8).mean()
+        _, pairs = paddle.optimizer.SGD(0.1).minimize(loss)
+        rewrite(main, training_passes(fleet.DistributedStrategy(), main, pairs, ranks=2))
+    assert [n for n in main.graph.nodes if n.target is mm_into_bucket]
+    graph = rewritten(main, Autocast())
+    assert set(dtypes(graph, "aten.mm.default")) == {BF16}
+    assert not [n for n in graph.nodes if n.target is mm_into_bucket]
+    assert set(dtypes(graph, "copy_into_bucket")) == {torch.float32}
 
 
 def test_a_second_run_changes_nothing() -> None:
