@@ -74,7 +74,11 @@ fuzz: $(STAMP) ## load and run 100,000 mutated models under AddressSanitizer (an
 bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/results/ (an hour and more)
 	$(BIN)/python benchmarks/build.py
 	$(BIN)/python benchmarks/resnet50_step.py
-	$(BIN)/python benchmarks/amp_step.py --compiled
+	$(BIN)/python benchmarks/amp_step.py resnet50 --batch 8 16 --compiled
+	$(BIN)/python benchmarks/amp_step.py transformer
+	$(BIN)/python benchmarks/amp_step.py ranks
+	$(BIN)/python benchmarks/amp_step.py memory --batch 8 16
+	$(BIN)/python benchmarks/amp_accuracy.py
 	$(BIN)/python benchmarks/mlp_step.py
 	$(BIN)/python benchmarks/fusion.py
 	$(BIN)/python benchmarks/bn_act.py

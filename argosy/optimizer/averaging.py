@@ -53,7 +53,7 @@ class _Averages(ABC):
             raise ConfigError(f"{type(self).__name__}.apply was called twice; call restore(executor) before")
         scope = global_scope()
         averaged = self._averaged(scope)
-        self._backup = scope, {name: scope.get(name).clone() for name in averaged}
+        self._backup = scope, {name: scope.peek(name).clone() for name in averaged}
         for name, value in averaged.items():
             scope.write(
                 name, value

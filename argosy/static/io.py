@@ -421,7 +421,7 @@ def _to_scope(values: Values) -> None:
         if old is not None and _kind(old) == _kind(value):
             scope.write(name, value)
         else:
-            scope.put(name, value.clone())
+            scope.put(name, value.clone(), is_owned=True)
 
 
 def _check(

@@ -18,6 +18,7 @@ from argosy.engine.ir.dtypes import to_dtype
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
+from argosy.engine.passes.autocast import Autocast, narrow_nodes
 from argosy.engine.passes.average_parameters import AverageParameters
 from argosy.engine.passes.base import Pass
 from argosy.engine.passes.broadcast_startup import BroadcastStartup
@@ -69,6 +70,9 @@ def training_passes(
     passes.append(InsertAllReduce(gradients, overlap=overlap))
     if strategy.fp16_allreduce:
         passes.append(CastAllReduce(to_dtype(strategy.fp16_allreduce_configs["dtype"])))
+    elif isinstance(autocast := program.build.autocast, Autocast) and autocast.is_pure:
+        narrow = narrow_nodes(program.graph, autocast, [node for _, node in gradients])
+        passes.append(CastAllReduce(autocast.dtype, frozenset(n for n, node in gradients if node in narrow)))
     if is_reduce_mode(strategy, ranks):
         return [*passes, *_reduce_passes(strategy, params_grads, ranks, rank)]
     if strategy.sharding:

@@ -18,7 +18,8 @@ The halves are used alternately: when a rank writes into a half again, every ran
 reading it. A barrier takes a few microseconds: each rank has a counter that only it writes, and reads the counters of
 the others, first in a short spin loop, then asleep in the kernel (futex).
 
-Sums are computed in rank order, so results are deterministic and equal on all ranks.
+Sums are computed in rank order, so results are deterministic and equal on all ranks. Sums of 16-bit floats are
+computed in float32 and rounded once.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -63,6 +64,7 @@ DTYPES = frozenset(
     }
 )
 _DTYPE_ORDER = sorted(DTYPES, key=str)
+_NARROW = (torch.float16, torch.bfloat16)
 OnWait = Callable[[int], None]
 """Called once a second during a wait, with the index of the rank that is waited for; may raise."""
 
@@ -123,9 +125,7 @@ class ShmCollectives:
         step = shard.stop - shard.start if self.size == 2 else _CACHE_BLOCK // result.dtype.itemsize
         for first in range(shard.start, shard.stop, max(step, 1)):
             here = slice(first, min(first + step, shard.stop))
-            out = torch.add(buffers[0][here], buffers[1][here], out=result[here])
-            for buffer in buffers[2:]:
-                out.add_(buffer[here])
+            _add_up([buffer[here] for buffer in buffers], result[here])
         return ""
 
     def sum_shard(self, buffers: Sequence[torch.Tensor], shard: slice, on_wait: OnWait, number: int) -> str:
@@ -161,8 +161,11 @@ class ShmCollectives:
                 return mismatch
             shard = slice(count * self.index // self.size, count * (self.index + 1) // self.size)
             result = areas[0][shard]
-            for area in areas[1:]:
-                combine(result, area[shard], out=result)
+            if op == "sum":
+                _add_up([area[shard] for area in areas], result)
+            else:
+                for area in areas[1:]:
+                    combine(result, area[shard], out=result)
             self._barrier(on_wait)
             if root in (None, self.index):
                 _copy(chunk, areas[0], into=False)
@@ -274,18 +277,23 @@ def add_in_place(buffers: Sequence[torch.Tensor], index: int, shard: slice) -> N
     step = max(size, 1) if len(buffers) == 2 else _CACHE_BLOCK // buffers[0].dtype.itemsize
     for first in range(shard.start, shard.stop, step):
         parts = [buffer[first : min(first + step, shard.stop)] for buffer in buffers]
-        out = parts[index]
-        if index < 2:
-            torch.add(parts[0], parts[1], out=out)
-            rest = parts[2:]
-        else:  # `out` is an addend of its own: it must not be overwritten before its turn
-            partial = torch.add(parts[0], parts[1])
-            for part in parts[2:index]:
-                partial.add_(part)
-            torch.add(partial, out, out=out)
-            rest = parts[index + 1 :]
-        for part in rest:
-            out.add_(part)
+        _add_up(parts, parts[index])
+
+
+def _add_up(parts: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+    """Set `out`, which may be one of the parts, to their sum, in their order."""
+    if len(parts) == 2:
+        torch.add(*parts, out=out)  # ATen adds 16-bit floats in float32 and rounds once
+        return
+    is_narrow = parts[0].dtype in _NARROW
+    # In `out` itself, unless it is an addend that would be overwritten before its turn, or too narrow.
+    is_later = any(out is part for part in parts[2:])
+    first = parts[0].float() if is_narrow else parts[0]
+    total = torch.add(first, parts[1], out=None if is_narrow or is_later else out)
+    for part in parts[2:]:
+        total.add_(part)
+    if total is not out:
+        out.copy_(total)
 
 
 def _pidfd(pid: int) -> int | None:

@@ -5,6 +5,10 @@ from collections import Counter
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
+from torch import fx
+
+from argosy.engine.ir.dtypes import dtype_name
+
 
 class NameGenerator:
     """Numbers each key separately: fc_0, fc_1, conv2d_0."""
@@ -32,6 +36,12 @@ def generate_unused(key: str, used: Container[str]) -> str:
     while (name := generate(key)) in used:
         pass
     return name
+
+
+def names_of_copies(graph: fx.Graph, named: dict[fx.Node, str]) -> dict[fx.Node, str]:
+    """w@bfloat16: the names of the 16-bit copies of variables (passes/narrow_copies.py) in a compiled graph."""
+    copies = [node for node in graph.find_nodes(op="placeholder") if "copy_of" in node.meta]
+    return {n: f"{named[n.meta['copy_of']]}@{dtype_name(n.meta['val'].dtype)}" for n in copies}
 
 
 def switch(new: NameGenerator | None = None) -> NameGenerator:

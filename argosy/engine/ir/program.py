@@ -259,6 +259,7 @@ class Program:
                 named.setdefault(entry, variable.name)
             if (node := self.recorder.placeholder_of.get(variable.value)) is not None:
                 named.setdefault(node, variable.name)
+        named |= names.names_of_copies(self.graph, named)
         return {node: named.get(node, node.name) for node in self.graph.nodes}
 
     def __str__(self) -> str:

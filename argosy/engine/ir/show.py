@@ -76,6 +76,8 @@ def _head(program: Program) -> str:
 
 def _row(program: Program, node: fx.Node, named: dict[fx.Node, str]) -> tuple[str, str]:
     kind = type_text(node.meta.get("val"), program.symbols)
+    if "copy_of" in node.meta:
+        return f"{'copy':<11} {named[node]}", kind
     if node.op == "placeholder":
         variable = program.vars.get(named[node])
         what = "param" if isinstance(variable, Parameter) else "feed"

@@ -241,9 +241,11 @@ BN_ACT_BACKWARD = Kernel(
     "invstd: channels, dx: image?! over dy, dother: image?! over dy, dweight: channels?!, dbias: channels?!",
     has_bf16=True,
 )
-DEPTHWISE = Kernel("argosy_depthwise", "x: image, weight: filters, y: output!")
+DEPTHWISE = Kernel("argosy_depthwise", "x: image, weight: filters, y: output!", has_bf16=True)
 DEPTHWISE_BACKWARD = Kernel(
-    "argosy_depthwise_backward", "x: image, dy: output, weight: filters, dx: image?!, sums: filters!"
+    "argosy_depthwise_backward",
+    "x: image, dy: output, weight: filters, dx: image?!, sums: filters!",
+    has_bf16=True,
 )
 INDEX_FIND = Kernel("argosy_index_find", "ids: vector, slots: dense!", torch.int64)
 INDEX_INSERT = Kernel("argosy_index_insert", "ids: vector, slots: dense!, fresh: dense!", torch.int64)

@@ -4,7 +4,8 @@
     rest = momentum(rows, mu, nesterov)      updates the supported rows, returns the others
 
 A row is supported if its tensors are float32 on the CPU and dense, with the same shape and layout, and its counters
-have one element each. Mutated tensors must not overlap anything else: two threads would update the same memory.
+have one element each. The gradient and the parameter's 16-bit copy may be bfloat16. Mutated tensors must not overlap
+anything else: two threads would update the same memory.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -20,6 +21,7 @@ from argosy.engine.kernels.build import library
 
 _FORMATS = (torch.contiguous_format, torch.channels_last)
 _GRADIENT = 1
+_NARROW = torch.bfloat16
 
 
 class Row(NamedTuple):
@@ -31,6 +33,8 @@ class Row(NamedTuple):
     """Parameter, gradient and states."""
     steps: Sequence[Tensor]
     """The counter of steps, if the optimizer has one."""
+    copy: Tensor | None = None
+    """A 16-bit tensor that is set to the parameter's rounded value."""
 
 
 class UpdateKernel:
@@ -54,18 +58,24 @@ class UpdateKernel:
 
     def supports(self, row: Row) -> bool:
         """True if the function supports these tensors."""
-        tensors, steps = row.tensors, row.steps
+        tensors, steps, copies = row.tensors, row.steps, () if row.copy is None else (row.copy,)
         if len(tensors) != len(self.tensors) or len(steps) != self.steps:
             return False
-        if not all(t.dtype is torch.float32 and t.is_cpu for t in (*tensors, *steps)):
+        if not all(t.is_cpu for t in (*tensors, *steps, *copies)):
             return False
-        return all(step.numel() == 1 for step in steps) and have_same_layout(tensors)
+        wide = (*tensors[:_GRADIENT], *tensors[_GRADIENT + 1 :], *steps)
+        if not all(t.dtype is torch.float32 for t in wide) or any(c.dtype is not _NARROW for c in copies):
+            return False
+        if tensors[_GRADIENT].dtype not in (torch.float32, _NARROW):
+            return False
+        return all(step.numel() == 1 for step in steps) and have_same_layout((*tensors, *copies))
 
     def _check_overlap(self, rows: Sequence[Row]) -> None:
         spans = sorted(
             (t.data_ptr(), t.nbytes, place != _GRADIENT, number)
             for number, row in enumerate(rows)
-            for place, t in enumerate((*row.tensors, *row.steps))
+            for place, t in enumerate((*row.tensors, *row.steps, row.copy))
+            if t is not None
         )
         end = end_of_written = 0
         for begin, size, is_written, number in spans:
@@ -81,6 +91,8 @@ class UpdateKernel:
     def _call(self, rows: Sequence[Row], numbers: Sequence[float]) -> None:
         columns = zip(*((*row.tensors, *row.steps) for row in rows), strict=True)
         pointers = [array("Q", [t.data_ptr() for t in column]) for column in columns]
+        pointers.append(array("Q", [0 if row.copy is None else row.copy.data_ptr() for row in rows]))
+        pointers.append(array("q", [row.tensors[_GRADIENT].dtype is _NARROW for row in rows]))
         sizes = array("q", [row.tensors[0].numel() for row in rows])
         rates, decays = array("d", [row.rate for row in rows]), array("d", [row.decay for row in rows])
         arrays = [c_void_p(a.buffer_info()[0]) for a in (*pointers, sizes, rates, decays)]

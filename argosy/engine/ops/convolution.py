@@ -2,11 +2,14 @@
 
 oneDNN is near the machine's peak in forward and in the input gradient, but not in the weight gradient, nor for few
 pixels and many weights. The rules below were measured on ResNet50's shapes (docs/decisions/0017-kernel-search.md); a
-search on the user's machine replaces them (docs/how-to/kernel-search.md). The kernel is chosen at every call, because
-the batch size may vary. Input and weights are channels_last.
+search on the user's machine replaces them (docs/how-to/kernel-search.md). They hold for float32. In bfloat16 ATen's
+kernels run unless a search finds a faster one, with an exception: on a CPU without 16-bit arithmetic ATen adds up the
+weight gradients of the images in bfloat16, so there the product runs, which accumulates in float32. The kernel is
+chosen at every call, because the batch size may vary. Input and weights are channels_last.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import functools
 from collections.abc import Hashable
 from typing import Any
 
@@ -59,23 +62,31 @@ def forward_rule(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sizes, 
     """The kernel of forward if there was no search."""
     rows, columns = output_size(x, weight, stride, padding)
     is_small = x.shape[0] * rows * columns <= FEW_PIXELS and weight.numel() >= MANY_WEIGHTS
-    return "product" if is_small else "aten"
+    return "product" if is_small and x.dtype is torch.float32 else "aten"
 
 
 def of_input_rule(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> str:
     """The kernel of the input gradient if there was no search."""
     is_small = _pixels(grad) <= FEW_PIXELS and weight.numel() >= MANY_WEIGHTS
-    return "product" if is_small else "aten"
+    return "product" if is_small and x.dtype is torch.float32 else "aten"
 
 
 def of_weight_rule(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> str:
     """The kernel of the weight gradient without a search: from 64 channels on products, 1.1 to 2 times as fast."""
     outputs, channels, height, width = weight.shape
+    if x.dtype is torch.bfloat16:
+        return "aten" if _has_bf16_convolutions() else "product"
     if min(outputs, channels) < 64:
         return "aten"
     if height == width == 1:
         return "product" if _pixels(grad) <= 8192 or stride != [1, 1] else "aten"
     return "transposed" if weight.numel() < 400_000 else "product"
+
+
+@functools.cache
+def _has_bf16_convolutions() -> bool:
+    """True if oneDNN has bfloat16 convolutions for this CPU."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _pixels(grad: Tensor) -> int:

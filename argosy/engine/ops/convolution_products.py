@@ -4,7 +4,8 @@
     dx                  ←  dy [pixels, O]           ×  weights [O, k·k·C]      summed where the patches overlap
     dw   [O, k·k·C]     =  dy [O, pixels]           ×  patches [pixels, k·k·C]
 
-For 1x1 with stride 1 the patches are the image itself, without a copy.
+For 1x1 with stride 1 the patches are the image itself, without a copy. In bfloat16 torch's products accumulate in
+float32 and round once; sums of several products are float32, too, and rounded at the end.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -36,20 +37,24 @@ def of_input(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Si
 
 def of_weight(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
     """The gradient of the weights."""
-    total: Tensor | None = None
-    for flat, patches in _pieces(grad, x, weight, stride, padding):
-        total = flat.t() @ patches if total is None else total.addmm_(flat.t(), patches)
-    assert total is not None, grad.shape
-    return _as_weight(total, weight)
+    pieces = _pieces(grad, x, weight, stride, padding)
+    return _as_weight(_sum_of_products((flat.t(), patches) for flat, patches in pieces), weight)
 
 
 def of_weight_transposed(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
     """The same, computed as [k·k·C, O] and transposed at the end: a better shape for MKL if there are few outputs."""
-    total: Tensor | None = None
-    for flat, patches in _pieces(grad, x, weight, stride, padding):
-        total = patches.t() @ flat if total is None else total.addmm_(patches.t(), flat)
-    assert total is not None, grad.shape
+    pieces = _pieces(grad, x, weight, stride, padding)
+    total = _sum_of_products((patches.t(), flat) for flat, patches in pieces)
     return _as_weight(total.t().contiguous(), weight)
+
+
+def _sum_of_products(pairs: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
+    """a × b, added up over at least one pair; 16-bit products in float32."""
+    a, b = next(pairs)
+    total = a @ b
+    for a, b in pairs:
+        total = total.addmm_(a, b) if a.dtype is torch.float32 else total.float().add_(a @ b)
+    return total.to(a.dtype)
 
 
 def output_size(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> tuple[int, int]:
@@ -112,10 +117,11 @@ def _from_patches(
         return patches.view(count, rows, columns, channels).permute(0, 3, 1, 2)
     down, right = padding
     windows = patches.view(count, rows, columns, height, width, channels)
-    image = patches.new_zeros((count, image_rows + 2 * down, image_columns + 2 * right, channels))
+    sizes = (count, image_rows + 2 * down, image_columns + 2 * right, channels)
+    image = patches.new_zeros(sizes, dtype=torch.float32)
     for i in range(height):
         for j in range(width):
             last_row, last_column = i + stride[0] * rows, j + stride[1] * columns
             image[:, i : last_row : stride[0], j : last_column : stride[1]].add_(windows[:, :, :, i, j])
     inside = image[:, down : down + image_rows, right : right + image_columns]
-    return inside.contiguous().permute(0, 3, 1, 2)
+    return inside.to(patches.dtype).contiguous().permute(0, 3, 1, 2)

@@ -4,7 +4,8 @@
     dx, dweight = relu_depthwise_backward(dy, x, weight, …)          dx is masked by x > 0 already
 
 The relu's output is never materialized: backward recomputes it from x. `depthwise` is the same without the relu.
-Supports float32, channels_last or contiguous. kernels/source/depthwise.cpp has the loops.
+Supports float32, and bfloat16 with arithmetic in float32; channels_last or contiguous. kernels/source/depthwise.cpp has
+the loops.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,6 +25,7 @@ from argosy.engine.ops.op_spec import OpSpec, declare
 aten = torch.ops.aten
 Sizes = list[int]
 Pair = tuple[Tensor | None, Tensor | None]
+_DTYPES = (torch.float32, torch.bfloat16)
 
 
 def _forward(relu: bool, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
@@ -90,9 +92,10 @@ def _fake_backward(
 
 def _checked(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Sizes:
     """Rows and columns of y; raises ConfigError for an unsupported convolution."""
-    if x.ndim != 4 or x.dtype != torch.float32 or weight.dtype != torch.float32 or x.device.type != "cpu":
+    if x.ndim != 4 or x.dtype not in _DTYPES or weight.dtype != x.dtype or x.device.type != "cpu":
         raise ConfigError(
-            f"depthwise: x is {_text(x)}, the weight {_text(weight)}; both must be images in float32 on a CPU"
+            f"depthwise: x is {_text(x)}, the weight {_text(weight)}; both must be images in float32, or both in "
+            "bfloat16, on a CPU"
         )
     if weight.ndim != 4 or tuple(weight.shape[:2]) != (x.shape[1], 1) or 0 in weight.shape[2:]:
         raise ConfigError(

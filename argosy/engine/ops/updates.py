@@ -5,11 +5,12 @@
     after     fused_momentum([w1, b1], [g1, g2], [v1, v2], rate, [1.0, 2.0], 0.9, False, [1e-4, 0.0], [])
 
 The arguments are parameter, gradient, slots, rate, factor, settings, master, skip. `master` is a float32 copy of a
-16-bit parameter: the master is updated, and the parameter is set to its rounded value. Nothing is updated if `skip` is
-not 0: gradients overflowed (see ops/loss_scaling.py).
+16-bit parameter: the master is updated, and the parameter is set to its rounded value. A 16-bit gradient of a float32
+parameter or master is widened. Nothing is updated if `skip` is not 0: gradients overflowed (see ops/loss_scaling.py).
 
-A fused op does not move the tensors. float32 tensors with the same layout go to Argosy's C++ kernel, all at once; the
-others, and all of them where that kernel is unavailable, go to torch's, which takes lists of equal rate and decay.
+A fused op does not move the tensors. float32 tensors with the same layout go to Argosy's C++ kernel, all at once, which
+converts bfloat16 gradients and parameters in the same pass over memory; the others, and all of them where that kernel
+is unavailable, go to torch's, which takes lists of equal rate and decay.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -31,6 +32,8 @@ from argosy.engine.optimizers.spec import OptimizerSpec, Update
 Tensors = Sequence[Tensor]
 Kernel = Callable[..., None]
 _DECAY = "weight_decay"
+_IN_KERNEL = torch.bfloat16
+"""The 16-bit type that the C++ kernels convert; float16 is converted by torch."""
 _UPDATES: dict[str, OpOverload] = {}
 FUSED: dict[OpOverload, OpOverload] = {}
 """Each update and its fused op, which has the same arguments; those that differ between parameters are lists."""
@@ -65,9 +68,7 @@ def _schema(spec: OptimizerSpec, fused: bool = False) -> str:
     ]
     tensors = [f"Tensor(a!){many} param", f"Tensor{many} grad", *slots]
     arguments = [*tensors, "Tensor rate", f"float{many} factor", *settings]
-    if spec.has_master:
-        arguments.append("Tensor(m!)[] master" if fused else "Tensor(m!)? master=None")
-    arguments.append("Tensor? skip=None")
+    arguments += ["Tensor(m!)[] master" if fused else "Tensor(m!)? master=None", "Tensor? skip=None"]
     return f"{'fused_' * fused}{spec.name}({', '.join(arguments)}) -> ()"
 
 
@@ -91,9 +92,8 @@ def _kernel(spec: OptimizerSpec) -> Kernel:
         lr = arguments[num_slots].item() * arguments[num_slots + 1]
         settings = arguments[first:last]
         master = arguments[last] if len(arguments) > last else None
-        target = param
-        if master is not None:
-            target, grad = master, grad.to(master.dtype)
+        target = param if master is None else master
+        grad = grad.to(target.dtype)
         if takes_lists:
             tensors, counts = (target, grad, *arguments[:num_states]), arguments[num_states:num_slots]
             _update_in_one_layout(formula, tensors, counts, lr, settings)
@@ -132,20 +132,22 @@ def _fused_kernel(spec: OptimizerSpec) -> Kernel:
             return
         states, counts = arguments[:num_states], arguments[num_states:num_slots]
         rate, factors, *settings = arguments[num_slots:]
-        masters = settings.pop() if spec.has_master else ()
+        masters = settings.pop()
+        targets = masters or params
         decays = settings.pop() if has_decay else [0.0] * len(params)
-        if masters:
-            grads = [g.to(m.dtype) for g, m in zip(grads, masters, strict=True)]
-        tensors = zip(masters or params, grads, *states, strict=True)
         steps = zip(*counts, strict=True) if counts else [()] * len(params)
         lr = rate.item()
-        columns = zip(factors, decays, tensors, steps, strict=True)
-        rows = [Row(lr * factor, decay, row, step) for factor, decay, row, step in columns]
+        grads = [g if g.dtype is _IN_KERNEL else g.to(t.dtype) for g, t in zip(grads, targets, strict=True)]
+        copies = [p if masters and p.dtype is _IN_KERNEL else None for p in params]
+        tensors = zip(targets, grads, *states, strict=True)
+        columns = zip(factors, decays, tensors, steps, copies, strict=True)
+        rows = [Row(lr * factor, decay, row, step, copy) for factor, decay, row, step, copy in columns]
         if spec.native is not None and unavailable() is None:
             rows = spec.native(rows, *settings)
         _update_by_lists(spec.update, rows, settings)
         for param, master in zip(params, masters, strict=bool(masters)):
-            param.copy_(master)
+            if param.dtype is not _IN_KERNEL:
+                param.copy_(master)
 
     return kernel
 
@@ -153,7 +155,7 @@ def _fused_kernel(spec: OptimizerSpec) -> Kernel:
 def _update_by_lists(formula: Update, rows: Sequence[Row], settings: Sequence[float]) -> None:
     """Update with torch's kernel, in lists of equal rate, decay and dtype."""
     alike: dict[tuple[float, float, torch.dtype], list[Row]] = {}
-    for row in rows:
+    for row in map(_with_wide_gradient, rows):
         if have_same_layout(row.tensors):
             alike.setdefault((row.rate, row.decay, row.tensors[0].dtype), []).append(row)
         else:
@@ -163,7 +165,15 @@ def _update_by_lists(formula: Update, rows: Sequence[Row], settings: Sequence[fl
             count.add_(1.0)
         columns = map(list, zip(*((*row.tensors, *row.steps) for row in group), strict=True))
         formula(*columns, lr, *settings, decay)
+    for row in rows:
+        if row.copy is not None:
+            row.copy.copy_(row.tensors[0])
 
 
-for _name in OPTIMIZERS:
-    update_op(_name)
+def _with_wide_gradient(row: Row) -> Row:
+    param, grad, *states = row.tensors
+    return row if grad.dtype is param.dtype else row._replace(tensors=(param, grad.to(param.dtype), *states))
+
+
+UPDATES = frozenset(map(update_op, OPTIMIZERS))
+"""The update ops of all optimizers, of one parameter each."""

@@ -83,7 +83,6 @@ ADAM = OptimizerSpec(
     slots=(*MOMENTS, STEP),
     takes_lists=True,
     update_rows=update_rows,
-    has_master=True,
     is_fused=True,
     native=UpdateKernel("argosy_fused_adamw", "param grad moment1 moment2", steps=1),
 )

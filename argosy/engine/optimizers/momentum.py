@@ -34,7 +34,6 @@ SPEC = OptimizerSpec(
     takes_lists=True,
     update_rows=update_rows,
     folds_l2=True,
-    has_master=True,
     is_fused=True,
     native=native,
 )

@@ -80,8 +80,6 @@ class OptimizerSpec:
     """False: the formula needs a norm of the whole parameter, which neither rows nor blocks of it have."""
     folds_l2: bool = False
     """True: `update` adds L2 decay itself, which saves a node and a pass over memory."""
-    has_master: bool = False
-    """True: the op takes a float32 master of a 16-bit parameter."""
     is_fused: bool = False
     """True: there is an op that updates many parameters at once; needs `takes_lists`, and `weight_decay` as the last
     argument of `update`."""

@@ -8,14 +8,15 @@
               z = relu(y)                                  bfloat16    gray: follows its inputs
               p = _log_softmax(_to_copy(z, float32))       float32     black: gets the precision that was recorded
 
-`amp_lists` has the lists. Each value is cast once. Backward nodes are rewritten by the same rules. Updates and
-collectives get float32 gradients, and parameters stay float32: they are the master weights. Runs first, on the copy of
+`amp_lists` has the lists. Each value is cast once. Backward nodes are rewritten by the same rules. Updates widen 16-bit
+gradients themselves; collectives get float32 gradients, unless `cast_all_reduce` has made them 16-bit. Parameters stay
+float32: they are the master weights. At the end `narrow_copies` replaces casts of weights. Runs first, on the copy of
 the program that is compiled, so that fusions see 16-bit ops. Changes numerics.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -27,8 +28,11 @@ from torch._ops import OpOverload
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.infer import infer
+from argosy.engine.ops.gradient_buckets import copy_into_bucket, mm_into_bucket
+from argosy.engine.ops.updates import UPDATES
 from argosy.engine.passes.amp_lists import AmpLists
 from argosy.engine.passes.base import Pass, Report
+from argosy.engine.passes.narrow_copies import keep_copies
 
 aten = torch.ops.aten
 
@@ -46,6 +50,8 @@ _VIEWS = frozenset({
     aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims,
 })  # fmt: skip
 """Ops whose result in another dtype is the same view of the cast input."""
+_CONVERTING = frozenset({aten._to_copy.default, copy_into_bucket})
+"""Ops that take a float of any dtype and convert it."""
 _STATISTICS = frozenset({"logsumexp", "save_mean", "save_invstd", "running_mean", "running_var"})
 """Arguments that are float32 whatever the precision of the op."""
 
@@ -62,6 +68,8 @@ class Autocast(Pass):
     """True: gray ops run in 16 bits, too."""
     guarded_only: bool = False
     """True: only ops with the tag "fp16_guard" run in 16 bits."""
+    keeps_copies: bool = True
+    """True: updates write 16-bit copies of the weights; False: every step casts them."""
     live_out: frozenset[fx.Node] = frozenset()
 
     def with_live_out(self, live_out: frozenset[fx.Node]) -> Self:
@@ -74,9 +82,11 @@ class Autocast(Pass):
                 rewriter.visit(node)
         rewriter.restore(self.live_out)
         ops = ", ".join(f"{count} {op}" for op, count in rewriter.narrowed.most_common(4))
+        copies = keep_copies(graph, self.dtype) if self.keeps_copies else 0
         return Report(
             rewriter.narrowed.total(),
-            f"{rewriter.narrowed.total()} nodes in {dtype_name(self.dtype)} ({ops}), {rewriter.casts} casts",
+            f"{rewriter.narrowed.total()} nodes in {dtype_name(self.dtype)} ({ops}), {rewriter.casts - copies} casts; "
+            f"{copies} weights have a 16-bit copy, which their updates write",
         )
 
 
@@ -97,6 +107,8 @@ class _Rewriter:
 
     def visit(self, node: fx.Node) -> None:
         """Cast the node's inputs as its op wants them, and infer its value again."""
+        if node.target is mm_into_bucket and self._kind(node, "mm", "backward") == "white":
+            self.visit(self._split_product(node))
         op = node.target if isinstance(node.target, OpOverload) else None
         if op is not None:
             self._cast_inputs(node, _name(op))
@@ -116,10 +128,39 @@ class _Rewriter:
                     end = self._new_cast(node, wanted, node)
                 end.meta["replaces"] = node
 
+    def _split_product(self, node: fx.Node) -> fx.Node:
+        """Compute a product outside of its float32 bucket, so that it can be 16-bit; returns its node."""
+        buffer, a, b, first = node.args
+        with self.graph.inserting_before(node):
+            product = self.graph.create_node("call_function", aten.mm.default, (a, b), {}, "mm")
+        kept = ("source", "tag", "float32", "period")
+        product.meta = {"role": "backward", **{key: node.meta[key] for key in kept if key in node.meta}}
+        product.meta["val"] = infer(product)
+        self._recorded[product] = self._recorded[node]
+        node.target, node.args = copy_into_bucket, (buffer, product, first)
+        return product
+
     # --- what an op wants ------------------------------------------------------------------------------
 
+    def _take_narrow_gradient(self, update: fx.Node) -> None:
+        """Let an update read a 16-bit sum of gradients itself, without the cast that cast_all_reduce has inserted."""
+        cast: Any = update.args[1]
+        if cast.target is not aten._to_copy.default or _dtype(source := cast.args[0]) is not self.dtype:
+            return
+        node = cast.next
+        while node is not update:
+            if storage(source) in map(storage, mutated_inputs(node)):
+                return
+            node = node.next
+        update.update_arg(1, source)
+        if not cast.users and cast not in self.options.live_out:
+            self.graph.erase_node(cast)
+
     def _cast_inputs(self, node: fx.Node, name: str) -> None:
-        if not any(_is_float(source) for source in node.all_input_nodes):
+        if node.target in UPDATES:
+            self._take_narrow_gradient(node)
+            return
+        if node.target in _CONVERTING or not any(_is_float(source) for source in node.all_input_nodes):
             return
         mutated = {_dtype(n) for n in mutated_inputs(node)}
         # A cast is a copy: a view, and an op that mutates a 16-bit value, must work on the memory that they are given.
@@ -134,8 +175,8 @@ class _Rewriter:
         else:
             self._cast_arguments(node, lambda _, source: self._recorded[source])
 
-    def _kind(self, node: fx.Node, name: str) -> str:
-        if node.meta["role"] not in ("forward", "backward") or node.meta.get("float32"):
+    def _kind(self, node: fx.Node, name: str, role: str = "") -> str:
+        if (role or node.meta["role"]) not in ("forward", "backward") or node.meta.get("float32"):
             return "black"
         if self.options.guarded_only and node.meta.get("tag") != "fp16_guard":
             return "black"
@@ -221,6 +262,16 @@ class _Rewriter:
             return
         node.meta["val"] = infer(node)
         self._changed.add(node)
+
+
+def narrow_nodes(graph: fx.Graph, autocast: Autocast, nodes: Collection[fx.Node]) -> set[fx.Node]:
+    """Those of the nodes whose values will be 16-bit."""
+    copied = fx.Graph()
+    copy_of: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        copy_of[node] = copied.node_copy(node, copy_of.__getitem__)
+    autocast.run(copied)
+    return {node for node in nodes if _dtype(copy_of[node]) is autocast.dtype}
 
 
 def _name(op: OpOverload) -> str:

@@ -7,9 +7,10 @@
               w = wait(s)
               r = _to_copy(w, dtype=float32)               before the first reader
 
-Halves the bytes of every all-reduce. Changes numerics: each gradient is rounded before the sum, and so is each
-partial sum. The all-reduce is in place in h, so a copy of g that insert_all_reduce made is erased. Paddle's name for
-it is `fp16_allreduce`.
+Halves the bytes of every all-reduce. Changes numerics: each gradient is rounded before the sum, and so is the sum (in
+shared memory), or each partial sum (over sockets). The all-reduce is in place in h, so a copy of g that
+insert_all_reduce made is erased. Paddle's name for it is `fp16_allreduce`. In pure 16-bit training those gradients are
+sent so that are 16-bit already.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -36,18 +37,23 @@ class CastAllReduce(Pass):
     name: ClassVar[str] = "cast_all_reduce"
 
     dtype: torch.dtype = torch.float16
+    names: frozenset[str] | None = None
+    """The gradients to cast; None: all."""
 
     def run(self, graph: fx.Graph) -> Report:
         all_reduces = new_collectives(graph, all_reduce)
         dtypes = {node: node.meta["val"].dtype for node in all_reduces}
         place = {node: number for number, node in enumerate(graph.nodes)}
-        wide = [node for node in all_reduces if dtypes[node] == torch.float32]
+        wide = [node for node in all_reduces if dtypes[node] == torch.float32 and self._is_cast(node)]
         for node in wide:
             _cast(graph, node, self.dtype, place)
-        others = Counter(dtype_name(dtype) for dtype in dtypes.values() if dtype != torch.float32)
+        others = Counter(dtype_name(dtype) for node, dtype in dtypes.items() if node not in wide)
         text = f"{len(wide)} of {len(all_reduces)} gradients are sent as {dtype_name(self.dtype)}"
         left = ", ".join(f"{count} {name}" for name, count in others.items())
         return Report(len(wide), text + (f"; left alone: {left}" if left else ""))
+
+    def _is_cast(self, node: fx.Node) -> bool:
+        return self.names is None or node.args[2] in self.names
 
 
 def _cast(graph: fx.Graph, started: fx.Node, dtype: torch.dtype, place: dict[fx.Node, int]) -> None:

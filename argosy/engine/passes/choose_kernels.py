@@ -3,7 +3,8 @@
     before    y = aten.convolution(x, w)            channels_last, at least 8 input and output channels
     after     y = argosy.convolution(x, w)          likewise convolution_backward
 
-Runs after channels_last, because the matrix products need that memory format. See ops/convolution.py.
+In float32 and in bfloat16. Runs after channels_last, because the matrix products need that memory format. See
+ops/convolution.py.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -51,6 +52,7 @@ def _is_supported(node: fx.Node) -> bool:
         and min(weight.shape[:2]) >= _MIN_CHANNELS
         and (groups, transposed, list(dilation)) == (1, False, [1, 1])
         and x.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
+        and x.dtype == weight.dtype
+        and x.dtype in (torch.float32, torch.bfloat16)
         and all(t.is_contiguous(memory_format=torch.channels_last) for t in (x, weight))
     )

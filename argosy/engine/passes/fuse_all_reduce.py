@@ -136,7 +136,11 @@ def _write_to_slot(graph: fx.Graph, node: fx.Node, buffer: fx.Node, offset: int)
     """Write a gradient to its slot; a matrix product without other readers is computed there."""
     source = cast("fx.Node", node.args[0])
     if _is_product(source) and list(source.users) == [node]:
-        return _create(graph, mm_into_bucket, (buffer, *source.args, offset), node)
+        product = _create(graph, mm_into_bucket, (buffer, *source.args, offset), node)
+        product.meta |= {
+            key: source.meta[key] for key in ("tag", "float32") if key in source.meta
+        }  # for autocast
+        return product
     return _create(graph, copy_into_bucket, (buffer, _uncopied(node), offset), node)
 
 

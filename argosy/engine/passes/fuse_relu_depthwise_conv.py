@@ -6,8 +6,8 @@
               dx, dw = relu_depthwise_backward(dy, x, w)
 
 The relu's output is never materialized, and backward reads x and dy once for both gradients. Matches only if the
-relu has no other reader, in float32, with one filter per channel and no bias. Paddle's name is the same; there it
-needs a GPU. As in Paddle, convolutions with and without backward are counted separately.
+relu has no other reader, in float32 or bfloat16, with one filter per channel and no bias. Paddle's name is the same;
+there it needs a GPU. As in Paddle, convolutions with and without backward are counted separately.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -122,9 +122,7 @@ def _window_obstacle(match: ReluConvMatch) -> str:
         "it has several filters per channel": filters[0] != groups,
         "its window depends on the feeds": not all(isinstance(n, int) for n in (*stride, *padding)),
     }
-    return next((reason for reason, holds in obstacles.items() if holds), "") or kernel_obstacle(
-        (x, weight), has_bf16=False
-    )
+    return next((reason for reason, holds in obstacles.items() if holds), "") or kernel_obstacle((x, weight))
 
 
 def _fuse(graph: fx.Graph, match: ReluConvMatch) -> None:

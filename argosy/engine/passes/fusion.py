@@ -89,14 +89,13 @@ def erase_stored(graph: fx.Graph, node: fx.Node, instead: fx.Node) -> None:
     graph.erase_node(node)
 
 
-def kernel_obstacle(elements: Sequence[Any], channels: Sequence[Any] = (), has_bf16: bool = True) -> str:
+def kernel_obstacle(elements: Sequence[Any], channels: Sequence[Any] = ()) -> str:
     """Why the C++ kernels do not support these inputs; "" if they do.
 
-    `elements` must be float32, or all bfloat16 if the kernel `has_bf16`; `channels` (weights of a norm) float32.
+    `elements` must be float32, or all bfloat16; `channels` (weights of a norm) float32.
     """
     dtypes = {value.dtype for value in _values(elements)}
-    supported = ({torch.float32}, {torch.bfloat16}) if has_bf16 else ({torch.float32},)
-    if dtypes and dtypes not in supported:
+    if dtypes and dtypes not in ({torch.float32}, {torch.bfloat16}):
         return f"it is {' and '.join(sorted(str(d).removeprefix('torch.') for d in dtypes))}"
     for value in _values(channels):
         if value.dtype is not torch.float32:

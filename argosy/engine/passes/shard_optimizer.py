@@ -44,7 +44,7 @@ from argosy.engine.ops.sharding import (
     shard_rows,
     shard_squares,
 )
-from argosy.engine.ops.updates import update_op
+from argosy.engine.ops.updates import UPDATES
 from argosy.engine.optimizers import OPTIMIZERS
 from argosy.engine.passes.base import Pass, Report, new_collectives
 from argosy.engine.passes.shard_plan import Shard, Slot, bucket_bounds, mark, row_bounds, shard_of, shards
@@ -152,7 +152,7 @@ class _Rewriting:
         views = list({self.rows_of[n][1]: None for n in inputs if n in self.rows_of})
         if not views or node.target is shard_rows:
             return
-        if node.target in _UPDATES:
+        if node.target in UPDATES:
             self._update(node, self._only(node, views))
         elif node.target is found_inf:
             self._found_inf(node)
@@ -276,9 +276,6 @@ class _Rewriting:
         summed = _insert(self.graph, before, wait, (started,), "communicate")
         self.sums.append(summed)
         return summed
-
-
-_UPDATES = frozenset(update_op(name) for name in OPTIMIZERS)
 
 
 def _shard_state(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, cast
@@ -25,6 +26,7 @@ from argosy.engine.ir.effects import (
 )
 from argosy.engine.ir.gc_pause import paused_gc
 from argosy.engine.ir.liveness import SizeOf
+from argosy.engine.ir.names import names_of_copies
 from argosy.engine.ir.periods import condition_text, conditions, inactive
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.show import op_name, type_text
@@ -38,6 +40,7 @@ from argosy.engine.passes.base import Pass, run_passes
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.codegen import Span, Step, generate
 from argosy.engine.runtime.inductor import with_regions
+from argosy.engine.runtime.narrow_copies import CopySpec
 from argosy.engine.runtime.peak_memory import MemoryProfile, memory_of
 from argosy.engine.runtime.run_record import run_record
 from argosy.engine.runtime.scope import Scope
@@ -96,6 +99,8 @@ class Compiled:
     feeds: tuple[Feed, ...]
     states: tuple[str, ...]
     memory_formats: tuple[torch.memory_format, ...]
+    copies: tuple[CopySpec, ...]
+    """16-bit copies of weights, the step's last arguments."""
     fetched: tuple[str, ...]
     copied: tuple[bool, ...]
     """Which fetches alias memory of the scope, and must be copied before the next run mutates it."""
@@ -139,10 +144,24 @@ class Compiled:
                 shared = self.shared.names
             private = self.mutated.difference(shared)
             values = {n: read_state(scope, n, formats[n], is_private=n in private) for n in self.states}
-            if any(scope.is_shared(n) and v is not scope.get(n) for n, v in values.items()):
+            if any(scope.is_shared(n) and v is not scope.peek(n) for n, v in values.items()):
                 return list(values.values())  # converted copies of shared memory, which other ranks change
             self._bound = (scope, scope.version, list(values.values()))
         return self._bound[2]
+
+    def copies_for(
+        self, scope: Scope, states: Sequence[torch.Tensor], is_written_elsewhere: bool
+    ) -> AbstractContextManager[list[torch.Tensor]]:
+        """Around a run: the 16-bit copies of weights. `is_written_elsewhere`: another thread writes weights."""
+        sources = dict(zip(self.states, states, strict=True)) if self.copies else {}
+        names = [spec.name for spec in self.copies]
+        untracked = [n for n in names if is_written_elsewhere or n in scope.exposed or scope.is_shared(n)]
+        mutated = [states[place] for place in self._mutated_places]
+        return scope.copies.running(self.copies, sources, mutated, frozenset(untracked))
+
+    @cached_property
+    def _mutated_places(self) -> list[int]:
+        return [place for place, name in enumerate(self.states) if name in self.mutated]
 
     @cached_property
     def timed(self) -> TimedStep:
@@ -182,11 +201,12 @@ def compile_program(
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
-    feeds, states, calls = _split(graph, lambda node: program.vars[named[node]].is_data)
+    named |= names_of_copies(graph, named)
+    feeds, states, copies, calls = _split(graph, lambda node: program.vars[named[node]].is_data)
     ordered = _defer_state_updates(calls)
     if with_inductor:
         ordered, outputs = with_regions(graph, ordered, outputs, named)
-    inputs = [*feeds, *states]
+    inputs = [*feeds, *states, *copies]
     generate_step = partial(generate, inputs, ordered, outputs, constants, _by_node(check, ordered))
     mutated = {storage(source) for node in ordered for source in mutated_inputs(node)}
     created = [copy_of[n] for n in initialized.values()]
@@ -203,6 +223,7 @@ def compile_program(
         feeds=tuple(feed_of(program, named[n], storage(n) in mutated) for n in feeds),
         states=tuple(named[n] for n in states),
         memory_formats=tuple(_memory_format(n) for n in states),
+        copies=tuple(_copy_spec(n, named) for n in copies),
         fetched=tuple(v.name for v in fetches),
         copied=_aliased([storage(copy_of[n]) for n in fetch_nodes], persistent),
         initialized=tuple(initialized),
@@ -357,6 +378,10 @@ def _memory_format(state: fx.Node) -> torch.memory_format:
     return memory_format
 
 
+def _copy_spec(copy: fx.Node, named: dict[fx.Node, str]) -> CopySpec:
+    return CopySpec(named[copy.meta["copy_of"]], copy.meta["val"].dtype, _memory_format(copy))
+
+
 def _aliased(memory: Sequence[int | None], persistent: set[int | None]) -> tuple[bool, ...]:
     """Which fetches alias persistent memory, or an earlier fetch."""
     return tuple(m in persistent or m in memory[:i] for i, m in enumerate(memory))
@@ -377,12 +402,13 @@ def _copy(nodes: Sequence[fx.Node]) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
 
 def _split(
     graph: fx.Graph, is_fed: Callable[[fx.Node], bool]
-) -> tuple[list[fx.Node], list[fx.Node], list[fx.Node]]:
-    """The feeds, the variables of the scope, and the calls."""
-    inputs = [n for n in graph.nodes if n.op == "placeholder"]
+) -> tuple[list[fx.Node], list[fx.Node], list[fx.Node], list[fx.Node]]:
+    """The feeds, the variables of the scope, their 16-bit copies, and the calls."""
+    copies = [n for n in graph.nodes if "copy_of" in n.meta]
+    inputs = [n for n in graph.nodes if n.op == "placeholder" and n not in copies]
     feeds = [n for n in inputs if is_fed(n)]
     states = [n for n in inputs if not is_fed(n)]
-    return feeds, states, [n for n in graph.nodes if n.op != "placeholder"]
+    return feeds, states, copies, [n for n in graph.nodes if n.op != "placeholder"]
 
 
 def _defer_state_updates(nodes: Sequence[fx.Node]) -> list[fx.Node]:
@@ -456,9 +482,9 @@ def read_state(
         raise ScopeError(_missing_state(name))
     if is_private and scope.is_shared(name):
         value = value.clone()
-        scope.put(name, value)
+        scope.put(name, value, is_owned=True)
     if memory_format is not torch.preserve_format and not value.is_contiguous(memory_format=memory_format):
         value = value.contiguous(memory_format=memory_format)
         if not scope.is_shared(name):
-            scope.put(name, value)
+            scope.put(name, value, is_owned=True)
     return value

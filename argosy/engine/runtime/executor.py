@@ -112,7 +112,7 @@ class Executor:
         recorded = timeline.begin(compiled, program.name)
         out = self._run_compiled(program, compiled, feed, scope, is_timed=recorded is not None)
         for name, value in zip(compiled.initialized, out[len(fetches) :], strict=True):
-            scope.put(name, value)
+            scope.put(name, value, is_owned=True)
         with self._lock:
             remote.step_schedulers(program, connected)
         fetched: list[Any] = [v.clone() if c else v for v, c in zip(out, compiled.copied, strict=False)]
@@ -138,7 +138,9 @@ class Executor:
             retain_freed_memory()
         _write_rates(program, scope)
         step = compiled.timed.step if is_timed else compiled.step
-        out = self._call(program, compiled, step, [*values, *states])
+        # Parameter servers may write weights in a thread of the trainer.
+        with compiled.copies_for(scope, states, is_written_elsewhere=program.role is not None) as copies:
+            out = self._call(program, compiled, step, [*values, *states, *copies])
         self._record_run(program, compiled, sizes)
         if compiled.schedule and not compiled.initialized:
             world().count_step()
@@ -375,7 +377,7 @@ def _due(program: Program, scope: Scope) -> frozenset[str]:
 
 def _write_rates(program: Program, scope: Scope) -> None:
     for name, scheduler in program.training.schedulers:
-        rate = scope.get(name)
+        rate = scope.peek(name)
         rate.fill_(float(scheduler()))
 
 

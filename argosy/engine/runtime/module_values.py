@@ -67,5 +67,5 @@ def write_back(
     scope, tensors = scope or global_scope(), tensors_of(recordable(module))
     with torch.no_grad():
         for key, variable in values_for(program or default_main_program(), module).items():
-            tensors[key].copy_(scope.get(variable.name))
+            tensors[key].copy_(scope.peek(variable.name))
     return module

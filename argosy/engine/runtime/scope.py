@@ -12,6 +12,7 @@ import torch
 
 from argosy.engine.errors import ConfigError, ScopeError, nearest
 from argosy.engine.ir.dtypes import dtype_name
+from argosy.engine.runtime.narrow_copies import NarrowCopies
 
 
 class ScopeTensor:
@@ -29,9 +30,9 @@ class ScopeTensor:
         """Set a value of the same shape and dtype; a variable without a value accepts any."""
         new = torch.as_tensor(np.asarray(value) if not isinstance(value, torch.Tensor) else value)
         if self._name not in self._scope or self._scope.values_of()[self._name] is None:
-            self._scope.put(self._name, new.detach().clone())
+            self._scope.put(self._name, new.detach().clone(), is_owned=True)
             return
-        old = self.tensor()
+        old = self._scope.peek(self._name)
         if old.shape != new.shape or old.dtype != new.dtype:
             raise ScopeError(
                 f"variable {self._name!r} is {dtype_name(old.dtype)}{list(old.shape)} and cannot be set to "
@@ -40,21 +41,21 @@ class ScopeTensor:
         self._scope.write(self._name, new)
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        return self.tensor().detach().cpu().numpy().copy()
+        return self._scope.peek(self._name).detach().cpu().numpy().copy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return self.numpy().astype(dtype) if dtype is not None else self.numpy()
 
     def shape(self) -> list[int]:
-        return list(self.tensor().shape)
+        return list(self._scope.peek(self._name).shape)
 
     _get_dims = shape  # Paddle's name
 
     def _dtype(self) -> torch.dtype:
-        return self.tensor().dtype
+        return self._scope.peek(self._name).dtype
 
     def __repr__(self) -> str:
-        return f"ScopeTensor({self._name!r}, {self.tensor()!r})"
+        return f"ScopeTensor({self._name!r}, {self._scope.peek(self._name)!r})"
 
 
 class ScopeVariable:
@@ -82,20 +83,32 @@ class Scope:
         """
         self.version = 0
         """Incremented when a tensor is replaced; holders of references to tensors compare it."""
+        self.copies = NarrowCopies()
+        """16-bit copies of weights, for steps in mixed precision."""
+        self.exposed: set[str] = set()
+        """Variables whose tensors somebody outside of the engine may hold, and write through numpy or `.data`."""
 
     def values_of(self) -> dict[str, torch.Tensor | None]:
         return self._values
 
     def get(self, name: str) -> torch.Tensor:
-        """The value; raises ScopeError if there is none."""
+        """The tensor itself, not a copy; raises ScopeError if there is none."""
+        value = self.peek(name)
+        self.exposed.add(name)
+        return value
+
+    def peek(self, name: str) -> torch.Tensor:
+        """`get` for code that keeps no reference, and writes by torch ops in place only."""
         value = self._values.get(name)
         if value is None:
             raise ScopeError(f"variable {name!r} has no value in this scope{nearest(name, self._values)}")
         return value
 
-    def put(self, name: str, value: torch.Tensor) -> None:
+    def put(self, name: str, value: torch.Tensor, is_owned: bool = False) -> None:
+        """Set the tensor itself; `is_owned`: nobody else holds a reference to it."""
         self._values[name] = value
         self.version += 1
+        (self.exposed.discard if is_owned else self.exposed.add)(name)
 
     def is_shared(self, name: str) -> bool:
         """True if the value is in memory that the ranks of a host share."""
@@ -105,8 +118,8 @@ class Scope:
         """Set a value of the same shape and dtype: in place, which keeps its memory format, unless it is shared."""
         with torch.no_grad():
             if self.is_shared(name):
-                self.put(name, torch.empty_like(self.get(name)))
-            self.get(name).copy_(value)
+                self.put(name, torch.empty_like(self.peek(name)), is_owned=True)
+            self.peek(name).copy_(value)
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
@@ -128,6 +141,7 @@ class Scope:
     def erase(self, names: list[str]) -> None:
         for name in names:
             self._values.pop(name, None)
+            self.copies.forget(name)
         self.version += 1
 
 

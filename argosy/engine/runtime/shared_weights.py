@@ -82,7 +82,7 @@ class SharedNames:
                 scope.shared[name].copy_(values[name])
         group.start_barrier("weights").wait()
         for name in private:
-            scope.put(name, scope.shared[name])
+            scope.put(name, scope.shared[name], is_owned=True)
         return True
 
 

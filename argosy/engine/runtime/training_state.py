@@ -197,7 +197,7 @@ class Training:
                 f"variable {name!r} has no value in the scope; run the startup program before a checkpoint is "
                 "saved or restored"
             )
-        return self.scope.get(name)
+        return self.scope.peek(name)
 
 
 def kind(value: Any, shape: Sequence[int] | None = None) -> str:

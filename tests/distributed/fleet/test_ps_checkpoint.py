@@ -51,14 +51,14 @@ def trains() -> None:
     fleet.stop_worker()
 
 
-MODES = [
+CASES = [
     ("sync", 2),
     ("geo", 1),
     *(pytest.param(mode, 1, marks=pytest.mark.slow) for mode in ("async", "half_async")),
 ]
 
 
-@pytest.mark.parametrize(("mode", "workers"), MODES)
+@pytest.mark.parametrize(("mode", "workers"), CASES)
 def test_a_job_resumes_with_another_number_of_servers_as_if_it_had_not_ended(
     ranks: ForkServer, tmp_path: Path, mode: str, workers: int
 ) -> None:

@@ -24,6 +24,8 @@ from argosy.engine.ops.convolution import (
 from argosy.engine.runtime.flags import set_flags
 
 aten = torch.ops.aten
+IS_NATIVE = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+"""True if this CPU has 16-bit arithmetic."""
 CASES = [  # batch, channels, outputs, image, kernel, stride, padding
     (2, 16, 24, (4, 4), (3, 3), (1, 1), (1, 1)),
     (3, 16, 24, (5, 4), (3, 3), (2, 2), (1, 1)),
@@ -114,6 +116,60 @@ def test_every_alternative_computes_the_same(
     ):
         for other in alternatives[1:]:
             assert_near(other, alternatives[0])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_alternative_in_bfloat16_is_near_the_float32_result(case: Any) -> None:
+    """Products accumulate in float32; where several are added (overlapping patches, pieces), each is rounded first.
+
+    Without 16-bit arithmetic, ATen's gradients add up in bfloat16, which these bounds exclude.
+    """
+    batch, channels, outputs, image, kernel, stride, padding = case
+    x, w = (
+        channels_last(batch, channels, *image).bfloat16(),
+        channels_last(outputs, channels, *kernel).bfloat16(),
+    )
+    arguments = (list(stride), list(padding))
+    wanted = FORWARD["aten"](x.float(), w.float(), None, *arguments)
+    grad = torch.randn_like(wanted).bfloat16()
+    wide = (grad.float(), x.float(), w.float(), *arguments)
+    for run in FORWARD.values():
+        assert_rounded(run(x, w, None, *arguments), wanted, 1)
+    for name, run in OF_INPUT.items():
+        if IS_NATIVE or name != "aten":
+            assert_rounded(run(grad, x, w, *arguments), OF_INPUT["aten"](*wide), kernel[0] * kernel[1])
+    for name, run in OF_WEIGHT.items():
+        if IS_NATIVE or name != "aten":
+            assert_rounded(run(grad, x, w, *arguments), OF_WEIGHT["aten"](*wide), 2)
+
+
+def assert_rounded(narrow: torch.Tensor, wide: torch.Tensor, terms: int) -> None:
+    """Each of so many terms is rounded, and their sum; of the size of the largest value."""
+    assert narrow.dtype is torch.bfloat16
+    if wide.numel():
+        assert (narrow.float() - wide).abs().max() <= 2.0**-9 * (terms**0.5 + 1) * wide.abs().max() + 1e-5
+
+
+def test_in_bfloat16_rules_choose_aten_but_for_weight_gradients_that_it_would_sum_in_16_bits() -> None:
+    x, w = channels_last(2, 512, 2, 2).bfloat16(), channels_last(512, 512, 1, 1).bfloat16()
+    grad = torch.randn_like(convolution(x, w, None, *window((1, 1), (0, 0))))
+    arguments = (x, w, None, [1, 1], [0, 0]), (grad, x, w, [1, 1], [0, 0])
+    assert forward_rule(*arguments[0]) == of_input_rule(*arguments[1]) == "aten"
+    assert of_weight_rule(*arguments[1]) == ("aten" if IS_NATIVE else "product")
+    assert forward_rule(x.float(), w.float(), None, [1, 1], [0, 0]) == "product"
+
+
+def test_a_search_knows_bfloat16_by_its_own_key() -> None:
+    set_flags({choices.FLAG: True})
+    try:
+        for dtype in (torch.float32, torch.bfloat16):
+            x, w = channels_last(2, 16, 4, 4).to(dtype), channels_last(16, 16, 1, 1).to(dtype)
+            convolution(x, w, None, *window((1, 1), (0, 0)))
+        (table,) = choices.of_process()._tables.values()
+        assert [name.split(", ")[-2] for name in table] == ["float32", "bfloat16"]
+        assert all(entry["ms"].keys() == FORWARD.keys() for entry in table.values())
+    finally:
+        set_flags({choices.FLAG: False})
 
 
 def rules(batch: int, channels: int, outputs: int, size: int, kernel: int, stride: int) -> list[str]:

@@ -28,11 +28,10 @@ class Case:
     counts: bool
     common: tuple[Any, ...]
     decays: bool = True
-    has_master: bool = True
 
 
 CASES = {
-    "sgd": Case(update_op("sgd"), 0, False, (), has_master=False),
+    "sgd": Case(update_op("sgd"), 0, False, ()),
     "momentum": Case(update_op("momentum"), 1, False, (0.9, False)),
     "nesterov": Case(update_op("momentum"), 1, False, (0.9, True)),
     "no momentum": Case(update_op("momentum"), 1, False, (0.0, False)),
@@ -74,9 +73,8 @@ class Model:
     def step(self, grads: list[Tensor]) -> None:
         """The fused update."""
         decays = [DECAYS[: len(grads)]] if self.case.decays else []
-        masters = [self.masters] if self.case.has_master else []
         fused = OpSpec.known[FUSED[self.case.op]].kernel
-        numbers = FACTORS[: len(grads)], *self.case.common, *decays, *masters
+        numbers = FACTORS[: len(grads)], *self.case.common, *decays, self.masters
         fused(self.params, grads, *self.states, self.rate, *numbers)
 
     def step_one_by_one(self, grads: list[Tensor]) -> None:
@@ -170,7 +168,7 @@ def test_the_tensors_stay_where_they_are_and_gradients_are_only_read(case: Case,
     assert [t.data_ptr() for t in model.tensors()] == places
 
 
-@pytest.mark.parametrize("case", [c for c in CASES.values() if c.has_master], ids=list(CASES)[1:])
+@each_case
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_parameters_with_masters_are_what_these_round_to(
     case: Case, dtype: torch.dtype, kernels: str
@@ -184,6 +182,23 @@ def test_parameters_with_masters_are_what_these_round_to(
     for param, master, old in zip(fused.params, fused.masters, first, strict=True):
         assert torch.equal(param, master.to(dtype))
         assert not old.numel() or not torch.equal(old, master)
+
+
+@each_case
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_16_bit_gradient_updates_a_float32_parameter_as_its_widened_value_does(
+    case: Case, dtype: torch.dtype, kernels: str
+) -> None:
+    shapes = [(64, 48), (16,), (20000, 4)]
+    narrow, wide, single = Model(case, shapes), Model(case, shapes), Model(case, shapes)
+    for seed in range(2):
+        grads = [g.to(dtype) for g in narrow.gradients(seed)]
+        narrow.step(grads)
+        wide.step([g.float() for g in grads])
+        single.step_one_by_one(grads)
+    for a, b, c in zip(narrow.tensors(), wide.tensors(), single.tensors(), strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(a, c)
 
 
 @each_case
@@ -210,8 +225,8 @@ def test_nan_and_infinity_reach_the_parameter(case: Case, kernels: str) -> None:
 def test_the_op_returns_nothing_fake_or_real_and_takes_no_tensor_at_all(case: Case) -> None:
     op, model = FUSED[case.op], Model(case, [(4, 4)])
     decays: list[list[float]] = [[0.1]] if case.decays else []
-    masters: list[list[Tensor]] = [[]] if case.has_master else []
-    numbers = [1.0], *case.common, *decays, *masters
+    masters: list[Tensor] = []
+    numbers = [1.0], *case.common, *decays, masters
     assert op(model.params, model.gradients(0), *model.states, model.rate, *numbers) is None
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = [
@@ -219,7 +234,7 @@ def test_the_op_returns_nothing_fake_or_real_and_takes_no_tensor_at_all(case: Ca
         ]
         assert op(*fakes, mode.from_tensor(model.rate), *numbers) is None
     nothing: list[list[Tensor]] = [[] for _ in range(2 + len(model.states))]
-    OpSpec.known[op].kernel(*nothing, model.rate, [], *case.common, *([[]] * (len(decays) + len(masters))))
+    OpSpec.known[op].kernel(*nothing, model.rate, [], *case.common, *([[]] * (len(decays) + 1)))
 
 
 @each_case

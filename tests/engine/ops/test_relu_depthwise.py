@@ -95,6 +95,43 @@ def test_the_numbers_are_those_of_aten(case: Any, layout: torch.memory_format, r
                 assert one is None
 
 
+def assert_rounded_once(narrow: torch.Tensor, wide: torch.Tensor) -> None:
+    """The float32 result of the same inputs, rounded to bfloat16; sums in another order may round to a neighbour."""
+    assert narrow.dtype is torch.bfloat16
+    size = wide.abs().max().item() if wide.numel() else 1.0
+    torch.testing.assert_close(narrow.float(), wide, rtol=2.0**-8, atol=1e-6 * max(size, 1))
+
+
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("case", CASES)
+def test_bfloat16_is_summed_in_float32_and_rounded_once(
+    case: Any, layout: torch.memory_format, relu: bool
+) -> None:
+    x, w = (t.bfloat16() for t in tensors(case, layout))
+    forward, backward = (relu_depthwise, relu_depthwise_backward) if relu else (depthwise, depthwise_backward)
+    y = forward(x, w, *window(case))
+    assert_rounded_once(y, forward(x.float(), w.float(), *window(case)))
+    assert y.stride() == forward(x.float(), w.float(), *window(case)).stride()
+    dy = torch.randn(y.shape).bfloat16()
+    for mask in ([True, True], [True, False], [False, True]):
+        narrow = backward(dy, x, w, *window(case), mask)
+        wide = backward(dy.float(), x.float(), w.float(), *window(case), mask)
+        for one, other, is_wanted in zip(narrow, wide, mask, strict=True):
+            if is_wanted:
+                assert_rounded_once(one, other)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_nan_and_infinity_stay_in_bfloat16(layout: torch.memory_format) -> None:
+    x, w = torch.zeros(1, 8, 5, 5).contiguous(memory_format=layout), torch.ones(8, 1, 3, 3)
+    x[0, 2, 2, 2], x[0, 3, 2, 2], x[0, 4, 2, 2] = torch.nan, torch.inf, 3e38
+    y = relu_depthwise(x.bfloat16(), w.bfloat16(), [1, 1], [1, 1])
+    assert y.isnan().sum() == 9
+    assert y.isinf().sum() == 9
+    assert y[0, 4].max() > 2.9e38
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("case", CASES)
 def test_the_fake_has_the_shape_and_the_strides_of_the_kernel(case: Any, layout: torch.memory_format) -> None:

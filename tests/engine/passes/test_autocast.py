@@ -13,13 +13,16 @@ from torch import Tensor, fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import argosy as paddle
+from argosy.distributed import fleet
+from argosy.distributed.fleet.strategy_passes import training_passes
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ops.gradient_buckets import mm_into_bucket
 from argosy.engine.passes.amp_lists import AmpLists
 from argosy.engine.passes.autocast import Autocast
-from argosy.engine.passes.base import run_passes
+from argosy.engine.passes.base import rewrite, run_passes
 from argosy.engine.runtime.scope import Scope, scope_guard
 
 Net = Callable[[], nn.Module]
@@ -140,20 +143,34 @@ def test_products_are_16_bit_and_losses_are_not() -> None:
     for op in ("convolution", "native_batch_norm", "relu", "max_pool2d", "addmm", "mm.default", "gelu"):
         assert set(dtypes(graph, f"aten.{op}")) == {BF16}, op
     assert set(dtypes(graph, "_log_softmax")) == {torch.float32}
-    assert all(
-        n.args[1].meta["val"].dtype is torch.float32 for n in graph.nodes if "momentum" in str(n.target)
-    )
+    assert {n.args[1].meta["val"].dtype for n in graph.nodes if "momentum" in str(n.target)} == {
+        BF16, torch.float32,
+    }, "updates widen 16-bit gradients themselves"  # fmt: skip
 
 
 def test_every_value_is_cast_once() -> None:
     main, *_ = built(convolutional(), [3, 8, 8])
-    graph = rewritten(main, Autocast())
+    graph = rewritten(main, Autocast(keeps_copies=False))
     casts = Counter((n.args[0], n.kwargs["dtype"]) for n in graph.nodes if "_to_copy" in str(n.target))
     assert set(casts.values()) == {1}
     weights = [source for (source, dtype) in casts if dtype is BF16 and source.op == "placeholder"]
     assert len(weights) == 6, (
         "the feed, three weights and two biases: none for forward and again for backward"
     )
+
+
+def test_weight_gradients_of_two_ranks_are_16_bit_products() -> None:
+    """insert_all_reduce and fuse_all_reduce have recorded them as float32 products in a bucket."""
+    main = Program("main")
+    with program_guard(main, Program("startup")), names.guard():
+        loss = paddle.static.nn.fc(paddle.static.data("x", [None, 4]), 8).mean()
+        _, pairs = paddle.optimizer.SGD(0.1).minimize(loss)
+        rewrite(main, training_passes(fleet.DistributedStrategy(), main, pairs, ranks=2))
+    assert [n for n in main.graph.nodes if n.target is mm_into_bucket]
+    graph = rewritten(main, Autocast())
+    assert set(dtypes(graph, "aten.mm.default")) == {BF16}
+    assert not [n for n in graph.nodes if n.target is mm_into_bucket]
+    assert set(dtypes(graph, "copy_into_bucket")) == {torch.float32}
 
 
 def test_a_second_run_changes_nothing() -> None:

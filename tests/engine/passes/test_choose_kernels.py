@@ -5,11 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import argosy as paddle
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.program import Program, default_main_program, program_guard
+from argosy.engine.ops.convolution import convolution
 from argosy.engine.passes import default_passes
+from argosy.engine.passes.autocast import Autocast
 from argosy.engine.passes.base import Report, run_passes
 from argosy.engine.passes.choose_kernels import ChooseKernels
 from argosy.engine.runtime.scope import Scope, scope_guard
@@ -35,6 +38,16 @@ def reported() -> Report:
 def test_convolutions_with_few_channels_are_left_alone() -> None:
     built()
     assert reported() == Report(2, "2 of 4 convolutions select their kernel at run time")
+
+
+def test_bfloat16_convolutions_select_their_kernel_too() -> None:
+    built()
+    graph = default_main_program().graph
+    run_passes(graph, [Autocast(), *default_passes(frozenset(), frozenset({"choose_kernels", "in_place"}))])
+    (report,) = run_passes(graph, [ChooseKernels()])
+    assert report == Report(2, "2 of 4 convolutions select their kernel at run time")
+    chosen = [n for n in graph.nodes if n.target is convolution]
+    assert [n.meta["val"].dtype for n in chosen] == [torch.bfloat16]
 
 
 @pytest.mark.parametrize("options", [{"groups": 2, "channels": 512}, {"dilation": 2, "padding": 2}])

@@ -1,11 +1,12 @@
-// Depthwise convolution, y = conv(x, w) or y = conv(relu(x), w), forward and backward, float32; one filter per channel.
+// Depthwise convolution, y = conv(x, w) or y = conv(relu(x), w), forward and backward; one filter per channel. The
+// elements are float or bfloat16 (T); arithmetic is float.
 //
 //   channels_last   each thread has a part of the rows of all images; vectorised over the channels; a few neighbouring
 //                   pixels are computed together, so that shared inputs are read once
 //   contiguous      one vector's width of planes at a time is transposed to channels_last, within the caches
 //
 // Backward iterates over x: dx and dw need the same x and dy, which are read once for both. The relu is applied when x
-// is read, so its output is never written. Taps outside the image are not computed.
+// is read, so its output is never written. Taps outside the image are not computed. Weights are converted to float once.
 // dw is summed in float over some hundred pixels, and these sums in double, in a fixed order.
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
@@ -23,10 +24,14 @@ constexpr int kPixels = 4;        // computed together: as many as the registers
 constexpr int64_t kFloats = 256;  // pixels whose dw is summed in float
 constexpr int64_t kAhead = 8;     // pixels to prefetch ahead; the hardware prefetcher is too late
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(uint32_t))));
+typedef uint16_t Halves __attribute__((vector_size(kLanes * sizeof(uint16_t))));
 
+template <class T>
 struct Problem {
-  const float *x, *weight, *dy;  // weight: [C, taps]; for the rows below [taps, C]
-  float *y, *dx;
+  const T *x, *dy;
+  const float* weight;  // [taps, C]
+  T *y, *dx;
   int64_t images, channels, height, width, rows, columns;  // rows, columns: of y
   int64_t tall, wide, down, right, top, left;              // kernel, stride, padding
 };
@@ -41,8 +46,36 @@ inline V load(const float* p) {
 }
 
 template <class V>
+inline V load(const bfloat16* p) {
+  if constexpr (sizeof(V) == sizeof(float)) {
+    return *p;
+  } else {
+    Halves halves;
+    std::memcpy(&halves, p, sizeof halves);
+    const Words words = __builtin_convertvector(halves, Words) << 16;
+    V v;
+    std::memcpy(&v, &words, sizeof v);
+    return v;
+  }
+}
+
+template <class V>
 inline void store(float* p, V v) {
   std::memcpy(p, &v, sizeof v);
+}
+
+// Rounds as bfloat16's constructor does.
+template <class V>
+inline void store(bfloat16* p, V v) {
+  if constexpr (sizeof(V) == sizeof(float)) {
+    *p = v;
+  } else {
+    Words words;
+    std::memcpy(&words, &v, sizeof v);
+    words = (words + 0x7fff + ((words >> 16) & 1)) >> 16;
+    const Halves halves = __builtin_convertvector(v != v ? Words{} + 0x7fc0 : words, Halves);
+    std::memcpy(p, &halves, sizeof halves);
+  }
 }
 
 template <bool RELU, class V>
@@ -83,8 +116,8 @@ inline void along(int64_t channels, const Body& body) {
 // --- rows of pixels -----------------------------------------------------------------------------------
 
 // `B` pixels of y from column `at` on, whose taps are all inside the image's width.
-template <bool RELU, int KW, int S, int B>
-inline void forward_inside(const Problem& p, const float* x, float* y, Range tall, int64_t at) {
+template <bool RELU, int KW, int S, int B, class T>
+inline void forward_inside(const Problem<T>& p, const T* x, T* y, Range tall, int64_t at) {
   const int64_t C = p.channels;
   along(C, [&](auto zero, int64_t c) {
     using V = decltype(zero);
@@ -97,7 +130,7 @@ inline void forward_inside(const Problem& p, const float* x, float* y, Range tal
     }
     V sum[B] = {};
     for (int64_t i = tall.begin; i < tall.end; ++i) {
-      const float* in = x + (i * p.width + at * S - p.left) * C + c;
+      const T* in = x + (i * p.width + at * S - p.left) * C + c;
       const float* w = p.weight + i * KW * C + c;
 #pragma GCC unroll 16
       for (int j = 0; j < (B - 1) * S + KW; ++j) {
@@ -113,8 +146,8 @@ inline void forward_inside(const Problem& p, const float* x, float* y, Range tal
 }
 
 // One pixel of y; any kernel, stride and position.
-template <bool RELU>
-void forward_anywhere(const Problem& p, const float* x, float* y, Range tall, int64_t at) {
+template <bool RELU, class T>
+void forward_anywhere(const Problem<T>& p, const T* x, T* y, Range tall, int64_t at) {
   const int64_t C = p.channels;
   const Range wide = taps(at, p.right, p.left, p.wide, p.width);
   along(C, [&](auto zero, int64_t c) {
@@ -129,14 +162,14 @@ void forward_anywhere(const Problem& p, const float* x, float* y, Range tall, in
 }
 
 // KW and S: width and stride of the kernel, or 0 for any.
-template <bool RELU, int KW, int S>
-void forward_rows(const Problem& p, Range rows, double*) {
+template <bool RELU, int KW, int S, class T>
+void forward_rows(const Problem<T>& p, Range rows, double*) {
   const int64_t C = p.channels;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int64_t image = row / p.rows, r = row % p.rows;
     const Range tall = taps(r, p.down, p.top, p.tall, p.height);
-    const float* x = p.x + (image * p.height + r * p.down - p.top) * p.width * C;
-    float* y = p.y + row * p.columns * C;
+    const T* x = p.x + (image * p.height + r * p.down - p.top) * p.width * C;
+    T* y = p.y + row * p.columns * C;
     int64_t at = 0;
     if constexpr (KW > 0) {
       for (; at < p.columns && at * S < p.left; ++at) forward_anywhere<RELU>(p, x, y, tall, at);
@@ -149,15 +182,17 @@ void forward_rows(const Problem& p, Range rows, double*) {
 }
 
 // The gradients of one row of x: dx, and its part of dw.
+template <class T>
 struct RowOfX {
-  const float *x, *dy;  // of this row, of this image
-  float *dx, *dw;
+  const T *x, *dy;  // of this row, of this image
+  T* dx;
+  float* dw;
   Seen tall;
 };
 
 // `B` pixels of x from column `at` on, (at + padding) % S == 0, whose outputs are all inside the width of y.
-template <bool RELU, int KW, int S, int B>
-inline void backward_inside(const Problem& p, const RowOfX& r, int64_t at) {
+template <bool RELU, int KW, int S, int B, class T>
+inline void backward_inside(const Problem<T>& p, const RowOfX<T>& r, int64_t at) {
   const int64_t C = p.channels, out = (at + p.left) / S;
   along(C, [&](auto zero, int64_t c) {
     using V = decltype(zero);
@@ -171,7 +206,8 @@ inline void backward_inside(const Problem& p, const RowOfX& r, int64_t at) {
     for (int b = 0; b < B; ++b) x[b] = input<RELU>(load<V>(r.x + (at + b) * C + c));
     int64_t row = r.tall.out;
     for (int64_t i = r.tall.begin; i < r.tall.end; i += p.down, --row) {
-      const float *dy = r.dy + (row * p.columns + out) * C + c, *w = p.weight + i * KW * C + c;
+      const T* dy = r.dy + (row * p.columns + out) * C + c;
+      const float* w = p.weight + i * KW * C + c;
       V dw[KW];
 #pragma GCC unroll 16
       for (int k = 0; k < KW; ++k) dw[k] = load<V>(r.dw + (i * KW + k) * C + c);
@@ -195,8 +231,8 @@ inline void backward_inside(const Problem& p, const RowOfX& r, int64_t at) {
 }
 
 // One pixel of x; any kernel, stride and position.
-template <bool RELU>
-void backward_anywhere(const Problem& p, const RowOfX& r, int64_t at) {
+template <bool RELU, class T>
+void backward_anywhere(const Problem<T>& p, const RowOfX<T>& r, int64_t at) {
   const int64_t C = p.channels;
   const Seen wide = seen(at, p.right, p.left, p.wide, p.columns);
   along(C, [&](auto zero, int64_t c) {
@@ -217,8 +253,8 @@ void backward_anywhere(const Problem& p, const RowOfX& r, int64_t at) {
   });
 }
 
-template <bool RELU, int KW, int S>
-void backward_row(const Problem& p, const RowOfX& r) {
+template <bool RELU, int KW, int S, class T>
+void backward_row(const Problem<T>& p, const RowOfX<T>& r) {
   int64_t at = 0;
   if constexpr (KW > 0) {
     constexpr int before = (KW - 1) / S, behind = (kPixels - 1) / S;
@@ -232,15 +268,16 @@ void backward_row(const Problem& p, const RowOfX& r) {
 }
 
 // Adds these rows' part of dw, [taps, C], to `total`.
-template <bool RELU, int KW, int S>
-void backward_rows(const Problem& p, Range rows, double* total) {
+template <bool RELU, int KW, int S, class T>
+void backward_rows(const Problem<T>& p, Range rows, double* total) {
   const int64_t C = p.channels, count = p.tall * p.wide * C;
-  std::vector<float> dw(count), dropped(p.dx ? 0 : p.width * C);
+  std::vector<float> dw(count);
+  std::vector<T> dropped(p.dx ? 0 : p.width * C);
   int64_t pixels = 0;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int64_t image = row / p.height, at = row * p.width * C;
-    float* dx = p.dx ? p.dx + at : dropped.data();
-    const float* dy = p.dy + image * p.rows * p.columns * C;
+    T* dx = p.dx ? p.dx + at : dropped.data();
+    const T* dy = p.dy + image * p.rows * p.columns * C;
     const Seen tall = seen(row % p.height, p.down, p.top, p.tall, p.rows);
     backward_row<RELU, KW, S>(p, {p.x + at, dy, dx, dw.data(), tall});
     if ((pixels += p.width) < kFloats && row + 1 < rows.end) continue;
@@ -255,16 +292,19 @@ void backward_rows(const Problem& p, Range rows, double* total) {
 
 // --- the two layouts ----------------------------------------------------------------------------------
 
-using Rows = void (*)(const Problem&, Range, double*);
+template <class T>
+using Rows = void (*)(const Problem<T>&, Range, double*);
 
-// Transposes [a, b] to [b, a]; the row strides of `from` and `to` are in floats.
-void turn(const float* from, float* to, int64_t a, int64_t b, int64_t from_row, int64_t to_row) {
+// Transposes [a, b] to [b, a] and converts; the row strides of `from` and `to` are in elements.
+template <class From, class To>
+void turn(const From* from, To* to, int64_t a, int64_t b, int64_t from_row, int64_t to_row) {
   for (int64_t i = 0; i < a; ++i)
     for (int64_t j = 0; j < b; ++j) to[j * to_row + i] = from[i * from_row + j];
 }
 
 // sums: [parts, groups of `lanes` channels, taps, lanes]; dweight: [C, taps].
-void add_up(const std::vector<double>& sums, float* dweight, int64_t channels, int64_t taps, int64_t lanes) {
+template <class T>
+void add_up(const std::vector<double>& sums, T* dweight, int64_t channels, int64_t taps, int64_t lanes) {
   const size_t part = (channels + lanes - 1) / lanes * taps * lanes;
   for (int64_t c = 0; c < channels; ++c)
     for (int64_t tap = 0; tap < taps; ++tap) {
@@ -275,11 +315,12 @@ void add_up(const std::vector<double>& sums, float* dweight, int64_t channels, i
 }
 
 // channels_last: each thread has a part of all rows.
-void in_rows(const Problem& given, Rows body, float* dweight) {
-  Problem p = given;
+template <class T>
+void in_rows(const Problem<T>& given, const T* filters, Rows<T> body, T* dweight) {
+  Problem<T> p = given;
   const int64_t C = p.channels, taps = p.tall * p.wide, height = dweight ? p.height : p.rows;
   std::vector<float> weight(taps * C);
-  turn(given.weight, weight.data(), C, taps, taps, C);
+  turn(filters, weight.data(), C, taps, taps, C);
   p.weight = weight.data();
   const int threads = threads_for(p.images * p.height * p.width * C);
   std::vector<double> sums(dweight ? threads * taps * C : 0);
@@ -288,24 +329,25 @@ void in_rows(const Problem& given, Rows body, float* dweight) {
   if (dweight) add_up(sums, dweight, C, taps, C);
 }
 
-// contiguous: each thread converts one vector's width of an image's planes at a time to a small channels_last image.
-void in_planes(const Problem& p, Rows body, float* dweight) {
+// contiguous: each thread converts one vector's width of an image's planes at a time to a small channels_last image of
+// floats.
+template <class T>
+void in_planes(const Problem<T>& p, const T* filters, Rows<float> body, T* dweight) {
   const int64_t C = p.channels, taps = p.tall * p.wide, groups = (C + kLanes - 1) / kLanes;
   const int64_t pixels = p.height * p.width, outputs = p.rows * p.columns;
   std::vector<double> sums(dweight ? p.images * groups * taps * kLanes : 0);
 #pragma omp parallel num_threads(threads_for(p.images* C* pixels))
   {
     std::vector<float> x(pixels * kLanes), dx(p.dx ? x.size() : 0), y(outputs * kLanes), weight(taps * kLanes);
-    Problem part = p;
-    part.images = 1, part.channels = kLanes;
-    part.x = x.data(), part.weight = weight.data(), part.y = y.data(), part.dy = y.data();
-    part.dx = p.dx ? dx.data() : nullptr;
+    const Problem<float> part = {
+        x.data(),  y.data(), weight.data(), y.data(), p.dx ? dx.data() : nullptr, 1, kLanes, p.height, p.width, p.rows,
+        p.columns, p.tall,   p.wide,        p.down,   p.right,                    p.top, p.left};
     const Range planes = share(p.images * groups);
     for (int64_t unit = planes.begin; unit < planes.end; ++unit) {
       const int64_t c = unit % groups * kLanes, plane = unit / groups * C + c;
       const int64_t lanes = std::min<int64_t>(kLanes, C - c);
       turn(p.x + plane * pixels, x.data(), lanes, pixels, pixels, kLanes);
-      turn(p.weight + c * taps, weight.data(), lanes, taps, taps, kLanes);
+      turn(filters + c * taps, weight.data(), lanes, taps, taps, kLanes);
       if (dweight) turn(p.dy + plane * outputs, y.data(), lanes, outputs, outputs, kLanes);
       body(part, {0, dweight ? p.height : p.rows}, sums.data() + unit * taps * kLanes);
       if (!dweight) turn(y.data(), p.y + plane * outputs, outputs, lanes, kLanes, outputs);
@@ -315,37 +357,59 @@ void in_planes(const Problem& p, Rows body, float* dweight) {
   if (dweight) add_up(sums, dweight, C, taps, kLanes);
 }
 
-template <bool RELU>
-Rows forward_of(const Problem& p) {
-  if (p.wide == 3 && p.right == 1) return forward_rows<RELU, 3, 1>;
-  if (p.wide == 3 && p.right == 2) return forward_rows<RELU, 3, 2>;
-  if (p.wide == 5 && p.right == 1) return forward_rows<RELU, 5, 1>;
-  if (p.wide == 5 && p.right == 2) return forward_rows<RELU, 5, 2>;
-  return forward_rows<RELU, 0, 0>;
+template <bool RELU, class T>
+Rows<T> forward_of(const Problem<T>& p) {
+  if (p.wide == 3 && p.right == 1) return forward_rows<RELU, 3, 1, T>;
+  if (p.wide == 3 && p.right == 2) return forward_rows<RELU, 3, 2, T>;
+  if (p.wide == 5 && p.right == 1) return forward_rows<RELU, 5, 1, T>;
+  if (p.wide == 5 && p.right == 2) return forward_rows<RELU, 5, 2, T>;
+  return forward_rows<RELU, 0, 0, T>;
 }
 
-template <bool RELU>
-Rows backward_of(const Problem& p) {
-  if (p.wide == 3 && p.right == 1) return backward_rows<RELU, 3, 1>;
-  if (p.wide == 3 && p.right == 2) return backward_rows<RELU, 3, 2>;
-  if (p.wide == 5 && p.right == 1) return backward_rows<RELU, 5, 1>;
-  if (p.wide == 5 && p.right == 2) return backward_rows<RELU, 5, 2>;
-  return backward_rows<RELU, 0, 0>;
+template <bool RELU, class T>
+Rows<T> backward_of(const Problem<T>& p) {
+  if (p.wide == 3 && p.right == 1) return backward_rows<RELU, 3, 1, T>;
+  if (p.wide == 3 && p.right == 2) return backward_rows<RELU, 3, 2, T>;
+  if (p.wide == 5 && p.right == 1) return backward_rows<RELU, 5, 1, T>;
+  if (p.wide == 5 && p.right == 2) return backward_rows<RELU, 5, 2, T>;
+  return backward_rows<RELU, 0, 0, T>;
+}
+
+// sizes: N, C, H, W; rows and columns of y; height and width of the kernel; its strides; the paddings.
+template <class T>
+Problem<T> problem(const T* x, const T* dy, T* y, T* dx, const int64_t* s) {
+  return {x, dy, nullptr, y, dx, s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11]};
+}
+
+template <bool RELU, class T>
+void forward(const T* x, const T* weight, T* y, const int64_t* s, int last) {
+  const Problem<T> p = problem<T>(x, nullptr, y, nullptr, s);
+  if (last)
+    in_rows<T>(p, weight, forward_of<RELU>(p), nullptr);
+  else
+    in_planes<T>(p, weight, forward_of<RELU>(problem<float>(nullptr, nullptr, nullptr, nullptr, s)), nullptr);
+}
+
+template <bool RELU, class T>
+void backward(const T* x, const T* dy, const T* weight, T* dx, T* dweight, const int64_t* s, int last) {
+  const Problem<T> p = problem<T>(x, dy, nullptr, dx, s);
+  if (last)
+    in_rows<T>(p, weight, backward_of<RELU>(p), dweight);
+  else
+    in_planes<T>(p, weight, backward_of<RELU>(problem<float>(nullptr, nullptr, nullptr, nullptr, s)), dweight);
 }
 
 }  // namespace
 
-// sizes: N, C, H, W; rows and columns of y; height and width of the kernel; its strides; the paddings.
-ARGOSY_API void argosy_depthwise(const float* x, const float* weight, float* y, const int64_t* s, int relu, int last) {
-  const Problem p = {x,    weight, nullptr, y,    nullptr, s[0], s[1],  s[2], s[3],
-                     s[4], s[5],   s[6],    s[7], s[8],    s[9], s[10], s[11]};
-  (last ? in_rows : in_planes)(p, relu ? forward_of<true>(p) : forward_of<false>(p), nullptr);
-}
-
 // dx may be null: then only dweight is computed.
-ARGOSY_API void argosy_depthwise_backward(const float* x, const float* dy, const float* weight, float* dx,
-                                          float* dweight, const int64_t* s, int relu, int last) {
-  const Problem p = {x,    weight, dy,   nullptr, dx,   s[0], s[1],  s[2], s[3],
-                     s[4], s[5],   s[6], s[7],    s[8], s[9], s[10], s[11]};
-  (last ? in_rows : in_planes)(p, relu ? backward_of<true>(p) : backward_of<false>(p), dweight);
-}
+#define DEPTHWISE(T, SUFFIX)                                                                                         \
+  ARGOSY_API void argosy_depthwise##SUFFIX(const T* x, const T* weight, T* y, const int64_t* s, int relu, int last) { \
+    (relu ? forward<true, T> : forward<false, T>)(x, weight, y, s, last);                                            \
+  }                                                                                                                  \
+  ARGOSY_API void argosy_depthwise_backward##SUFFIX(const T* x, const T* dy, const T* weight, T* dx, T* dweight,     \
+                                                    const int64_t* s, int relu, int last) {                          \
+    (relu ? backward<true, T> : backward<false, T>)(x, dy, weight, dx, dweight, s, last);                            \
+  }
+
+DEPTHWISE(float, )
+DEPTHWISE(bfloat16, _bf16)

@@ -5,6 +5,9 @@
 //
 // So small tensors have no overhead, and no thread waits for another at the end of a tensor.
 //
+// A gradient may be bfloat16, and a parameter may have a bfloat16 copy, which is set to its rounded value. Both are
+// converted chunk by chunk, while the chunk is in the cache.
+//
 // Each operation rounds where torch's fused kernels round, so that fused and unfused programs have identical results;
 // only in the last elements of a tensor, up to a vector's width, torch rounds differently. Hence fma is explicit.
 // SPDX-License-Identifier: Apache-2.0
@@ -31,34 +34,56 @@ inline float fused(float a, float b, float c) {
 #endif
 }
 
-// Calls body(tensor, begin, end) for parts that cover all elements of all tensors, on all threads.
+// The parameters: for each a gradient, float or (is_narrow) bfloat16, and a copy or null.
+struct Rows {
+  int64_t count;
+  float* const* params;
+  const void* const* grads;
+  bfloat16* const* copies;
+  const int64_t* is_narrow;
+  const int64_t* sizes;
+};
+
+// Calls body(row, first, size, param, grad) for parts that cover all elements of all parameters, on all threads.
 template <class Body>
-void in_chunks(int64_t tensors, const int64_t* sizes, const Body& body) {
-  std::vector<int64_t> ends(tensors);  // cumulative end of each tensor
+void in_chunks(const Rows& rows, const Body& body) {
+  std::vector<int64_t> ends(rows.count);  // cumulative end of each tensor
   int64_t total = 0;
-  for (int64_t i = 0; i < tensors; ++i) ends[i] = total += sizes[i];
+  for (int64_t i = 0; i < rows.count; ++i) ends[i] = total += rows.sizes[i];
   const int64_t chunks = (total + kChunk - 1) / kChunk;
-#pragma omp parallel for schedule(dynamic) num_threads(threads_for(total))
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    int64_t at = chunk * kChunk;
-    const int64_t end = std::min(at + kChunk, total);
-    for (int64_t i = std::upper_bound(ends.begin(), ends.end(), at) - ends.begin(); at < end; ++i) {
-      const int64_t first = ends[i] - sizes[i], stop = std::min(end, ends[i]);
-      if (at < stop) body(i, at - first, stop - first);
-      at = std::max(at, stop);
+#pragma omp parallel num_threads(threads_for(total))
+  {
+    std::vector<float> wide;  // a part of a bfloat16 gradient
+#pragma omp for schedule(dynamic)
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      int64_t at = chunk * kChunk;
+      const int64_t end = std::min(at + kChunk, total);
+      for (int64_t i = std::upper_bound(ends.begin(), ends.end(), at) - ends.begin(); at < end; ++i) {
+        const int64_t first = at - (ends[i] - rows.sizes[i]), size = std::min(end, ends[i]) - at;
+        float* param = rows.params[i] + first;
+        const float* grad = static_cast<const float*>(rows.grads[i]) + first;
+        if (rows.is_narrow[i]) {
+          const bfloat16* narrow = static_cast<const bfloat16*>(rows.grads[i]) + first;
+          wide.assign(narrow, narrow + size);
+          grad = wide.data();
+        }
+        body(i, first, size, param, grad);
+        if (rows.copies[i]) std::copy(param, param + size, rows.copies[i] + first);
+        at += size;
+      }
     }
   }
 }
 
-void sgd(float* p, const float* g, int64_t begin, int64_t end, float rate, float decay) {
+void sgd(float* p, const float* g, int64_t size, float rate, float decay) {
 #pragma omp simd
-  for (int64_t i = begin; i < end; ++i) p[i] = fused(decay == 0 ? g[i] : fused(p[i], decay, g[i]), -rate, p[i]);
+  for (int64_t i = 0; i < size; ++i) p[i] = fused(decay == 0 ? g[i] : fused(p[i], decay, g[i]), -rate, p[i]);
 }
 
 template <bool NESTEROV, bool DECAY>
-void momentum(float* p, const float* g, float* v, int64_t begin, int64_t end, float rate, float mu, float decay) {
+void momentum(float* p, const float* g, float* v, int64_t size, float rate, float mu, float decay) {
 #pragma omp simd
-  for (int64_t i = begin; i < end; ++i) {
+  for (int64_t i = 0; i < size; ++i) {
     const float grad = DECAY ? fused(p[i], decay, g[i]) : g[i];
     const float velocity = v[i] * mu + grad;
     v[i] = velocity;
@@ -75,12 +100,12 @@ struct Betas {
   float new1, keep2, new2, epsilon;
 };
 
-void adam(float* p, const float* g, float* m, float* q, int64_t begin, int64_t end, const Adam& a, const Betas& b) {
+void adam(float* p, const float* g, float* m, float* q, int64_t size, const Adam& a, const Betas& b) {
   const float step = a.step, shrink = a.shrink, root = a.root;
   const float new1 = b.new1, keep2 = b.keep2, new2 = b.new2, epsilon = b.epsilon;
   const bool near = new1 < 0.5f;  // as torch.lerp: start from the nearer of old mean and gradient
 #pragma omp simd
-  for (int64_t i = begin; i < end; ++i) {
+  for (int64_t i = 0; i < size; ++i) {
     const float grad = g[i], away = grad - m[i];
     const float mean = near ? fused(new1, away, m[i]) : fused(new1 - 1.0f, away, grad);
     const float square = fused(new2 * grad, grad, q[i] * keep2);
@@ -92,38 +117,44 @@ void adam(float* p, const float* g, float* m, float* q, int64_t begin, int64_t e
 
 }  // namespace
 
-ARGOSY_API void argosy_fused_sgd(int64_t tensors, float* const* params, const float* const* grads,
-                                 const int64_t* sizes, const double* rates, const double* decays) {
-  in_chunks(tensors, sizes, [=](int64_t i, int64_t begin, int64_t end) {
-    sgd(params[i], grads[i], begin, end, static_cast<float>(rates[i]), static_cast<float>(decays[i]));
+ARGOSY_API void argosy_fused_sgd(int64_t count, float* const* params, const void* const* grads,
+                                 bfloat16* const* copies, const int64_t* is_narrow, const int64_t* sizes,
+                                 const double* rates, const double* decays) {
+  const Rows rows{count, params, grads, copies, is_narrow, sizes};
+  in_chunks(rows, [=](int64_t i, int64_t, int64_t size, float* param, const float* grad) {
+    sgd(param, grad, size, static_cast<float>(rates[i]), static_cast<float>(decays[i]));
   });
 }
 
-ARGOSY_API void argosy_fused_momentum(int64_t tensors, float* const* params, const float* const* grads,
-                                      float* const* velocities, const int64_t* sizes, const double* rates,
-                                      const double* decays, double mu, int nesterov) {
-  in_chunks(tensors, sizes, [=](int64_t i, int64_t begin, int64_t end) {
+ARGOSY_API void argosy_fused_momentum(int64_t count, float* const* params, const void* const* grads,
+                                      float* const* velocities, bfloat16* const* copies, const int64_t* is_narrow,
+                                      const int64_t* sizes, const double* rates, const double* decays, double mu,
+                                      int nesterov) {
+  const Rows rows{count, params, grads, copies, is_narrow, sizes};
+  in_chunks(rows, [=](int64_t i, int64_t first, int64_t size, float* param, const float* grad) {
     const auto update = nesterov ? (decays[i] != 0 ? momentum<true, true> : momentum<true, false>)
                                  : (decays[i] != 0 ? momentum<false, true> : momentum<false, false>);
-    update(params[i], grads[i], velocities[i], begin, end, static_cast<float>(rates[i]), static_cast<float>(mu),
+    update(param, grad, velocities[i] + first, size, static_cast<float>(rates[i]), static_cast<float>(mu),
            static_cast<float>(decays[i]));
   });
 }
 
 // Adam with decoupled decay; increments each tensor's step count.
-ARGOSY_API void argosy_fused_adamw(int64_t tensors, float* const* params, const float* const* grads,
+ARGOSY_API void argosy_fused_adamw(int64_t count, float* const* params, const void* const* grads,
                                    float* const* means, float* const* squares, float* const* steps,
-                                   const int64_t* sizes, const double* rates, const double* decays, double beta1,
-                                   double beta2, double epsilon) {
-  std::vector<Adam> each(tensors);
-  for (int64_t i = 0; i < tensors; ++i) {
+                                   bfloat16* const* copies, const int64_t* is_narrow, const int64_t* sizes,
+                                   const double* rates, const double* decays, double beta1, double beta2,
+                                   double epsilon) {
+  std::vector<Adam> each(count);
+  for (int64_t i = 0; i < count; ++i) {
     const double t = *steps[i] += 1;
     const double rate = rates[i] / (1 - std::pow(beta1, t)), root = std::sqrt(1 - std::pow(beta2, t));
     each[i] = {static_cast<float>(-rate), static_cast<float>(1 - rates[i] * decays[i]), static_cast<float>(root)};
   }
   const Betas betas{static_cast<float>(1 - beta1), static_cast<float>(beta2), static_cast<float>(1 - beta2),
                     static_cast<float>(epsilon)};
-  in_chunks(tensors, sizes, [&](int64_t i, int64_t begin, int64_t end) {
-    adam(params[i], grads[i], means[i], squares[i], begin, end, each[i], betas);
+  const Rows rows{count, params, grads, copies, is_narrow, sizes};
+  in_chunks(rows, [&](int64_t i, int64_t first, int64_t size, float* param, const float* grad) {
+    adam(param, grad, means[i] + first, squares[i] + first, size, each[i], betas);
   });
 }
