@@ -106,11 +106,12 @@ def test_every_alternative_computes_the_same(
     padding = [size // 2 for size in kernel]
     x, w = channels_last(batch, channels, *image), channels_last(outputs, channels, *kernel)
     arguments = (list(stride), padding)
-    outputs_of_each = [run(x, w, None, *arguments) for run in FORWARD.values()]
+    forward, of_input = ({n: p[n] for n in ("aten", "product")} for p in (FORWARD, OF_INPUT))
+    outputs_of_each = [run(x, w, None, *arguments) for run in forward.values()]
     grad = channels_last(*outputs_of_each[0].shape)
     for alternatives in (
         outputs_of_each,
-        *([f(grad, x, w, *arguments) for f in p.values()] for p in (OF_INPUT, OF_WEIGHT)),
+        *([f(grad, x, w, *arguments) for f in p.values()] for p in (of_input, OF_WEIGHT)),
     ):
         for other in alternatives[1:]:
             assert_near(other, alternatives[0])
