@@ -54,7 +54,7 @@ class Choices:
         self._tables: dict[int, dict[str, Entry]] = {}
         self._restored: dict[tuple[int, str], str] = {}
         """By threads and key: the choices of a checkpoint."""
-        self._background = BackgroundSearch(budget_s, self._store_trial) if in_background else None
+        self.background = BackgroundSearch(budget_s, self._store_trial) if in_background else None
         self._writes = True
 
     def best(
@@ -65,8 +65,8 @@ class Choices:
         name = self._cache.get(full_key)
         if name is None:
             name = self._cache[full_key] = self._choose(full_key, alternatives, arguments, rule)
-        elif self._background is not None and full_key in self._background.trials:
-            self._background.visit(full_key, alternatives, arguments)
+        elif self.background is not None and full_key in self.background.trials:
+            self.background.visit(full_key, alternatives, arguments)
         return name
 
     def search(self, is_searching: bool) -> None:
@@ -97,8 +97,8 @@ class Choices:
         if known is None or not _covers(table[name], alternatives):
             if self.is_searching and self.spent_s < self.budget_s:
                 return self._search(threads, name, alternatives, arguments, rule(*arguments))
-            if self._background is not None and len(alternatives) > 1:
-                self._background.add(full_key, rule(*arguments))
+            if self.background is not None and len(alternatives) > 1:
+                self.background.add(full_key, rule(*arguments))
         return known or rule(*arguments)
 
     def _search(

@@ -165,7 +165,7 @@ def test_a_background_search_takes_its_share_of_the_time_and_one_round_at_most(t
     round_s = 0.002
     naps = {name: lambda: time.sleep(round_s / 2) for name in "abcdef"}
     known = Choices(tmp_path, 30, in_background=True)
-    search = known._background
+    search = known.background
     assert search is not None
     for step in range(100):
         for key in range(4):
@@ -177,19 +177,19 @@ def test_a_background_search_takes_its_share_of_the_time_and_one_round_at_most(t
 
 def test_a_pause_does_not_fill_the_budget(tmp_path: Path) -> None:
     known = Choices(tmp_path, 30, in_background=True)
-    assert known._background is not None
+    assert known.background is not None
     selected(known)
-    known._background._last -= 3600.0
+    known.background._last -= 3600.0
     selected(known)
-    assert known._background.elapsed_s <= 1.0
+    assert known.background.elapsed_s <= 1.0
 
 
 def test_a_measured_choice_is_not_searched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained(hurried(tmp_path, monkeypatch), 20)
     later = hurried(tmp_path, monkeypatch)
     assert set(trained(later, 20)) == {"product"}
-    assert later._background is not None
-    assert later._background.spent_s == 0
+    assert later.background is not None
+    assert later.background.spent_s == 0
 
 
 def test_a_new_alternative_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
