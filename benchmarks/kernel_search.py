@@ -20,11 +20,11 @@ from argosy.engine.kernels.choices import measured
 from argosy.engine.ops.convolution import (
     FORWARD,
     OF_INPUT,
-    OF_WEIGHT,
     alternatives,
     forward_rule,
     of_input_rule,
     of_weight_rule,
+    weight_alternatives,
 )
 
 Shape = tuple[int, int, int, int, int]
@@ -88,7 +88,8 @@ def parts(shape: Shape, batch: int) -> Iterator[tuple[str, Alternatives, str]]:
     ways, back = (alternatives(kernels, pixels, x, weight, *numbers) for kernels in (FORWARD, OF_INPUT))
     yield "forward", {n: partial(f, *forward) for n, f in ways.items()}, forward_rule(*forward)
     yield "input", {n: partial(f, *backward) for n, f in back.items()}, of_input_rule(*backward)
-    yield "weight", {n: partial(f, *backward) for n, f in OF_WEIGHT.items()}, of_weight_rule(*backward)
+    by_weight = weight_alternatives(x, weight, *numbers)
+    yield "weight", {n: partial(f, *backward) for n, f in by_weight.items()}, of_weight_rule(*backward)
 
 
 def main() -> None:

@@ -254,6 +254,9 @@ DEPTHWISE_BACKWARD = Kernel(
     "argosy_depthwise_backward", "x: image, dy: output, weight: filters, dx: image?!, sums: filters!"
 )
 WINOGRAD = Kernel("argosy_winograd", "x: pixels, weight: weights, points: vector!, y: pixels!")
+WINOGRAD_OF_WEIGHT = Kernel(
+    "argosy_winograd_of_weight", "x: pixels, dy: pixels, sums: vector!, dweight: weights!"
+)
 INDEX_FIND = Kernel("argosy_index_find", "ids: vector, slots: dense!", torch.int64)
 INDEX_INSERT = Kernel("argosy_index_insert", "ids: vector, slots: dense!, fresh: dense!", torch.int64)
 INDEX_ERASE = Kernel("argosy_index_erase", "ids: vector", torch.int64)

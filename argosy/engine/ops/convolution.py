@@ -61,6 +61,7 @@ OF_WEIGHT: Kernels = {
     "aten": _aten_of_weight,
     "product": products.of_weight,
     "transposed": products.of_weight_transposed,
+    **_winograd(winograd.of_weight),
 }
 
 
@@ -137,7 +138,7 @@ def _backward(
             input_by = best(key, kernels, arguments, of_input_rule)
     if wanted[1]:
         key = _key("conv2d_grad weight", x, weight, stride, padding)
-        weight_by = best(key, OF_WEIGHT, arguments, of_weight_rule)
+        weight_by = best(key, weight_alternatives(x, weight, stride, padding), arguments, of_weight_rule)
     gradients: list[Any] = [None, None, None]
     mask = [wanted[0] and input_by == "aten", wanted[1] and weight_by == "aten", False]
     mask[2] = wanted[2] and mask[1]  # ATen computes it along with the weight gradient
@@ -160,6 +161,13 @@ def alternatives(
     tile = winograd.largest_tile(x, weight, stride, padding)
     names = [f"winograd{n}" for n in winograd.TILES if n <= tile]
     return {n: kernels[n] for n in ("aten", *(["product"] if may_be_product else []), *names)}
+
+
+def weight_alternatives(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Kernels:
+    """The same for the weight gradient."""
+    tile = winograd.largest_weight_tile(x, weight, stride, padding)
+    excluded = {f"winograd{n}" for n in winograd.TILES if n > tile}
+    return {name: kernel for name, kernel in OF_WEIGHT.items() if name not in excluded}
 
 
 _WINDOW = (

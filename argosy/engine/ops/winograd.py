@@ -3,7 +3,7 @@
     winograd2    F(2x2, 3x3)    2.25 times fewer multiplications than a direct convolution
     winograd4    F(4x4, 3x3)    4 times fewer; the error is about ten times that of a direct convolution
 
-Forward and the gradient of the input; float32, channels_last. kernels/source/winograd.cpp has the loops.
+Forward and both gradients; float32, channels_last. kernels/source/winograd.cpp has the loops.
 `ARGOSY_WINOGRAD` is the largest tile that may be used: 4, 2, or 0 for none. docs/how-to/kernel-search.md has the error
 bounds.
 """
@@ -17,12 +17,14 @@ from torch import Tensor
 
 from argosy.engine import env, kernels
 from argosy.engine.errors import ConfigError
-from argosy.engine.kernels.signatures import WINOGRAD
+from argosy.engine.kernels.signatures import WINOGRAD, WINOGRAD_OF_WEIGHT
 
 Sizes = list[int]
 TILES = (2, 4)
 _MULTIPLE = 32
 """The kernel computes whole vectors of channels."""
+_MAX_SUMS_BYTES = 128 << 20
+"""The gradient of the weights needs its sums once per thread."""
 
 
 def forward(
@@ -37,6 +39,27 @@ def of_input(tile: int, grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, 
     """The gradient of the input: a convolution of `grad` with the rotated weights."""
     grad = grad.contiguous(memory_format=torch.channels_last)
     return _run(tile, grad, weight, [2 - padding[0], 2 - padding[1]], weight.shape[1], is_rotated=True)
+
+
+def of_weight(tile: int, grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Tensor:
+    """The gradient of the weights."""
+    grad = grad.contiguous(memory_format=torch.channels_last)
+    dweight = torch.empty_like(weight, memory_format=torch.channels_last)
+    threads = torch.get_num_threads()
+    sums = x.new_empty(_sums(tile, weight))
+    sizes = (c_int64 * 9)(*x.shape, *grad.shape[1:], *padding)
+    WINOGRAD_OF_WEIGHT((x, grad, sums, dweight), sizes, c_int(tile), c_int(threads))
+    return dweight
+
+
+def largest_weight_tile(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> int:
+    """The same as largest_tile for the gradient of the weights."""
+    tile = largest_tile(x, weight, stride, padding)
+    return max((n for n in TILES if n <= tile and 4 * _sums(n, weight) <= _MAX_SUMS_BYTES), default=0)
+
+
+def _sums(tile: int, weight: Tensor) -> int:
+    return (tile + 2) ** 2 * weight.shape[0] * weight.shape[1] * torch.get_num_threads()
 
 
 def largest_tile(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> int:

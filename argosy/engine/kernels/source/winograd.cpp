@@ -8,6 +8,9 @@
 // F(2x2) multiplies 2.25 times less than a direct convolution, F(4x4) 4 times. A block passes through all three stages
 // in the caches of one core. u is packed in panels of kColumns outputs, as the product reads it. The gradient of the
 // input is the same convolution of dy, with rotated weights whose inputs and outputs are exchanged.
+//
+// The gradient of the weights has 3x3 outputs and m x m taps, dy: the same points, F(3x3, mxm). The products are summed
+// over all tiles before they are transformed; each thread sums its own tiles, and the sums are added in a fixed order.
 // Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
@@ -34,6 +37,7 @@ struct Problem {
   float *u, *y;
   int64_t images, channels, height, width;         // of x
   int64_t outputs, rows, columns, top, left;       // of y; padding
+  const float* dy;                                 // for the gradient of the weights
 };
 
 // --- one dimension of the transforms ------------------------------------------------------------------
@@ -59,6 +63,17 @@ struct Transform<2> {
   static inline void output(const Vector* s, Vector* y) {
     y[0] = s[0] + s[1] + s[2];
     y[1] = s[1] - s[2] - s[3];
+  }
+  static inline void gradient(const Vector* g, Vector* t) {
+    t[0] = g[0];
+    t[1] = 0.5f * (g[0] + g[1]);
+    t[2] = 0.5f * (g[0] - g[1]);
+    t[3] = -g[1];
+  }
+  static inline void taps(const Vector* s, Vector* w) {
+    w[0] = s[0] + s[1] + s[2];
+    w[1] = s[1] - s[2];
+    w[2] = s[1] + s[2] + s[3];
   }
 };
 
@@ -89,6 +104,22 @@ struct Transform<4> {
     y[1] = b + 2.0f * d;
     y[2] = a + 4.0f * c;
     y[3] = b + 8.0f * d + s[5];
+  }
+  static inline void gradient(const Vector* g, Vector* t) {
+    const Vector even = (g[0] + g[2]) * (-1.0f / 6), odd = (g[1] + g[3]) * (-1.0f / 6);
+    const Vector far = g[0] * (1.0f / 24) + g[2] * (1.0f / 6), near = g[1] * (1.0f / 12) + g[3] * (1.0f / 3);
+    t[0] = 0.25f * g[0];
+    t[1] = even + odd;
+    t[2] = even - odd;
+    t[3] = far + near;
+    t[4] = far - near;
+    t[5] = g[3];
+  }
+  static inline void taps(const Vector* s, Vector* w) {
+    const Vector a = s[1] + s[2], c = s[3] + s[4];
+    w[0] = s[0] + a + c;
+    w[1] = s[1] - s[2] + 2.0f * (s[3] - s[4]);
+    w[2] = a + 4.0f * c + s[5];
   }
 };
 
@@ -271,6 +302,124 @@ void run(const Problem& p, bool is_rotated) {
   }
 }
 
+// --- the gradient of the weights ----------------------------------------------------------------------
+
+// d[k * plane + o] = point k of the tile's gradient, for all outputs. Pixels outside of y are zero.
+template <int M>
+void transform_gradient(const Problem& p, const Tile& tile, float* d, int64_t plane) {
+  constexpr int A = M + 2;
+  const float* base = p.dy + ((tile.image * p.rows + tile.row) * p.columns + tile.column) * p.outputs;
+  for (int64_t o = 0; o < p.outputs; o += kLanes) {
+    Vector half[A][M];
+    for (int j = 0; j < M; ++j) {
+      Vector g[M], t[A];
+      for (int i = 0; i < M; ++i) {
+        const bool is_pixel = tile.row + i < p.rows && tile.column + j < p.columns;
+        g[i] = is_pixel ? load(base + (i * p.columns + j) * p.outputs + o) : Vector{};
+      }
+      Transform<M>::gradient(g, t);
+      for (int i = 0; i < A; ++i) half[i][j] = t[i];
+    }
+    for (int i = 0; i < A; ++i) {
+      Vector t[A];
+      Transform<M>::gradient(half[i], t);
+      for (int j = 0; j < A; ++j) store(d + (i * A + j) * plane + o, t[j]);
+    }
+  }
+}
+
+// s[R][kColumns] += the sum over tiles of d[R] x v[kColumns]
+template <int R>
+inline void add_product(int64_t tiles, const float* d, int64_t outputs, const float* v, int64_t channels, float* s) {
+  Vector sums[R][2];
+  for (int r = 0; r < R; ++r) {
+    sums[r][0] = load(s + r * channels);
+    sums[r][1] = load(s + r * channels + kLanes);
+  }
+  for (int64_t t = 0; t < tiles; ++t) {
+    const Vector first = load(v + t * channels), second = load(v + t * channels + kLanes);
+    for (int r = 0; r < R; ++r) {
+      sums[r][0] += d[t * outputs + r] * first;
+      sums[r][1] += d[t * outputs + r] * second;
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    store(s + r * channels, sums[r][0]);
+    store(s + r * channels + kLanes, sums[r][1]);
+  }
+}
+
+template <int R>
+inline void add_product_of(int64_t rows, int64_t tiles, const float* d, int64_t outputs, const float* v,
+                           int64_t channels, float* s) {
+  if constexpr (R > 1)
+    if (rows < R) return add_product_of<R - 1>(rows, tiles, d, outputs, v, channels, s);
+  add_product<R>(tiles, d, outputs, v, channels, s);
+}
+
+// s [P][O][C] += the products of a block of tiles; `v` is memory for the points of x and dy.
+template <int M>
+void accumulate(const Problem& p, int64_t begin, int64_t count, int64_t block, float* v, float* s) {
+  constexpr int P = (M + 2) * (M + 2);
+  const int64_t in = block * p.channels, out = block * p.outputs;
+  float* d = v + P * in;
+  for (int64_t t = 0; t < count; ++t) {
+    transform_input<M>(p, tile_at<M>(p, begin + t), v + t * p.channels, in);
+    transform_gradient<M>(p, tile_at<M>(p, begin + t), d + t * p.outputs, out);
+  }
+  for (int64_t k = 0; k < P; ++k)
+    for (int64_t c = 0; c < p.channels; c += kColumns)
+      for (int64_t o = 0; o < p.outputs; o += kRows)
+        add_product_of<kRows>(p.outputs - o, count, d + k * out + o, p.outputs, v + k * in + c, p.channels,
+                              s + (k * p.outputs + o) * p.channels + c);
+}
+
+// dw [O][3][3][C] from the sums of all threads.
+template <int M>
+void transform_taps(const Problem& p, int64_t o, const float* s, int64_t threads, float* dw) {
+  constexpr int A = M + 2;
+  const int64_t size = p.outputs * p.channels;
+  for (int64_t c = 0; c < p.channels; c += kLanes) {
+    Vector half[3][A];
+    for (int j = 0; j < A; ++j) {
+      Vector d[A], t[3];
+      for (int i = 0; i < A; ++i) {
+        const float* at = s + (i * A + j) * size + o * p.channels + c;
+        d[i] = load(at);
+        for (int64_t thread = 1; thread < threads; ++thread) d[i] += load(at + thread * A * A * size);
+      }
+      Transform<M>::taps(d, t);
+      for (int i = 0; i < 3; ++i) half[i][j] = t[i];
+    }
+    for (int i = 0; i < 3; ++i) {
+      Vector t[3];
+      Transform<M>::taps(half[i], t);
+      for (int j = 0; j < 3; ++j) store(dw + (o * 9 + i * 3 + j) * p.channels + c, t[j]);
+    }
+  }
+}
+
+template <int M>
+void run_of_weight(const Problem& p, float* dw, int64_t threads) {
+  constexpr int P = (M + 2) * (M + 2);
+  const int64_t tiles = p.images * ((p.columns + M - 1) / M) * ((p.rows + M - 1) / M);
+  const int64_t size = P * p.outputs * p.channels;
+  const int64_t block = size * int64_t{sizeof(float)} <= kCached ? 2 * kFew : 2 * kMany;  // sums are read and written
+#pragma omp parallel num_threads(threads)
+  {
+    float* s = p.u + omp_get_thread_num() * size;
+    std::fill(s, s + size, 0.0f);
+    const size_t bytes = P * block * (p.channels + p.outputs) * sizeof(float);
+    float* v = static_cast<float*>(std::aligned_alloc(64, bytes));
+    const Range own = share(tiles);
+    for (int64_t t = own.begin; t < own.end; t += block) accumulate<M>(p, t, std::min(block, own.end - t), block, v, s);
+    std::free(v);
+#pragma omp barrier
+#pragma omp for schedule(static)
+    for (int64_t o = 0; o < p.outputs; ++o) transform_taps<M>(p, o, p.u, omp_get_num_threads(), dw);
+  }
+}
+
 }  // namespace
 
 // sizes: images, channels, height, width, outputs, rows, columns, top, left. tile: 2 or 4. u: (tile + 2)^2 * C * O.
@@ -278,6 +427,14 @@ void run(const Problem& p, bool is_rotated) {
 ARGOSY_API void argosy_winograd(const float* x, const float* weight, float* u, float* y, const int64_t* sizes, int tile,
                                 int is_rotated) {
   const Problem p{x,        weight,   u,        y,        sizes[0], sizes[1], sizes[2],
-                  sizes[3], sizes[4], sizes[5], sizes[6], sizes[7], sizes[8]};
+                  sizes[3], sizes[4], sizes[5], sizes[6], sizes[7], sizes[8], nullptr};
   tile == 2 ? run<2>(p, is_rotated) : run<4>(p, is_rotated);
+}
+
+// The gradient of the weights. sums: (tile + 2)^2 * C * O for each of the threads.
+ARGOSY_API void argosy_winograd_of_weight(const float* x, const float* dy, float* sums, float* dweight,
+                                          const int64_t* sizes, int tile, int threads) {
+  const Problem p{x,        nullptr,  sums,     nullptr,  sizes[0], sizes[1], sizes[2],
+                  sizes[3], sizes[4], sizes[5], sizes[6], sizes[7], sizes[8], dy};
+  tile == 2 ? run_of_weight<2>(p, dweight, threads) : run_of_weight<4>(p, dweight, threads);
 }
