@@ -77,6 +77,7 @@ bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/res
 	$(BIN)/python benchmarks/amp_step.py --compiled
 	$(BIN)/python benchmarks/mlp_step.py
 	$(BIN)/python benchmarks/fusion.py
+	$(BIN)/python benchmarks/defaults.py
 	$(BIN)/python benchmarks/bn_act.py
 	$(BIN)/python benchmarks/fused_optimizer.py
 	$(BIN)/python benchmarks/depthwise.py --keep

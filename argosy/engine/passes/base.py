@@ -65,12 +65,17 @@ def run_passes(
     logged = set() if logged is None else logged
     reports = []
     values = ValueCheck(graph) if env.flag("ARGOSY_CHECK_PASSES") else None
-    for pass_ in passes:
+    may_be_stale = False
+    for pass_, following in zip(passes, (*passes[1:], None), strict=False):
         began, before = time.perf_counter(), len(graph.nodes)
         try:
             report = pass_.run(graph)
-            if not pass_.keeps_strides and is_stale(graph):
-                propagate(graph)
+            may_be_stale = may_be_stale or (report.changed > 0 and not pass_.keeps_strides)
+            # Once for several such passes in a row: inferring the values takes longer than a pass.
+            if may_be_stale and (values is not None or following is None or following.keeps_strides):
+                may_be_stale = False
+                if is_stale(graph):
+                    propagate(graph)
             verify(graph)
             if values is not None:
                 values.check(graph)

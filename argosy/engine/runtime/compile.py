@@ -410,15 +410,21 @@ def _defer_state_updates(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     """
     inputs = {source for node in nodes for source in node.all_input_nodes}
     states = {storage(n) for n in inputs if n.op == "placeholder"}
-    deferred: dict[fx.Node, set[int | None]] = {}
+    deferred: list[fx.Node] = []
+    written: set[int | None] = set()
+    read: set[int | None] = set()
     ordered: list[fx.Node] = []
     for node in nodes:
-        mutated = {storage(n) for n in mutated_inputs(node)}
-        if any(_touched(node) & written or mutated & _touched(other) for other, written in deferred.items()):
+        touched, mutated = (
+            {storage(n) for n in used} for used in (node.all_input_nodes, mutated_inputs(node))
+        )
+        if touched & written or mutated & read:
             ordered += deferred
-            deferred = {}
+            deferred, written, read = [], set(), set()
         if mutated and mutated <= states and node.meta["role"] == "forward" and not node.users:
-            deferred[node] = mutated
+            deferred.append(node)
+            written |= mutated
+            read |= touched
         else:
             ordered.append(node)
     first_update = next((i for i, n in enumerate(ordered) if n.meta["role"] == "optimize"), len(ordered))
@@ -426,11 +432,6 @@ def _defer_state_updates(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     late = [node for node in deferred if after.intersection(node.all_input_nodes)]
     early = [node for node in deferred if node not in late]
     return [*ordered[:first_update], *early, *ordered[first_update:], *late]
-
-
-def _touched(node: fx.Node) -> set[int | None]:
-    """The storages that a node reads or mutates."""
-    return {storage(n) for n in node.all_input_nodes}
 
 
 def _by_node(
