@@ -81,6 +81,7 @@ bench: $(STAMP) ## measure against torch eager and DDP, and write benchmarks/res
 	$(BIN)/python benchmarks/amp_accuracy.py
 	$(BIN)/python benchmarks/mlp_step.py
 	$(BIN)/python benchmarks/fusion.py
+	$(BIN)/python benchmarks/defaults.py
 	$(BIN)/python benchmarks/bn_act.py
 	$(BIN)/python benchmarks/fused_optimizer.py
 	$(BIN)/python benchmarks/depthwise.py --keep

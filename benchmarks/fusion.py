@@ -1,4 +1,4 @@
-"""A training step in one process: Argosy fused, Argosy as it is, torch eager and torch.compile.
+"""A training step in one process: Argosy fused, Argosy unfused, torch eager and torch.compile.
 
 python benchmarks/fusion.py --models resnet50 mobilenet --batch 8 16 --rounds 8
 
@@ -57,7 +57,8 @@ def argosy(
 
 
 def plain(model: str, batch: int, pixels: int) -> harness.Step:
-    return argosy(model, batch, pixels, {}, {})
+    """All fusions off."""
+    return argosy(model, batch, pixels, dict.fromkeys(FUSIONS, False), {})
 
 
 def fused(model: str, batch: int, pixels: int) -> harness.Step:
@@ -68,9 +69,10 @@ def aten_alone(model: str, batch: int, pixels: int) -> harness.Step:
     """No fusion, and no choice of kernels for convolutions either."""
     from argosy.engine.ir.build import Build
     from argosy.engine.ir.program import default_main_program
+    from argosy.engine.passes import FUSION_NAMES
 
     step = plain(model, batch, pixels)
-    default_main_program().build = Build(without_passes=frozenset({"choose_kernels"}))
+    default_main_program().build = Build(without_passes=frozenset({"choose_kernels", *FUSION_NAMES}))
     default_main_program().touch()
     return step
 

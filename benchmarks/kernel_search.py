@@ -15,14 +15,16 @@ from functools import partial
 
 import torch
 
-from argosy.engine.kernels.choices import Alternatives, measured
+from argosy.engine.kernels.background_search import Alternatives
+from argosy.engine.kernels.choices import measured
 from argosy.engine.ops.convolution import (
     FORWARD,
     OF_INPUT,
-    OF_WEIGHT,
+    alternatives,
     forward_rule,
     of_input_rule,
     of_weight_rule,
+    weight_alternatives,
 )
 
 Shape = tuple[int, int, int, int, int]
@@ -82,9 +84,12 @@ def parts(shape: Shape, batch: int) -> Iterator[tuple[str, Alternatives, str]]:
     weight = torch.randn(outputs, channels, kernel, kernel).contiguous(memory_format=torch.channels_last)
     grad = torch.randn_like(FORWARD["aten"](x, weight, None, *numbers))
     forward, backward = (x, weight, None, *numbers), (grad, x, weight, *numbers)
-    yield "forward", {n: partial(f, *forward) for n, f in FORWARD.items()}, forward_rule(*forward)
-    yield "input", {n: partial(f, *backward) for n, f in OF_INPUT.items()}, of_input_rule(*backward)
-    yield "weight", {n: partial(f, *backward) for n, f in OF_WEIGHT.items()}, of_weight_rule(*backward)
+    pixels = grad.shape[0] * grad.shape[2] * grad.shape[3]
+    ways, back = (alternatives(kernels, pixels, x, weight, *numbers) for kernels in (FORWARD, OF_INPUT))
+    yield "forward", {n: partial(f, *forward) for n, f in ways.items()}, forward_rule(*forward)
+    yield "input", {n: partial(f, *backward) for n, f in back.items()}, of_input_rule(*backward)
+    by_weight = weight_alternatives(x, weight, *numbers)
+    yield "weight", {n: partial(f, *backward) for n, f in by_weight.items()}, of_weight_rule(*backward)
 
 
 def main() -> None:
@@ -100,8 +105,8 @@ def main() -> None:
     for shape, count in convolutions(known.size).items():
         channels, outputs, image, kernel, stride = shape
         pixels = known.batch * ((image + stride - 1) // stride) ** 2
-        for name, alternatives, rule in parts(shape, known.batch):
-            times = measured({**alternatives, "square": partial(torch.mm, square, square)}, ())
+        for name, runs, rule in parts(shape, known.batch):
+            times = measured({**runs, "square": partial(torch.mm, square, square)}, ())
             bound_s = times.pop("square") * pixels * outputs * channels * kernel**2 / SQUARE**3
             for row in {name, "backward" if name != "forward" else name, "all"}:
                 sums[row].add(times, rule, bound_s, count)

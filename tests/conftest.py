@@ -17,6 +17,8 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = "1"
 # After each pass, the values of changed nodes are inferred and compared with their meta, also in started processes.
 os.environ.setdefault("ARGOSY_CHECK_PASSES", "1")
+# Kernels are those of the rules: a search would choose by the clock, and leave files in the cache.
+os.environ.setdefault("ARGOSY_BACKGROUND_SEARCH", "0")
 # A shell lets what it starts in the background ignore SIGINT, and all that this starts would ignore it, too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -72,6 +74,11 @@ def freeze_heap() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionstart() -> None:
+    """Build the kernels, if this machine can: a program without them would run unfused, and build them itself."""
+    unavailable()
 
 
 def pytest_collection_finish() -> None:

@@ -14,6 +14,7 @@ from argosy.engine.ir.build import Build
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.show import op_name
 from argosy.engine.ir.variable import Variable
+from argosy.engine.passes import FUSION_NAMES
 from argosy.engine.passes.base import Pass, Report, run_passes
 from argosy.engine.runtime.scope import Scope, scope_guard
 
@@ -54,7 +55,7 @@ def trained(
 ) -> dict[str, Tensor]:
     """The variables and the losses after some steps."""
     main, startup, loss = built(net, shape=shape)
-    main.build = Build(fusions=passes)
+    main.build = Build(frozenset(FUSION_NAMES), fusions=passes)
     rng = np.random.default_rng(0)
     with scope_guard(Scope()) as _, program_guard(main, startup):
         torch.manual_seed(0)

@@ -52,8 +52,9 @@ _MOST_BYTES = 1 << 20
 
 
 def clean_environ() -> dict[str, str]:
-    """This process's environment without what a launcher or a user may have left in it."""
-    return {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)} | {"PYTHONPATH": str(ROOT)}
+    """This process's environment without what a launcher or a user may have left in it; kernels are not searched."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+    return kept | {"PYTHONPATH": str(ROOT), "ARGOSY_BACKGROUND_SEARCH": "0"}
 
 
 def free_endpoints(count: int) -> tuple[str, ...]:

@@ -97,6 +97,12 @@ GROUPS = (
                 "C++ compiler of these kernels. It runs once; the result is cached in `ARGOSY_CACHE`",
             ),
             _variable(
+                "ARGOSY_WINOGRAD",
+                "4",
+                "largest tile of Winograd's algorithm that [kernel search](../how-to/kernel-search.md) may choose for "
+                "3x3 convolutions: `4`, `2`, or `0` for none",
+            ),
+            _variable(
                 "ARGOSY_SANITIZE",
                 "0",
                 "`1`: build the kernels with AddressSanitizer (`make fuzz`); libasan must be preloaded",
@@ -104,9 +110,15 @@ GROUPS = (
             _variable(
                 "FLAGS_cudnn_exhaustive_search",
                 "0",
-                "`1`: [search for the fastest kernels](../how-to/kernel-search.md) in the first steps",
+                "`1`: [search for the fastest kernels](../how-to/kernel-search.md) in the first steps, and use them",
             ),
-            _variable("ARGOSY_SEARCH_S", "30", "seconds that a process may spend on that search"),
+            _variable(
+                "ARGOSY_BACKGROUND_SEARCH",
+                "1",
+                "search in at most 5 % of the time of training, for [the processes that start later]"
+                "(../how-to/kernel-search.md#the-search-in-the-background); `0`: do not",
+            ),
+            _variable("ARGOSY_SEARCH_S", "30", "seconds that a process may spend on either search"),
             _variable(
                 "TORCHINDUCTOR_CACHE_DIR",
                 "$ARGOSY_CACHE/inductor",

@@ -10,7 +10,7 @@ from argosy.engine.ir.build import Build
 from argosy.engine.ir.program import Program
 from argosy.engine.log import logger
 from argosy.framework.place import Place
-from argosy.static.fusions import fusions
+from argosy.static.fusions import fusions, switched_off
 from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 
 _Strategy = TypeVar("_Strategy", BuildStrategy, ExecutionStrategy)
@@ -120,7 +120,7 @@ def build_of(program: Program, strategy: BuildStrategy) -> Build:
             "memory_optimize=True has no effect with compiler='inductor', which plans memory itself"
         )
     return Build(
-        without_passes=frozenset() if strategy.enable_inplace else frozenset({"in_place"}),
+        without_passes=switched_off(strategy) | ({"in_place"} if not strategy.enable_inplace else set()),
         fusions=fusions(strategy),
         autocast=program.build.autocast,
         recompute=program.build.recompute,

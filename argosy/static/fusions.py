@@ -1,33 +1,52 @@
-"""The fusion passes of a build strategy, in Paddle's order.
+"""The fusion switches of a build strategy: which fusions are asked for, and which are switched off.
 
-fuse_relu_depthwise_conv · fuse_bn_act · fuse_bn_add_act · fuse_elewise_add_act · native_batch_norm · fuse_optimizer
+    field                        passes                              unassigned
+    fuse_relu_depthwise_conv     fuse_relu_depthwise_conv            fused
+    fuse_bn_act_ops              fuse_bn_act, native_batch_norm      fused
+    fuse_bn_add_act_ops          fuse_bn_add_act                     not fused
+    fuse_elewise_add_act_ops     fuse_elewise_add_act                fused
+    fuse_all_optimizer_ops       fuse_optimizer                      fused; never with ReduceStrategy.Reduce
+
+A field that is assigned keeps Paddle's meaning. Of an unassigned one Argosy decides (passes/__init__.py).
 """
 
 # SPDX-License-Identifier: Apache-2.0
+from argosy.engine.passes import FUSIONS
 from argosy.engine.passes.base import Pass
-from argosy.engine.passes.fuse_bn_act import FuseBnAct
 from argosy.engine.passes.fuse_bn_add_act import FuseBnAddAct
-from argosy.engine.passes.fuse_elewise_add_act import FuseElewiseAddAct
-from argosy.engine.passes.fuse_optimizer import FuseOptimizer
-from argosy.engine.passes.fuse_relu_depthwise_conv import FuseReluDepthwiseConv
-from argosy.engine.passes.native_batch_norm import NativeBatchNorm
 from argosy.static.strategies import BuildStrategy
+
+_PASSES = {
+    "fuse_relu_depthwise_conv": ("fuse_relu_depthwise_conv",),
+    "fuse_bn_act_ops": ("fuse_bn_act", "native_batch_norm"),
+    "fuse_bn_add_act_ops": ("fuse_bn_add_act",),
+    "fuse_elewise_add_act_ops": ("fuse_elewise_add_act",),
+    "fuse_all_optimizer_ops": ("fuse_optimizer",),
+}
 
 
 def fusions(build: BuildStrategy) -> tuple[Pass, ...]:
-    """The fusion passes. They run on a copy of the program when it is compiled; the program itself is unchanged."""
-    passes: list[Pass] = []
-    if build.fuse_relu_depthwise_conv:
-        passes.append(FuseReluDepthwiseConv())
-    if build.fuse_bn_act_ops:
-        passes.append(FuseBnAct())
-    # On by default in Paddle, where it needs a GPU; here it would match the additions of fuse_elewise_add_act first.
-    if build.fuse_bn_add_act_ops and build.is_assigned("fuse_bn_add_act_ops"):
-        passes.append(FuseBnAddAct(has_rival=build.fuse_elewise_add_act_ops))
-    if build.fuse_elewise_add_act_ops:
-        passes.append(FuseElewiseAddAct())
-    if build.fuse_bn_act_ops:
-        passes.append(NativeBatchNorm())
-    if build.fuse_all_optimizer_ops and build.reduce_strategy is BuildStrategy.ReduceStrategy.AllReduce:
-        passes.append(FuseOptimizer())
-    return tuple(passes)
+    """The fusions that are asked for. They run on a copy of the program when it is compiled or printed."""
+    names = _assigned(build, True) - _impossible(build)
+    has_rival = "fuse_elewise_add_act" in names
+    return tuple(
+        FuseBnAddAct(has_rival=has_rival) if isinstance(fusion, FuseBnAddAct) else fusion
+        for fusion in FUSIONS
+        if fusion.name in names
+    )
+
+
+def switched_off(build: BuildStrategy) -> frozenset[str]:
+    """The names of the fusions that must not run."""
+    return _assigned(build, False) | _impossible(build)
+
+
+def _assigned(build: BuildStrategy, value: bool) -> frozenset[str]:
+    """The passes of the fields that this value was assigned to."""
+    fields = [field for field in _PASSES if build.is_assigned(field) and getattr(build, field) is value]
+    return frozenset(name for field in fields for name in _PASSES[field])
+
+
+def _impossible(build: BuildStrategy) -> frozenset[str]:
+    is_all_reduce = build.reduce_strategy is BuildStrategy.ReduceStrategy.AllReduce
+    return frozenset() if is_all_reduce else frozenset({"fuse_optimizer"})

@@ -10,7 +10,10 @@ from argosy.framework.strategy_settings import Field, Settings, table
 
 
 class BuildStrategy(Settings):
-    """Paddle's `static.BuildStrategy`: assignment validates, and turning on an unsupported switch raises."""
+    """Paddle's `static.BuildStrategy`: assignment validates, and turning on an unsupported switch raises.
+
+    Fields read as Paddle's defaults until they are assigned. Of an unassigned fusion Argosy decides.
+    """
 
     class ReduceStrategy(enum.IntEnum):
         """Which ranks reduce the gradients and update the parameters."""
@@ -35,14 +38,26 @@ class BuildStrategy(Settings):
             "always",
             "a step runs its nodes in the order of the program",
         ),
-        Field("fuse_elewise_add_act_ops", "bool", False, "works", "fuse an addition and its activation"),
-        Field("fuse_bn_act_ops", "bool", False, "works", "fuse batch_norm and its activation"),
+        Field(
+            "fuse_elewise_add_act_ops",
+            "bool",
+            False,
+            "works",
+            "fuse an addition and its activation; fused unless False is assigned",
+        ),
+        Field(
+            "fuse_bn_act_ops",
+            "bool",
+            False,
+            "works",
+            "fuse batch_norm and its activation; fused unless False is assigned",
+        ),
         Field(
             "fuse_relu_depthwise_conv",
             "bool",
             False,
             "works",
-            "fuse relu and the depthwise convolution after it",
+            "fuse relu and the depthwise convolution after it; fused unless False is assigned",
         ),
         Field(
             "fuse_broadcast_ops",
@@ -52,7 +67,11 @@ class BuildStrategy(Settings):
             "one broadcast for all parameters under ReduceStrategy.Reduce; without effect under AllReduce",
         ),
         Field(
-            "fuse_all_optimizer_ops", "bool", False, "works", "fuse the updates of all parameters into one op"
+            "fuse_all_optimizer_ops",
+            "bool",
+            False,
+            "works",
+            "fuse the updates of all parameters into one op; fused unless False is assigned",
         ),
         Field("enable_inplace", "bool", True, "works", "the pass in_place; False turns it off"),
         Field(

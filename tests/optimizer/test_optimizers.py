@@ -593,7 +593,7 @@ def test_a_state_of_another_shape_is_refused_with_the_update_that_met_it() -> No
     executor.run(default_startup_program())
     global_scope().put("v_velocity_0", torch.zeros(2, 36, dtype=torch.float64))
     with pytest.raises(
-        ProgramError, match=r"momentum_1 \(.*test_optimizers.*\) failed in optimize.*\[2, 36\]"
+        ProgramError, match=r"fused_momentum \(.*test_optimizers.*\) failed in optimize.*\[2, 36\]"
     ):
         run(executor, feeds(1))
 

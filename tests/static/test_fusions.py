@@ -10,15 +10,21 @@ import torch
 import torch.nn.functional as T
 
 import argosy as paddle
+from argosy.engine import kernels
 from argosy.engine.ir import names
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.ir.show import op_name
+from argosy.engine.log import NOTICE
+from argosy.engine.passes import FUSION_NAMES, default_fusions
+from argosy.engine.runtime.compile import compile_program
 from argosy.engine.runtime.scope import Scope, scope_guard
-from argosy.static.fusions import fusions
+from argosy.static.fusions import fusions, switched_off
 from tests.fusing import FUSIONS
 
 F, nn = paddle.nn.functional, paddle.static.nn
-PLAIN = Build(without_passes=frozenset({"in_place", "rematerialize", "choose_kernels", "channels_last"}))
+OTHERS = ("in_place", "rematerialize", "choose_kernels", "channels_last")
+PLAIN = Build(without_passes=frozenset({*OTHERS, *FUSION_NAMES}))
 Net = Callable[[], list[Any]]
 
 
@@ -40,8 +46,60 @@ def test_the_passes_stand_in_paddles_order() -> None:
     ]
 
 
-def test_nothing_is_fused_unless_it_is_asked_for() -> None:
-    assert fusions(paddle.static.BuildStrategy()) == ()
+def compiled_with(build: paddle.static.BuildStrategy) -> list[str]:
+    """The names of the fusions that run when a program is compiled with this strategy."""
+    return [fusion.name for fusion in default_fusions(fusions(build), switched_off(build))]
+
+
+def test_a_program_without_a_strategy_is_fused() -> None:
+    build = paddle.static.BuildStrategy()
+    assert compiled_with(build) == [name for name in FUSION_NAMES if name != "fuse_bn_add_act"]
+    assert fusions(build) == ()  # the printed program shows what was asked for, only
+
+
+@pytest.mark.parametrize("field", FUSIONS)
+def test_false_switches_a_fusion_off_and_true_asks_for_it(field: str) -> None:
+    off, on = paddle.static.BuildStrategy(), paddle.static.BuildStrategy()
+    setattr(off, field, False)
+    setattr(on, field, True)
+    switched = set(FUSION_NAMES) - set(compiled_with(off)) - {"fuse_bn_add_act"}
+    assert set(compiled_with(on)) - set(compiled_with(off)) >= switched
+    assert switched | {"fuse_bn_add_act"} >= {fusion.name for fusion in fusions(on)}
+
+
+def test_a_fusion_that_is_asked_for_keeps_its_place_among_the_defaults() -> None:
+    build = paddle.static.BuildStrategy()
+    build.fuse_bn_add_act_ops = True
+    assert compiled_with(build) == list(FUSION_NAMES)
+
+
+def computed(build: Build | None = None) -> set[str]:
+    """The names of the ops that a small net's step runs."""
+    x = feed("x", 4, 3, 6, 5)
+    loss = paddle.mean(nn.batch_norm(conv(x), act="relu") ** 2)
+    paddle.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    main = paddle.static.default_main_program()
+    compiled = compile_program(main, [loss], build=build)
+    return {op_name(node) for node in compiled.step.nodes}
+
+
+def test_a_plain_executor_runs_fused_ops() -> None:
+    assert {"bn_act", "bn_act_backward", "fused_momentum"} <= computed()
+
+
+def test_a_plain_executor_runs_no_fused_op_that_is_switched_off() -> None:
+    assert not {"bn_act", "fused_momentum"} & computed(Build(frozenset(FUSION_NAMES)))
+
+
+def test_a_process_without_built_kernels_runs_unfused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "are_ready", lambda waits: False)
+    assert not {"bn_act", "fused_momentum"} & computed()
+
+
+def test_default_fusions_log_nothing_at_the_default_level(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(NOTICE):
+        computed()
+    assert caplog.text == ""
 
 
 def test_updates_are_not_fused_in_reduce_mode() -> None:

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -171,3 +172,53 @@ def unavailable() -> str | None:
     """Why the library is unavailable; None if it is available."""
     loaded = _loaded()
     return loaded if isinstance(loaded, str) else None
+
+
+# --- for default fusions, which must not delay the first step --------------------------------------------
+
+
+def are_ready(waits: bool) -> bool:
+    """True if default fusions may use the library. If it is not built yet, `waits` builds it now; otherwise a
+    background process builds it for the next start, and this process runs unfused to its end."""
+    return unavailable() is None if waits else _was_built() and unavailable() is None
+
+
+@functools.cache
+def _was_built() -> bool:
+    """True if the library existed at the first call. One answer per process: all its programs round alike."""
+    if not env.flag("ARGOSY_KERNELS", default=True):
+        return False
+    if library_path().exists():
+        return True
+    try:
+        compiler()
+    except KernelError as e:
+        logger.info("default fusions are off: %s", e)
+        return False
+    _build_in_background()
+    return False
+
+
+_builders: list[subprocess.Popen[bytes]] = []
+"""Referenced, because Python warns about the destruction of a Popen whose process still runs."""
+
+
+def _build_in_background() -> None:
+    logger.log(
+        NOTICE,
+        "building Argosy's kernels in the background, once; this process runs without fusions. "
+        "`python -m argosy.engine.kernels` builds them ahead",
+    )
+    root = str(Path(__file__).parents[3])
+    program = (
+        f"import sys; sys.path.insert(0, {root!r}); from argosy.engine.kernels.__main__ import main; main()"
+    )
+    _builders.append(
+        subprocess.Popen(
+            [sys.executable, "-c", program, "--background"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    )

@@ -42,11 +42,19 @@ def read(path: Path) -> dict[str, Entry]:
         return {}
 
 
-def add(path: Path, new: dict[str, Entry]) -> None:
-    """Add choices to the file; OSError if it cannot be written."""
+def add(path: Path, new: dict[str, Entry], replaces: bool = True) -> None:
+    """Add choices to the file; OSError if it cannot be written. Without `replaces` a choice that covers the same
+    alternatives stays: of several ranks that search, the first one decides."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name("lock")):
-        _write(path, {**read(path), **new})
+        known = read(path)
+        fresh = {k: e for k, e in new.items() if replaces or not e["ms"].keys() <= _measured(known.get(k))}
+        if fresh:
+            _write(path, {**known, **fresh})
+
+
+def _measured(entry: Entry | None) -> set[str]:
+    return set(entry["ms"]) if entry else set()
 
 
 def _parsed(text: str) -> dict[str, Entry]:

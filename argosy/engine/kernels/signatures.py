@@ -10,6 +10,8 @@ A description names the tensors in the order of the C function, each with its ki
     channels    [C], contiguous
     filters     [C, 1, height, width], contiguous, not empty
     output      [N, C, height, width] in the memory format of the first
+    weights     [O, C, 3, 3] in channels_last, multiples of 32; C or O is the number of channels of the first
+    pixels      [N, any, height, width] in channels_last, not empty, with the N of the first
     repeated    the shape and strides of the first; or its trailing dimensions, both contiguous
     vector      [n], contiguous
     ?           may be None
@@ -43,6 +45,8 @@ _WORDS = {
     "channels": "a contiguous [C] for a first argument of [N, C, …]",
     "filters": "a contiguous, not empty [C, 1, height, width] for a first argument of [N, C, height, width]",
     "output": "[N, C, height, width] in the memory format of the first argument",
+    "weights": "[O, C, 3, 3] in channels_last, multiples of 32, C or O as many as the first argument has channels",
+    "pixels": "[N, any, height, width] in channels_last, not empty, with the N of the first argument",
     "repeated": "of the trailing dimensions of the first argument, both contiguous, or of its shape and strides",
     "vector": "contiguous and of one dimension",
 }
@@ -175,10 +179,9 @@ def _fits(kind: str, tensor: Tensor, first: Tensor, memory_format: torch.memory_
     if kind == "channels":
         return shape == of_first[1:2] and tensor.is_contiguous()
     if kind == "repeated":
-        if shape == of_first:
-            return tensor.stride() == first.stride()
-        is_tail = len(shape) <= len(of_first) and shape == of_first[len(of_first) - len(shape) :]
-        return is_tail and tensor.is_contiguous() and memory_format is torch.contiguous_format
+        is_tail = len(shape) < len(of_first) and shape == of_first[len(of_first) - len(shape) :]
+        is_repeated = is_tail and tensor.is_contiguous() and memory_format is torch.contiguous_format
+        return is_repeated or (shape == of_first and tensor.stride() == first.stride())
     if kind == "filters":
         return (
             len(shape) == 4
@@ -186,9 +189,14 @@ def _fits(kind: str, tensor: Tensor, first: Tensor, memory_format: torch.memory_
             and tensor.numel() > 0
             and tensor.is_contiguous()
         )
-    if kind == "output":
-        is_image = len(shape) == 4 and shape[:2] == of_first[:2]
-        return is_image and _has_format(tensor, memory_format)
+    if kind == "weights":
+        is_kernel = len(shape) == 4 and shape[2:] == (3, 3) and of_first[1] in shape[:2]
+        is_whole = is_kernel and shape[0] % 32 == shape[1] % 32 == 0
+        return is_whole and tensor.is_contiguous(memory_format=torch.channels_last)
+    if kind in ("output", "pixels"):
+        num_equal, wanted = (2, memory_format) if kind == "output" else (1, torch.channels_last)
+        is_image = len(shape) == 4 and shape[:num_equal] == of_first[:num_equal]
+        return is_image and _has_format(tensor, wanted) and (kind == "output" or tensor.numel() > 0)
     return len(shape) == 1 and tensor.is_contiguous()
 
 
@@ -246,6 +254,10 @@ DEPTHWISE_BACKWARD = Kernel(
     "argosy_depthwise_backward",
     "x: image, dy: output, weight: filters, dx: image?!, sums: filters!",
     has_bf16=True,
+)
+WINOGRAD = Kernel("argosy_winograd", "x: pixels, weight: weights, points: vector!, y: pixels!")
+WINOGRAD_OF_WEIGHT = Kernel(
+    "argosy_winograd_of_weight", "x: pixels, dy: pixels, sums: vector!, dweight: weights!"
 )
 INDEX_FIND = Kernel("argosy_index_find", "ids: vector, slots: dense!", torch.int64)
 INDEX_INSERT = Kernel("argosy_index_insert", "ids: vector, slots: dense!, fresh: dense!", torch.int64)

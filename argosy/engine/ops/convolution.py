@@ -1,4 +1,4 @@
-"""convolution: ATen's kernels or matrix products, whichever is faster for the sizes of the call.
+"""convolution: ATen's kernels, matrix products or Winograd's algorithm, whichever is faster for the sizes of the call.
 
 oneDNN is near the machine's peak in forward and in the input gradient, but not in the weight gradient, nor for few
 pixels and many weights. The rules below were measured on ResNet50's shapes (docs/decisions/0017-kernel-search.md); a
@@ -9,8 +9,8 @@ chosen at every call, because the batch size may vary. Input and weights are cha
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import functools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from argosy.engine.kernels.choices import best
 from argosy.engine.ops import convolution_products as products
+from argosy.engine.ops import winograd
 from argosy.engine.ops.convolution_products import Sizes, output_size
 from argosy.engine.ops.op_spec import OpSpec, declare
 
@@ -49,12 +50,20 @@ def _aten_of_weight(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padd
     return dweight
 
 
-FORWARD = {"aten": _aten, "product": products.forward}
-OF_INPUT = {"aten": _aten_of_input, "product": products.of_input}
-OF_WEIGHT = {
+Kernels = dict[str, Callable[..., Tensor]]
+
+
+def _winograd(kernel: Callable[..., Tensor]) -> Kernels:
+    return {f"winograd{tile}": partial(kernel, tile) for tile in winograd.TILES}
+
+
+FORWARD: Kernels = {"aten": _aten, "product": products.forward, **_winograd(winograd.forward)}
+OF_INPUT: Kernels = {"aten": _aten_of_input, "product": products.of_input, **_winograd(winograd.of_input)}
+OF_WEIGHT: Kernels = {
     "aten": _aten_of_weight,
     "product": products.of_weight,
     "transposed": products.of_weight_transposed,
+    **_winograd(winograd.of_weight),
 }
 
 
@@ -83,7 +92,7 @@ def of_weight_rule(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, paddi
     return "transposed" if weight.numel() < 400_000 else "product"
 
 
-@functools.cache
+@cache
 def _has_bf16_convolutions() -> bool:
     """True if oneDNN has bfloat16 convolutions for this CPU."""
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -110,10 +119,11 @@ def _convolution(
 ) -> Tensor:
     rows, columns = output_size(x, weight, stride, padding)
     arguments = (x, weight, bias, stride, padding)
-    if not _may_be_product(x.shape[0] * rows * columns, weight):
+    kernels = alternatives(FORWARD, x.shape[0] * rows * columns, x, weight, stride, padding)
+    if len(kernels) == 1:
         return _aten(*arguments)
-    chosen = best(_key("conv2d", x, weight, stride, padding), FORWARD, arguments, forward_rule)
-    return FORWARD[chosen](*arguments)
+    chosen = best(_key("conv2d", x, weight, stride, padding), kernels, arguments, forward_rule)
+    return kernels[chosen](*arguments)
 
 
 def _backward(
@@ -131,12 +141,14 @@ def _backward(
 ) -> tuple[Any, ...]:
     arguments = (grad, x, weight, stride, padding)
     input_by = weight_by = "aten"
-    if wanted[0] and _may_be_product(_pixels(grad), weight):
-        key = _key("conv2d_grad input", x, weight, stride, padding)
-        input_by = best(key, OF_INPUT, arguments, of_input_rule)
+    if wanted[0]:
+        kernels = alternatives(OF_INPUT, _pixels(grad), x, weight, stride, padding)
+        if len(kernels) > 1:
+            key = _key("conv2d_grad input", x, weight, stride, padding)
+            input_by = best(key, kernels, arguments, of_input_rule)
     if wanted[1]:
         key = _key("conv2d_grad weight", x, weight, stride, padding)
-        weight_by = best(key, OF_WEIGHT, arguments, of_weight_rule)
+        weight_by = best(key, weight_alternatives(x, weight, stride, padding), arguments, of_weight_rule)
     gradients: list[Any] = [None, None, None]
     mask = [wanted[0] and input_by == "aten", wanted[1] and weight_by == "aten", False]
     mask[2] = wanted[2] and mask[1]  # ATen computes it along with the weight gradient
@@ -151,9 +163,21 @@ def _backward(
     return tuple(gradients)
 
 
-def _may_be_product(pixels: int, weight: Tensor) -> bool:
-    """True if forward and the input gradient have alternatives to ATen's kernel."""
-    return pixels <= _MAX_PATCHES or weight.shape[2] == weight.shape[3] == 1
+def alternatives(
+    kernels: Kernels, pixels: int, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes
+) -> Kernels:
+    """Those of the kernels of forward or of the input gradient that may be the fastest for these sizes."""
+    may_be_product = pixels <= _MAX_PATCHES or weight.shape[2] == weight.shape[3] == 1
+    tile = winograd.largest_tile(x, weight, stride, padding)
+    names = [f"winograd{n}" for n in winograd.TILES if n <= tile]
+    return {n: kernels[n] for n in ("aten", *(["product"] if may_be_product else []), *names)}
+
+
+def weight_alternatives(x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> Kernels:
+    """The same for the weight gradient."""
+    tile = winograd.largest_weight_tile(x, weight, stride, padding)
+    excluded = {f"winograd{n}" for n in winograd.TILES if n > tile}
+    return {name: kernel for name, kernel in OF_WEIGHT.items() if name not in excluded}
 
 
 _WINDOW = (

@@ -51,22 +51,31 @@ class Pass(ABC):
 
 
 def run_passes(
-    graph: fx.Graph, passes: Sequence[Pass], logged: set[tuple[str, str]] | None = None
+    graph: fx.Graph,
+    passes: Sequence[Pass],
+    logged: set[tuple[str, str]] | None = None,
+    quiet: frozenset[str] = frozenset(),
 ) -> list[Report]:
     """Run the passes in order; each is timed, verified and logged in one line.
 
     With ARGOSY_CHECK_PASSES=1 the values of all new and changed nodes are inferred after each pass, and compared with
-    their meta. A notice that is in `logged`, as (pass, line), is not logged again; `logged` is extended.
+    their meta. A notice that is in `logged`, as (pass, line), is not logged again; `logged` is extended. Notices of the
+    passes `quiet`, which nobody asked for, are not logged.
     """
     logged = set() if logged is None else logged
     reports = []
     values = ValueCheck(graph) if env.flag("ARGOSY_CHECK_PASSES") else None
-    for pass_ in passes:
+    may_be_stale = False
+    for pass_, following in zip(passes, (*passes[1:], None), strict=False):
         began, before = time.perf_counter(), len(graph.nodes)
         try:
             report = pass_.run(graph)
-            if not pass_.keeps_strides and is_stale(graph):
-                propagate(graph)
+            may_be_stale = may_be_stale or (report.changed > 0 and not pass_.keeps_strides)
+            # Once for several such passes in a row: inferring the values takes longer than a pass.
+            if may_be_stale and (values is not None or following is None or following.keeps_strides):
+                may_be_stale = False
+                if is_stale(graph):
+                    propagate(graph)
             verify(graph)
             if values is not None:
                 values.check(graph)
@@ -84,11 +93,12 @@ def run_passes(
             elapsed_ms,
             report.text,
         )
-        for line in [line for line in report.notices if (pass_.name, line) not in logged]:
+        notices = () if pass_.name in quiet else report.notices
+        for line in [line for line in notices if (pass_.name, line) not in logged]:
             logger.log(NOTICE, f"{line} ({pass_.name})" if line.startswith("---") else line)
         for line in [line for line in report.warnings if (pass_.name, line) not in logged]:
             logger.warning("%s", line)
-        logged.update((pass_.name, line) for line in (*report.notices, *report.warnings))
+        logged.update((pass_.name, line) for line in (*notices, *report.warnings))
         reports.append(report)
     return reports
 

@@ -30,6 +30,7 @@ from argosy.engine.data.random_states import RandomStates
 from argosy.engine.data.readers import positive
 from argosy.engine.errors import ArgosyError, ConfigError
 from argosy.engine.ir.program import Program, default_main_program
+from argosy.engine.kernels import choices
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.ps.trainer.trainer import Trainer, current, is_connected
 from argosy.engine.runtime import server_files
@@ -141,6 +142,7 @@ class Checkpoint:
             "position": [position.step, position.epoch, position.batch],
             "place": place.to_json() if place else None,
             "random": None if place else RandomStates.capture().to_json(),
+            "kernels": choices.of_process().state(),
             **training.state(),
         }
         # The same id for all parts of this save, so that parts of two incarnations of the job are never mixed.
@@ -174,6 +176,7 @@ class Checkpoint:
         geo = {name.removeprefix(_GEO): tensors.pop(name) for name in list(tensors) if name.startswith(_GEO)}
         _reject(where, training.difference(files.rank, tensors, state))
         training.restore(world(), tensors, state)
+        choices.of_process().restore(state.get("kernels", []))
         if servers is not None:
             servers.load(str(files.servers_part(step)))
             training.take_from(servers)

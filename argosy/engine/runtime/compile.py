@@ -14,8 +14,10 @@ import sympy
 import torch
 from torch import fx
 
+from argosy.engine import kernels
+from argosy.engine.collective import world
 from argosy.engine.errors import FetchError, ScopeError
-from argosy.engine.ir.build import Build
+from argosy.engine.ir.build import Build, BuildPass
 from argosy.engine.ir.effects import (
     is_collective,
     is_persistent,
@@ -35,7 +37,7 @@ from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
 from argosy.engine.ops.collectives import all_reduce, reduce, wait
 from argosy.engine.ops.sharding import reduce_scatter
-from argosy.engine.passes import default_passes
+from argosy.engine.passes import FUSION_NAMES, default_fusions, default_passes
 from argosy.engine.passes.base import Pass, run_passes
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.codegen import Span, Step, generate
@@ -47,9 +49,9 @@ from argosy.engine.runtime.scope import Scope
 from argosy.engine.runtime.shared_weights import SharedNames
 
 CPU = torch.device("cpu")
-_NOT_WITH_INDUCTOR = frozenset({"in_place", "rematerialize", "choose_kernels"})
-"""Passes that are off with Inductor, which reuses memory itself, merges common subexpressions, and optimizes ATen's
-convolutions."""
+_NOT_WITH_INDUCTOR = frozenset({"in_place", "rematerialize", "choose_kernels", *FUSION_NAMES})
+"""Passes that are off with Inductor unless they are asked for: it reuses memory itself, merges common subexpressions,
+fuses, and optimizes ATen's convolutions."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,8 @@ def compile_program(
     outputs = [copy_of[n] for n in (*fetch_nodes, *initialized.values())]
     build = build or program.build
     with_inductor = build.compiler == "inductor" and check is None  # a check needs every node
-    outputs = _run_passes(program, graph, outputs, build, with_inductor, sizes or {})
+    without = _without(build, device, with_inductor)
+    outputs = _run_passes(program, graph, outputs, build, without, sizes or {})
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
@@ -249,26 +252,41 @@ def _run_passes(
     graph: fx.Graph,
     outputs: list[fx.Node],
     build: Build,
-    with_inductor: bool,
+    without: frozenset[str],
     sizes: Mapping[sympy.Symbol, int],
 ) -> list[fx.Node]:
     """Run autocast, fusions and recompute, then the default passes; returns the outputs in the new graph."""
-    before_default = _before_default(build, frozenset(outputs), program.symbols.size_of(sizes))
-    run_passes(graph, before_default, run_record(program).logged_notices)
+    first = _before_default(build, without, frozenset(outputs), program.symbols.size_of(sizes))
+    by_default = frozenset(FUSION_NAMES).difference(p.name for p in _checked(build.fusions))
+    run_passes(graph, first, run_record(program).logged_notices, by_default)
     replacements = {node.meta.pop("replaces"): node for node in graph.nodes if "replaces" in node.meta}
     outputs = [replacements.get(node, node) for node in outputs]
-    without = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
     run_passes(graph, default_passes(frozenset(outputs), without, build.memory_optimize))
     return outputs
 
 
-def _before_default(build: Build, live_out: frozenset[fx.Node], size_of: SizeOf) -> list[Pass]:
-    """The passes of a build, which must not remove these nodes."""
-    passes = []
-    for rewrite in build.passes:
-        assert isinstance(rewrite, Pass), f"{rewrite!r} is not a pass"
-        passes.append(rewrite.with_live_out(live_out).with_sizes(size_of))
-    return passes
+def _before_default(
+    build: Build, without: frozenset[str], live_out: frozenset[fx.Node], size_of: SizeOf
+) -> list[Pass]:
+    """Autocast, the fusions and recompute, which must not remove these nodes."""
+    fusions = default_fusions(_checked(build.fusions), without)
+    around = _checked((build.autocast,)), _checked((build.recompute,))
+    return [p.with_live_out(live_out).with_sizes(size_of) for p in (*around[0], *fusions, *around[1])]
+
+
+def _checked(passes: Sequence[BuildPass | None]) -> list[Pass]:
+    given = [rewrite for rewrite in passes if rewrite is not None]
+    assert all(isinstance(rewrite, Pass) for rewrite in given), f"{given!r} are not passes"
+    return cast("list[Pass]", given)
+
+
+def _without(build: Build, device: torch.device, with_inductor: bool) -> frozenset[str]:
+    """The names of the passes that are switched off."""
+    names = build.without_passes | (_NOT_WITH_INDUCTOR if with_inductor else frozenset())
+    # All ranks wait until the kernels are built, because all of them must round an update alike.
+    if device.type != "cpu" or not kernels.are_ready(waits=world().size > 1):
+        names |= frozenset(FUSION_NAMES)
+    return names
 
 
 def _label(named: dict[fx.Node, str], symbols: Symbols, node: fx.Node) -> Label:
@@ -418,15 +436,21 @@ def _defer_state_updates(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     """
     inputs = {source for node in nodes for source in node.all_input_nodes}
     states = {storage(n) for n in inputs if n.op == "placeholder"}
-    deferred: dict[fx.Node, set[int | None]] = {}
+    deferred: list[fx.Node] = []
+    written: set[int | None] = set()
+    read: set[int | None] = set()
     ordered: list[fx.Node] = []
     for node in nodes:
-        mutated = {storage(n) for n in mutated_inputs(node)}
-        if any(_touched(node) & written or mutated & _touched(other) for other, written in deferred.items()):
+        touched, mutated = (
+            {storage(n) for n in used} for used in (node.all_input_nodes, mutated_inputs(node))
+        )
+        if touched & written or mutated & read:
             ordered += deferred
-            deferred = {}
+            deferred, written, read = [], set(), set()
         if mutated and mutated <= states and node.meta["role"] == "forward" and not node.users:
-            deferred[node] = mutated
+            deferred.append(node)
+            written |= mutated
+            read |= touched
         else:
             ordered.append(node)
     first_update = next((i for i, n in enumerate(ordered) if n.meta["role"] == "optimize"), len(ordered))
@@ -434,11 +458,6 @@ def _defer_state_updates(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     late = [node for node in deferred if after.intersection(node.all_input_nodes)]
     early = [node for node in deferred if node not in late]
     return [*ordered[:first_update], *early, *ordered[first_update:], *late]
-
-
-def _touched(node: fx.Node) -> set[int | None]:
-    """The storages that a node reads or mutates."""
-    return {storage(n) for n in node.all_input_nodes}
 
 
 def _by_node(

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import logging
+import math
 import os
 import time
 import timeit
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from argosy.engine.kernels import choices, choices_file
+from argosy.engine.kernels import background_search, choices, choices_file
 from argosy.engine.kernels.choices import Choices
 from argosy.engine.runtime.flags import get_flags, set_flags
 from tests.ranks import ForkServer
@@ -127,6 +128,97 @@ def test_the_log_says_how_many_choices_are_known(tmp_path: Path, caplog: pytest.
     with caplog.at_level(logging.INFO, logger="argosy"):
         selected(Choices(tmp_path, 30))
     assert caplog.messages == [f"kernel choices: 1 known from {file_in(tmp_path)}"]
+
+
+# --- in the background ----------------------------------------------------------------------------------
+
+
+def trained(known: Choices, steps: int) -> list[str]:
+    """What is chosen in so many steps."""
+    return [selected(known) for _ in range(steps)]
+
+
+def hurried(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Choices:
+    """Choices with a background search that may use all the time."""
+    monkeypatch.setattr(background_search, "SHARE", math.inf)
+    return Choices(folder, 30, in_background=True)
+
+
+def test_a_background_search_finds_the_faster_one_for_the_next_process_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert set(trained(hurried(tmp_path, monkeypatch), 20)) == {"loop"}
+    entry = choices_file.read(file_in(tmp_path))[WORDS]
+    assert entry["best"] == "product"
+    assert entry["ms"].keys() == {"loop", "product"}
+    assert selected(Choices(tmp_path, 30)) == "product"
+
+
+def test_a_background_search_measures_nothing_in_the_first_step(tmp_path: Path) -> None:
+    calls: list[str] = []
+    known = Choices(tmp_path, 30, in_background=True)
+    known.best(KEY, {"a": calls.append, "b": calls.append}, ("ran",), lambda *_: "a")
+    assert calls == []
+
+
+def test_a_background_search_takes_its_share_of_the_time_and_one_round_at_most(tmp_path: Path) -> None:
+    round_s = 0.002
+    naps = {name: lambda: time.sleep(round_s / 2) for name in "abcdef"}
+    known = Choices(tmp_path, 30, in_background=True)
+    search = known.background
+    assert search is not None
+    for step in range(100):
+        for key in range(4):
+            known.best(("nap", key), naps, (), lambda: "a")
+        time.sleep(0.01)
+        assert search.spent_s <= 0.05 * search.elapsed_s + 0.05, step  # a nap may be longer on a busy machine
+    assert search.spent_s > 0
+
+
+def test_a_pause_does_not_fill_the_budget(tmp_path: Path) -> None:
+    known = Choices(tmp_path, 30, in_background=True)
+    assert known.background is not None
+    selected(known)
+    known.background._last -= 3600.0
+    selected(known)
+    assert known.background.elapsed_s <= 1.0
+
+
+def test_a_measured_choice_is_not_searched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained(hurried(tmp_path, monkeypatch), 20)
+    later = hurried(tmp_path, monkeypatch)
+    assert set(trained(later, 20)) == {"product"}
+    assert later.background is not None
+    assert later.background.spent_s == 0
+
+
+def test_a_new_alternative_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choices_file.add(file_in(tmp_path), {WORDS: {"best": "loop", "ms": {"loop": 5.0}}})
+    trained(hurried(tmp_path, monkeypatch), 20)
+    assert choices_file.read(file_in(tmp_path))[WORDS]["best"] == "product"
+
+
+def test_an_alternative_that_is_switched_off_leaves_the_next_best(tmp_path: Path) -> None:
+    entry = {"best": "winograd", "ms": {"loop": 5.0, "winograd": 1.0, "product": 2.0}}
+    choices_file.add(file_in(tmp_path), {WORDS: entry})
+    assert selected(Choices(tmp_path, 30)) == "product"
+
+
+def test_of_two_processes_that_search_the_first_one_decides(tmp_path: Path) -> None:
+    path = file_in(tmp_path)
+    choices_file.add(path, {WORDS: {"best": "loop", "ms": {"loop": 1.0, "product": 2.0}}}, replaces=False)
+    choices_file.add(path, {WORDS: {"best": "product", "ms": {"loop": 2.0, "product": 1.0}}}, replaces=False)
+    assert choices_file.read(path)[WORDS]["best"] == "loop"
+
+
+def test_a_resumed_process_chooses_as_the_first_one_did(tmp_path: Path) -> None:
+    first = Choices(tmp_path, 30)
+    assert selected(first) == "loop"
+    write(tmp_path, "product")
+    resumed = Choices(tmp_path, 30)
+    resumed.restore(json.loads(json.dumps(first.state())))
+    assert selected(resumed) == "loop"
+    assert selected(Choices(tmp_path, 30)) == "product"
 
 
 @pytest.mark.parametrize(

@@ -108,11 +108,15 @@ def test_every_alternative_computes_the_same(
     padding = [size // 2 for size in kernel]
     x, w = channels_last(batch, channels, *image), channels_last(outputs, channels, *kernel)
     arguments = (list(stride), padding)
-    outputs_of_each = [run(x, w, None, *arguments) for run in FORWARD.values()]
+    forward, of_input, of_weight = (
+        {name: run for name, run in p.items() if "winograd" not in name}
+        for p in (FORWARD, OF_INPUT, OF_WEIGHT)
+    )
+    outputs_of_each = [run(x, w, None, *arguments) for run in forward.values()]
     grad = channels_last(*outputs_of_each[0].shape)
     for alternatives in (
         outputs_of_each,
-        *([f(grad, x, w, *arguments) for f in p.values()] for p in (OF_INPUT, OF_WEIGHT)),
+        *([f(grad, x, w, *arguments) for f in p.values()] for p in (of_input, of_weight)),
     ):
         for other in alternatives[1:]:
             assert_near(other, alternatives[0])

@@ -227,7 +227,8 @@ def test_what_one_program_trains_the_other_sees() -> None:
         evaluation = module.eval()(second.data("x", [None, 4]))
     exe, _ = trained(module.train())
     eager_trained(twin)
-    torch.testing.assert_close(fetched(exe, evaluation, second), twin.eval()(GIVEN).detach())
+    wanted = twin.eval()(GIVEN).detach()
+    torch.testing.assert_close(fetched(exe, evaluation, second), wanted, rtol=2e-5, atol=5e-5)
 
 
 def test_two_programs_that_train_one_module_take_turns() -> None:

@@ -65,7 +65,7 @@ def test_the_steps_asked_for_are_recorded_with_every_node_and_its_source(tmp_pat
     assert tracks(trace) == ["step", "compute", "blocked"]
     assert [e["name"] for e in of_kind(trace, "step")] == ["step 2", "step 3"]
     nodes = of_kind(trace, "forward", "backward", "optimize")
-    assert {e["args"]["op"] for e in nodes} >= {"addmm", "relu_", "sgd"}
+    assert {e["args"]["op"] for e in nodes} >= {"addmm", "relu_", "fused_sgd"}
     relu = next(e for e in nodes if e["args"]["op"] == "relu_")
     assert f" {relu['name']} = relu(" in str(default_main_program())
     assert relu["cat"] == "forward"
