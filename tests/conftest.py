@@ -37,7 +37,7 @@ from torch._dynamo import config as fake_tensors
 from argosy.engine import collective
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
-from argosy.engine.kernels.build import _loaded, unavailable
+from argosy.engine.kernels.build import _loaded, are_ready, unavailable
 from argosy.engine.runtime.scope import Scope, scope_guard
 from tests.ranks import pytest_configure_node, pytest_unconfigure, ranks
 
@@ -82,6 +82,7 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_finish() -> None:
+    are_ready(waits=False)  # one answer for all tests of a process, also those with a cache of their own
     freeze_heap()
     gc.set_threshold(10_000, 10, 10)
 

@@ -113,7 +113,7 @@ def _updates() -> list[Any]:
         _data("g", [3, 4]),
     )
     sgd, momentum, adam = (FUSED[update_op(name)] for name in ("sgd", "momentum", "adam"))
-    _call(sgd, [w], [g], rate, [1.0], [0.1])
+    _call(sgd, [w], [g], rate, [1.0], [0.1], [])
     _call(momentum, [w], [g], [v], rate, [1.0], 0.9, True, [0.1], [])
     _call(adam, [w], [g], [m], [q], [step], rate, [1.0], 0.9, 0.99, 1e-8, [])
     return [g * 2]

@@ -180,14 +180,14 @@ def unavailable() -> str | None:
 def are_ready(waits: bool) -> bool:
     """True if default fusions may use the library. If it is not built yet, `waits` builds it now; otherwise a
     background process builds it for the next start, and this process runs unfused to its end."""
-    return unavailable() is None if waits else _was_built() and unavailable() is None
+    if not env.flag("ARGOSY_KERNELS", default=True):
+        return False
+    return (waits or _was_built()) and unavailable() is None
 
 
 @functools.cache
 def _was_built() -> bool:
     """True if the library existed at the first call. One answer per process: all its programs round alike."""
-    if not env.flag("ARGOSY_KERNELS", default=True):
-        return False
     if library_path().exists():
         return True
     try:

@@ -100,8 +100,15 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("is_fused", [True, False])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("dtype", "is_fused"),
+    [
+        (torch.bfloat16, True),
+        (torch.float16, False),
+        pytest.param(torch.bfloat16, False, marks=pytest.mark.slow),
+        pytest.param(torch.float16, True, marks=pytest.mark.slow),
+    ],
+)
 def test_training_is_bit_equal_to_that_with_casts(
     optimizer: str, is_fused: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
