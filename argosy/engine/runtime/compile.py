@@ -39,6 +39,7 @@ from argosy.engine.ops.collectives import all_reduce, reduce, wait
 from argosy.engine.ops.sharding import reduce_scatter
 from argosy.engine.passes import FUSION_NAMES, default_fusions, default_passes
 from argosy.engine.passes.base import Pass, run_passes
+from argosy.engine.passes.fuse_optimizer import FuseOptimizer
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.codegen import Span, Step, generate
 from argosy.engine.runtime.inductor import with_regions
@@ -120,6 +121,8 @@ class Compiled:
     """Variables of the scope that the step mutates."""
     schedule: tuple[str, ...] = ()
     """The collectives that the step starts, in order, as text."""
+    may_fuse_updates: bool = False
+    """True: the updates are fused if Argosy's kernels are available."""
     runs: int = 0
     """The number of completed runs."""
     checked_sizes: set[tuple[tuple[sympy.Symbol, int], ...]] = field(default_factory=set)
@@ -236,6 +239,7 @@ def compile_program(
         shared=SharedNames.of(ordered, named),
         mutated=frozenset(named[n] for n in states if storage(n) in mutated),
         schedule=tuple(_collective(n, program) for n in ordered if is_collective(n)),
+        may_fuse_updates=FuseOptimizer.name not in build.without_passes and device.type == "cpu",
     )
 
 

@@ -32,6 +32,7 @@ from argosy.engine.ir.show import op_name
 from argosy.engine.ir.symbols import Sizes
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
+from argosy.engine.kernels import unavailable
 from argosy.engine.log import logger, warn_unknown_variables
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime import remote, timeline
@@ -345,7 +346,24 @@ def _compare_schedules(program: Program, compiled: Compiled) -> None:
         agreed = run_record(program).schedules_of(program.version)
         if compiled.schedule not in agreed:
             compare_schedules(world(), compiled.schedule)
+            if compiled.trains and compiled.may_fuse_updates:
+                _compare_kernels()
             agreed.add(compiled.schedule)
+
+
+def _compare_kernels() -> None:
+    """Raise on every rank if some have Argosy's kernels and others have not: their updates would round differently."""
+    if world().store is None:
+        return
+    what = f"kernels#{world().num_schedules} (comparing the available kernels before the first step)"
+    reasons = world().all_gather_object(what, unavailable() or "")
+    missing = [rank for rank, reason in enumerate(reasons) if reason]
+    if missing and len(missing) < len(reasons):
+        raise ConfigError(
+            f"Argosy's C++ kernels are unavailable on rank {missing[0]} ({reasons[missing[0]]}), but available on rank "
+            f"{reasons.index('')}: fused updates round differently, and the parameters of the ranks would drift apart; "
+            "install a C++ compiler on all hosts, or set ARGOSY_KERNELS=0 for the whole job"
+        )
 
 
 def _warn_if_alone(program: Program, compiled: Compiled) -> None:
