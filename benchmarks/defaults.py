@@ -110,13 +110,13 @@ def main() -> None:
     p.add_argument("--search-s", type=float, default=300.0, help="how long the first start trains at most")
     p.add_argument("--without", nargs="+", default=[], help="contenders to leave out")
     args = p.parse_args()
-    text, results = "", {}
     for model in args.models:
+        text, results = "", {}
         for batch in args.batch:
             print(f"{model}, batch {batch}", file=sys.stderr)
             more, results[f"{model}, batch {batch}"] = compare(model, batch, args)
             text += more
-    harness.write("defaults", text, results)
+        harness.write(f"defaults-{model}", text, results)
 
 
 if __name__ == "__main__":

@@ -73,12 +73,16 @@ STEP = Plot(
     "step",
     "Training step on one process, against torch",
     (
-        Comparison(
-            "ResNet50, batch 8, against eager",
-            "resnet50-step",
-            "ResNet50, batch 8, 224 px",
-            "argosy",
-            _EAGER,
+        *(
+            Comparison(
+                f"{label}, batch 8, against {other}",
+                f"defaults-{net}",
+                f"{net}, batch 8",
+                "argosy",
+                (contender,),
+            )
+            for net, label in (("resnet50", "ResNet50"), ("mobilenet", "MobileNetV1"))
+            for other, contender in (("eager", "eager"), ("torch.compile", "torch.compile"))
         ),
         Comparison(
             "ResNet50, batch 16, against eager",
@@ -96,14 +100,13 @@ STEP = Plot(
         ),
         *(
             Comparison(
-                f"{label}, batch {batch}, fused, against torch.compile",
+                f"{label}, batch 16, fused, against torch.compile",
                 "fusion",
-                f"{net}, batch {batch}, 224 px",
+                f"{net}, batch 16, 224 px",
                 "argosy, all fusions",
                 ("torch.compile",),
             )
             for net, label in (("resnet50", "ResNet50"), ("mobilenet", "MobileNetV1"))
-            for batch in (8, 16)
         ),
     ),
 )
