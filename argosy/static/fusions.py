@@ -1,4 +1,4 @@
-"""The fusion switches of a build strategy: which fusions are asked for, and which are switched off.
+"""The fusion switches of a build strategy: which fusions are requested, and which are switched off.
 
     field                        passes                              unassigned
     fuse_relu_depthwise_conv     fuse_relu_depthwise_conv            fused
@@ -26,7 +26,7 @@ _PASSES = {
 
 
 def fusions(build: BuildStrategy) -> tuple[Pass, ...]:
-    """The fusions that are asked for. They run on a copy of the program when it is compiled or printed."""
+    """The requested fusions. They run on a copy of the program when it is compiled or printed."""
     names = _assigned(build, True) - _impossible(build)
     has_rival = "fuse_elewise_add_act" in names
     return tuple(

@@ -50,17 +50,15 @@ _COLLECTIVE_ONLY = {
 }
 """Strategies that a job with parameter servers cannot have, and what to do instead."""
 _NOT_WITH_LOOK_AHEAD = (
-    *(
-        "amp",
-        "recompute",
-        "gradient_merge",
-        "localsgd",
-        "adaptive_localsgd",
-        "lars",
-        "lamb",
-        "dgc",
-        "sharding",
-    ),
+    "amp",
+    "recompute",
+    "gradient_merge",
+    "localsgd",
+    "adaptive_localsgd",
+    "lars",
+    "lamb",
+    "dgc",
+    "sharding",
 )
 _NO_SHARDING_CONFIGS = {
     "mp_degree": "tensor parallelism is not supported with it",

@@ -30,7 +30,7 @@ class Build:
     without_passes: frozenset[str] = frozenset()
     """Names of the default passes that are switched off."""
     fusions: tuple[BuildPass, ...] = ()
-    """The fusions that were asked for; they run on a copy, when the program is compiled or printed. The default
+    """The requested fusions; they run on a copy, when the program is compiled or printed. The default
     fusions run when it is compiled."""
     autocast: BuildPass | None = None
     """Casts to 16 bits where mixed precision asks for it; runs before the fusions."""

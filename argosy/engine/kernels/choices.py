@@ -31,6 +31,8 @@ FLAG = "FLAGS_cudnn_exhaustive_search"
 _BUDGET_S = 30.0
 _NOISE_MARGIN = 0.95
 """An alternative replaces the rule's choice only if it takes less than this fraction of its time."""
+_BACKGROUND_MARGIN = 0.85
+"""The same for the background search: its few single runs between other nodes of a step are noisier."""
 _ROUNDS = 5
 _MIN_TOTAL_S = 0.03
 """A fast kernel is repeated for at least this long: a few runs of microseconds are too noisy."""
@@ -114,7 +116,7 @@ class Choices:
         """Store what the background search measured, for later processes."""
         threads, *parts = full_key
         assert isinstance(threads, int), threads
-        name, entry = key_text(parts), _entry(trial.best, trial.default)
+        name, entry = key_text(parts), _entry(trial.best, trial.default, _BACKGROUND_MARGIN)
         self._store(threads, name, entry, replaces=False)
         logger.info("background kernel search: %s: %s", name, _times_text(entry))
 
@@ -146,10 +148,10 @@ class Choices:
             )
 
 
-def _entry(seconds: Times, default: str) -> Entry:
+def _entry(seconds: Times, default: str, margin: float = _NOISE_MARGIN) -> Entry:
     """The best alternative; another one than the rule's only if it is faster by more than noise."""
     ms = {n: round(1000 * s, 4) for n, s in seconds.items()}
-    return {"best": min(ms, key=lambda n: ms[n] * (_NOISE_MARGIN if n == default else 1)), "ms": ms}
+    return {"best": min(ms, key=lambda n: ms[n] * (margin if n == default else 1)), "ms": ms}
 
 
 def _fastest(entry: Entry | None, alternatives: Alternatives) -> str | None:

@@ -31,10 +31,10 @@ _ON_REQUEST = frozenset({FuseBnAddAct.name})
 """It would match the additions of fuse_elewise_add_act first, and is not faster."""
 
 
-def default_fusions(asked: Sequence[Pass], without: frozenset[str]) -> list[Pass]:
-    """The fusions that were asked for, and the default ones that were not switched off, in order."""
+def default_fusions(requested: Sequence[Pass], without: frozenset[str]) -> list[Pass]:
+    """The requested fusions, and the default ones that are not switched off, in order."""
     passes = {fusion.name: fusion for fusion in FUSIONS if fusion.name not in without | _ON_REQUEST}
-    passes.update({fusion.name: fusion for fusion in asked})
+    passes.update({fusion.name: fusion for fusion in requested})
     places = {name: place for place, name in enumerate(FUSION_NAMES)}
     return sorted(passes.values(), key=lambda fusion: places.get(fusion.name, -1))
 

@@ -60,7 +60,7 @@ def run_passes(
 
     With ARGOSY_CHECK_PASSES=1 the values of all new and changed nodes are inferred after each pass, and compared with
     their meta. A notice that is in `logged`, as (pass, line), is not logged again; `logged` is extended. Notices of the
-    passes `quiet`, which nobody asked for, are not logged.
+    passes `quiet`, which run by default, are not logged.
     """
     logged = set() if logged is None else logged
     reports = []

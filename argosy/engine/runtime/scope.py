@@ -86,7 +86,7 @@ class Scope:
         self.copies = NarrowCopies()
         """16-bit copies of weights, for steps in mixed precision."""
         self.exposed: set[str] = set()
-        """Variables whose tensors somebody outside of the engine may hold, and write through numpy or `.data`."""
+        """Variables whose tensors user code may reference, and write through numpy or `.data`."""
 
     def values_of(self) -> dict[str, torch.Tensor | None]:
         return self._values
@@ -105,7 +105,7 @@ class Scope:
         return value
 
     def put(self, name: str, value: torch.Tensor, is_owned: bool = False) -> None:
-        """Set the tensor itself; `is_owned`: nobody else holds a reference to it."""
+        """Set the tensor itself; `is_owned`: there is no other reference to it."""
         self._values[name] = value
         self.version += 1
         (self.exposed.discard if is_owned else self.exposed.add)(name)

@@ -85,6 +85,15 @@ def test_a_nan_reaches_the_pixels_around_it() -> None:
         assert y[0, :, 3:6, 3:6].isnan().all()
 
 
+def test_an_infinite_pixel_makes_the_pixels_around_it_not_finite() -> None:
+    x, weight = channels_last(1, 32, 8, 8), channels_last(32, 32, 3, 3)
+    x[0, 5, 4, 4] = torch.inf
+    for tile in winograd.TILES:
+        y = winograd.forward(tile, x, weight, None, [1, 1], [1, 1])
+        assert not y[0, :, 3:6, 3:6].isfinite().any()
+        assert y[0, :, :2, :2].isfinite().all() or tile == 4
+
+
 def test_results_do_not_depend_on_the_run() -> None:
     x, weight = channels_last(4, 64, 14, 14), channels_last(64, 64, 3, 3)
     grad, window = torch.randn_like(x), ([1, 1], [1, 1])

@@ -10,7 +10,7 @@
 // input is the same convolution of dy, with rotated weights whose inputs and outputs are exchanged.
 //
 // The gradient of the weights has 3x3 outputs and m x m taps, dy: the same points, F(3x3, mxm). The products are summed
-// over all tiles before they are transformed; each thread sums its own tiles, and the sums are added in a fixed order.
+// over all tiles before they are transformed; each thread sums a part of the tiles, and the sums are added in a fixed order.
 // Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
@@ -411,8 +411,9 @@ void run_of_weight(const Problem& p, float* dw, int64_t threads) {
     std::fill(s, s + size, 0.0f);
     const size_t bytes = P * block * (p.channels + p.outputs) * sizeof(float);
     float* v = static_cast<float*>(std::aligned_alloc(64, bytes));
-    const Range own = share(tiles);
-    for (int64_t t = own.begin; t < own.end; t += block) accumulate<M>(p, t, std::min(block, own.end - t), block, v, s);
+    const Range part = share(tiles);
+    for (int64_t t = part.begin; t < part.end; t += block)
+      accumulate<M>(p, t, std::min(block, part.end - t), block, v, s);
     std::free(v);
 #pragma omp barrier
 #pragma omp for schedule(static)
