@@ -6,6 +6,7 @@ targets after -1, the recurrent layers omit dropout between layers.
 
     COMPARED     used; tests/engine/ir/test_decompositions.py compares each with eager mode
     REJECTED     not used: torch's own kernel and its derivative are recorded instead
+    linear       a function of this file: the bias is part of the product, whatever the strides of the input
 
 `lowering.py` records recurrent layers as Argosy's ops.
 """
@@ -74,6 +75,32 @@ COMPARED: tuple[OpOverload, ...] = (
     aten._upsample_bicubic2d_aa.vec,
     aten._upsample_lanczos2d_aa.vec,
 )
+
+
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """F.linear. torch multiplies a transposed input of three and more dimensions, as that of attention, without the
+    bias, and adds it in a second op; a copy of the input is made either way."""
+    if bias is not None and bias.dim() == 1 and x.dim() > 2 and not x.is_contiguous():
+        x = x.contiguous()
+    out: torch.Tensor = aten.linear.default._op_dk(DispatchKey.CompositeImplicitAutograd, x, weight, bias)
+    return out
+
+
+@contextmanager
+def recorded_decompositions() -> Iterator[None]:
+    """Disable the rejected decompositions, and use those of this file."""
+    linear, key = aten.linear.default, DispatchKey.CompositeImplicitAutograd
+    if key in linear.py_kernels:  # nested
+        yield
+        return
+    with compared_only():
+        linear.py_kernels[key] = _linear
+        linear._dispatch_cache.clear()
+        try:
+            yield
+        finally:
+            del linear.py_kernels[key]
+            linear._dispatch_cache.clear()
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from argosy.engine.data.feed import FeedReader
 from argosy.engine.errors import ConfigError, ProgramError, nearest
 from argosy.engine.ir import names, show
 from argosy.engine.ir.build import Build
-from argosy.engine.ir.decompositions import compared_only
+from argosy.engine.ir.decompositions import recorded_decompositions
 from argosy.engine.ir.dtypes import dtype_name, to_dtype
 from argosy.engine.ir.lowering import Lowering
 from argosy.engine.ir.module_tensors import ModuleTensors, add_module_tensor, value_of_tensor
@@ -75,7 +75,7 @@ class Program:
         # The python dispatcher selects torch's decompositions that keep sizes symbolic: matmul, resizing.
         with (
             in_role,
-            compared_only(),
+            recorded_decompositions(),
             enable_python_dispatcher(),
             self.symbols.mode,
             self.recorder,

@@ -7,6 +7,9 @@ means the ATen ops that Argosy records for it. The gradient of an op is in the l
     gray     runs in the precision of its inputs; in float32 if they differ
     black    runs in float32: sums over many elements, exponentials, losses
     others   run in float32
+
+In backward `sum` is gray, as in eager mode, where autocast does not apply to backward: it is the gradient of a
+broadcast, of a bias for instance. ATen accumulates it in float32.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -107,6 +110,9 @@ _GRAY = frozenset({
 })  # fmt: skip
 
 
+_GRAY_IN_BACKWARD = frozenset({"sum"})
+
+
 @dataclass(frozen=True)
 class AmpLists:
     """The ops of each list; an op that is in none runs in float32."""
@@ -114,6 +120,7 @@ class AmpLists:
     white: frozenset[str] = _WHITE
     black: frozenset[str] = _BLACK
     gray: frozenset[str] = _GRAY
+    gray_in_backward: frozenset[str] = _GRAY_IN_BACKWARD
 
     def with_custom(self, white: Iterable[str] = (), black: Iterable[str] = ()) -> "AmpLists":
         """The lists with these ops moved: `white` run in 16 bits, `black` in float32."""
@@ -126,13 +133,16 @@ class AmpLists:
             (self.white | to_white) - to_black,
             (self.black | to_black) - to_white,
             self.gray - to_white - to_black,
+            self.gray_in_backward - to_white - to_black,
         )
 
-    def kind(self, op: str) -> str:
+    def kind(self, op: str, is_backward: bool = False) -> str:
         """white, gray or black. `op`: an ATen op without its overload; relu_ has the kind of relu."""
         name = op.removesuffix("_") if not op.startswith("__") else op
         if name in self.white:
             return "white"
+        if is_backward and name in self.gray_in_backward:
+            return "gray"
         return "gray" if name in self.gray and name not in self.black else "black"
 
 

@@ -176,13 +176,14 @@ class _Rewriter:
             self._cast_arguments(node, lambda _, source: self._recorded[source])
 
     def _kind(self, node: fx.Node, name: str, role: str = "") -> str:
-        if (role or node.meta["role"]) not in ("forward", "backward") or node.meta.get("float32"):
+        role = role or node.meta["role"]
+        if role not in ("forward", "backward") or node.meta.get("float32"):
             return "black"
         if self.options.guarded_only and node.meta.get("tag") != "fp16_guard":
             return "black"
         if any(self._recorded[n] is torch.float64 for n in node.all_input_nodes):
             return "black"
-        return self.options.lists.kind(name)
+        return self.options.lists.kind(name, role == "backward")
 
     def _match_inputs(self, node: fx.Node, name: str, mutated: set[torch.dtype | None]) -> None:
         """Cast inputs of different precision to one: float32, or that of the memory that the op writes to."""
