@@ -5,6 +5,7 @@ Imports inside functions, and modules that are loaded by name, count too; import
 
 # SPDX-License-Identifier: Apache-2.0
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,7 +53,8 @@ LAZY = {
 """(file, module): why the file may name a module that is not to its left."""
 
 
-def imports(path: Path) -> Iterator[str]:
+@functools.cache
+def imports(path: Path) -> tuple[str, ...]:
     """Every module of argosy that the file imports, or loads by its name."""
 
     def visit(node: ast.AST) -> Iterator[str]:
@@ -70,9 +72,8 @@ def imports(path: Path) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child)
 
-    for name in visit(ast.parse(path.read_text())):
-        if name.split(".")[0] == "argosy" and name != "argosy":
-            yield name
+    names = visit(ast.parse(path.read_text()))
+    return tuple(name for name in names if name.split(".")[0] == "argosy" and name != "argosy")
 
 
 def _is_module(value: object) -> bool:
@@ -128,7 +129,7 @@ def test_an_import_inside_a_function_and_a_load_by_name_count(tmp_path: Path) ->
     source.write_text(
         "def f():\n    from argosy import fluid\n\ndef g(load):\n    return load('argosy.static.nn')\n"
     )
-    assert list(imports(source)) == ["argosy.fluid", "argosy.static.nn"]
+    assert imports(source) == ("argosy.fluid", "argosy.static.nn")
 
 
 def test_only_env_reads_the_environment() -> None:

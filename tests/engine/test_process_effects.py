@@ -70,8 +70,7 @@ def run(code: str) -> str:
     return done.stdout
 
 
-def test_importing_argosy_changes_nothing_in_the_process() -> None:
-    code = """
+IMPORTS = """
 before = snapshot()
 import argosy, argosy.static, argosy.distributed.fleet, argosy.nn, argosy.paddle
 argosy.fluid, argosy.distributed.fleet.DistributedStrategy, argosy.static.Executor
@@ -82,11 +81,18 @@ assert not changed, changed
 from argosy.engine import process_effects
 assert process_effects.installed() == []
 """
-    assert run(code) == ""
-
-
-def test_a_program_installs_what_the_list_says_and_shutdown_restores_the_originals() -> None:
-    code = """
+HOOK = """
+path = list(sys.meta_path)
+import argosy.paddle
+argosy.paddle.install()
+import paddle.nn
+from argosy.engine import process_effects
+assert [effect.name for effect in process_effects.installed()] == ["paddle-import"]
+argosy.paddle.uninstall()
+assert sys.meta_path == path and not [name for name in sys.modules if name.split(".")[0] == "paddle"]
+assert process_effects.installed() == []
+"""
+PROGRAM = """
 before = snapshot()
 import argosy.static as static
 from argosy.distributed import fleet
@@ -115,7 +121,11 @@ fleet.shutdown()  # a second time: nothing
 torch.nn.Linear(3, 1)(static.data("y", [None, 3]))  # and a new Variable installs it again
 assert names() == ["module-call", "fake-tensor-log"], names()
 """
-    assert run(code) == ""
+
+
+def test_imports_change_nothing_and_what_the_import_hook_and_a_program_install_can_be_removed() -> None:
+    """In one process, one after the other: to import torch takes longer than all three."""
+    assert run(IMPORTS + HOOK + PROGRAM) == ""
 
 
 EXITS = """
@@ -141,21 +151,6 @@ def two_ranks() -> None:
 
 def test_the_exit_hooks_of_a_job_of_two_ranks_are_removed_by_shutdown(ranks: ForkServer) -> None:
     ranks.check(2, two_ranks)
-
-
-def test_the_import_hook_can_be_removed() -> None:
-    code = """
-path = list(sys.meta_path)
-import argosy.paddle
-argosy.paddle.install()
-import paddle.nn
-from argosy.engine import process_effects
-assert [effect.name for effect in process_effects.installed()] == ["paddle-import"]
-argosy.paddle.uninstall()
-assert sys.meta_path == path and not [name for name in sys.modules if name.split(".")[0] == "paddle"]
-assert process_effects.installed() == []
-"""
-    assert run(code) == ""
 
 
 def test_effects_of_a_scope_are_listed_inside_of_it() -> None:

@@ -7,7 +7,7 @@ import logging
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from argosy.engine.errors import ConfigError, UnknownNameError
@@ -205,6 +205,7 @@ def test_every_field_is_listed_for_completion() -> None:
     assert set(Small.fields) <= set(dir(Small()))
 
 
+@settings(max_examples=30)
 @given(
     st.one_of(
         st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text()), st.binary()

@@ -144,6 +144,7 @@ def test_without_iproute2_the_package_is_named(fleetrun: Fleetrun) -> None:
     assert said == "error: there is no command 'ip' here; apt-get install iproute2\n"
 
 
+@pytest.mark.slow
 def test_the_harness_spreads_the_ranks_over_the_hosts() -> None:
     with a_lab("1gbit") as lab:
         measured = harness.measure({"sums": sums}, rounds=2, ranks=2, hosts=lab)

@@ -40,6 +40,7 @@ def argosy_paddle(
     )
 
 
+@pytest.mark.slow
 def test_a_script_sees_what_python_would_show_it(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()

@@ -28,6 +28,7 @@ def test_ten_seeds_are_right() -> None:
     assert "10 seeds" in run("tests.simulation", "--seeds", "10")
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_exactly_in_another_process() -> None:
     first, second = (re.search("digest .*", run("tests.simulation", "--seed", "7")) for _ in range(2))
     assert first is not None

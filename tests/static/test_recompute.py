@@ -149,8 +149,17 @@ def trained_by_torch(chain: Chain, shape: list[int]) -> tuple[list[float], list[
     return losses, [p.detach() for p in chain.parameters()]
 
 
-@pytest.mark.parametrize("wrap", [chosen, auto])
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize(
+    ("net", "wrap"),
+    [
+        ("mlp", auto),
+        ("resnet", chosen),
+        pytest.param("mlp", chosen, marks=pytest.mark.slow),
+        pytest.param("resnet", auto, marks=pytest.mark.slow),
+        pytest.param("transformer", auto, marks=pytest.mark.slow),
+        pytest.param("transformer", chosen, marks=pytest.mark.slow),
+    ],
+)
 def test_results_are_equal_to_those_without_it_and_to_torch_with_a_lower_peak(net: str, wrap: Wrap) -> None:
     torch.manual_seed(0)
     chain, shape = NETS[net]()

@@ -6,6 +6,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import argosy as paddle
@@ -137,6 +138,7 @@ def test_a_norm_without_running_statistics_is_tested_with_the_batch_of_the_rank(
     assert "= native_batch_norm(" in str(default_main_program().clone(for_test=True))
 
 
+@pytest.mark.slow
 def test_resnet50_has_an_all_reduce_for_each_gradient_and_a_broadcast_for_each_variable() -> None:
     """161 parameters; 53 batch norms with two statistics each. The groups are those of Paddle 2.0's logs."""
     resnet = runpy.run_path(str(ROOT / "examples/resnet/resnet.py"))["ResNet"]

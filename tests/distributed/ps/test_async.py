@@ -121,6 +121,7 @@ def final_loss(trainers: int, steps: int = 400, **config: Any) -> float:
     return float(np.mean(losses[-200:]))
 
 
+@pytest.mark.slow
 def test_compensation_gives_back_what_staleness_costs() -> None:
     fresh, stale = final_loss(1), final_loss(8)
     assert stale > 1.7 * fresh

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 import torch
@@ -51,11 +52,9 @@ def error(actual: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((actual - wanted).abs().max() / wanted.abs().max())
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("tile", winograd.TILES)
 @pytest.mark.parametrize("case", CASES)
 def test_forward_and_gradients_are_within_the_bound(
-    case: tuple[int, int, int, tuple[int, int], tuple[int, int]], tile: int, threads: int
+    case: tuple[int, int, int, tuple[int, int], tuple[int, int]],
 ) -> None:
     batch, channels, outputs, image, padding = case
     x, weight = channels_last(batch, channels, *image), channels_last(outputs, channels, 3, 3)
@@ -65,16 +64,17 @@ def test_forward_and_gradients_are_within_the_bound(
     exact = (grad.double(), x.double(), weight.double())
     wanted_dx, wanted_dw, _ = aten.convolution_backward(*exact, None, *window(padding), [True, True, False])
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        y = winograd.forward(tile, x, weight, bias, [1, 1], list(padding))
-        dx = winograd.of_input(tile, grad, x, weight, [1, 1], list(padding))
-        dw = winograd.of_weight(tile, grad, x, weight, [1, 1], list(padding))
-    finally:
-        torch.set_num_threads(before)
-    assert error(y, wanted) < BOUNDS[tile]
-    assert error(dx, wanted_dx) < BOUNDS[tile]
-    assert error(dw, wanted_dw) < WEIGHT_BOUNDS[tile]
+    for tile, threads in product(winograd.TILES, (1, 3)):
+        torch.set_num_threads(threads)
+        try:
+            y = winograd.forward(tile, x, weight, bias, [1, 1], list(padding))
+            dx = winograd.of_input(tile, grad, x, weight, [1, 1], list(padding))
+            dw = winograd.of_weight(tile, grad, x, weight, [1, 1], list(padding))
+        finally:
+            torch.set_num_threads(before)
+        assert error(y, wanted) < BOUNDS[tile], (tile, threads)
+        assert error(dx, wanted_dx) < BOUNDS[tile], (tile, threads)
+        assert error(dw, wanted_dw) < WEIGHT_BOUNDS[tile], (tile, threads)
 
 
 def test_a_nan_reaches_the_pixels_around_it() -> None:

@@ -206,6 +206,7 @@ def test_training_is_the_same_fused_and_unfused(without: frozenset[str]) -> None
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_mobilenet_has_thirteen_and_gives_the_numbers_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLE)
     mobilenet, yardstick = map(importlib.import_module, ("mobilenet", "torch_mobilenet"))

@@ -142,7 +142,19 @@ def part(folder: Path, step: int) -> Path:
 # --- resuming ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("loader", "seed"), [(loader, 7 * (loader == "shuffled")) for loader in LOADERS])
+@pytest.mark.parametrize(
+    ("loader", "seed"),
+    [
+        ("shuffled", 7),
+        ("workers", 0),
+        ("generator", 0),
+        ("reader", 0),
+        *(
+            pytest.param(loader, 0, marks=pytest.mark.slow)
+            for loader in ("noisy", "noisy, not ahead", "distributed", "buffered, seeded")
+        ),
+    ],
+)
 def test_a_resumed_training_ends_as_if_it_had_not_been_cut(tmp_path: Path, loader: str, seed: int) -> None:
     wanted = Job(tmp_path / "straight", loader, seed=seed, every=1000).train()
     drawn = random_numbers()

@@ -109,6 +109,7 @@ def check_alike(plain: tuple[Arrays, list[Any]], compiled: tuple[Arrays, list[An
         np.testing.assert_allclose(other[0], one[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_mlp_trains_as_without_and_with_another_batch(caplog: pytest.LogCaptureFixture) -> None:
     feeds = [feed(size, 8) for size in (4, 4, 6, 4, 6)]
     with caplog.at_level(logging.INFO, "argosy"):
