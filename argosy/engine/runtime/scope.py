@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,17 @@ class ScopeVariable:
         return self._scope.values_of().get(self.name) is not None
 
 
+@dataclass
+class HostShare:
+    """The variables of a scope that the ranks of a host have once (host_variables.py)."""
+
+    shared: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Their tensors. Written by divided updates only; user code never gets them."""
+    pause: int = 0
+    """Steps until the ranks may share again."""
+    next_pause: int = 1
+
+
 class Scope:
     """Values by name. A name may exist without a value (`var`)."""
 
@@ -81,6 +93,7 @@ class Scope:
         """Tensors in memory that the ranks of a host share (shared_weights.py). Written by the sharded update only: any
         other write replaces the value by a private tensor, which the next sharded step copies into the shared memory.
         """
+        self.host = HostShare()
         self.version = 0
         """Incremented when a tensor is replaced; holders of references to tensors compare it."""
         self.copies = NarrowCopies()
@@ -92,7 +105,12 @@ class Scope:
         return self._values
 
     def get(self, name: str) -> torch.Tensor:
-        """The tensor itself, not a copy; raises ScopeError if there is none."""
+        """The tensor itself, not a copy; raises ScopeError if there is none.
+
+        Its memory is this rank's alone, except for a parameter under `strategy.sharding`.
+        """
+        if name in self.host.shared and self.is_shared(name):
+            self.put(name, self.peek(name).clone())
         value = self.peek(name)
         self.exposed.add(name)
         return value
@@ -112,7 +130,8 @@ class Scope:
 
     def is_shared(self, name: str) -> bool:
         """True if the value is in memory that the ranks of a host share."""
-        return name in self.shared and self._values.get(name) is self.shared[name]
+        value = self._values.get(name)
+        return value is not None and (value is self.shared.get(name) or value is self.host.shared.get(name))
 
     def write(self, name: str, value: torch.Tensor) -> None:
         """Set a value of the same shape and dtype: in place, which keeps its memory format, unless it is shared."""
