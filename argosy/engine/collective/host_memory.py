@@ -1,4 +1,4 @@
-"""Variables that the ranks of a host have once, in memory that all of them map: agree on it in every step, and leave it.
+"""Variables of which the ranks of a host have one copy, in memory that all of them map.
 
     status of a rank    SHARED     all variables that the step updates are in the shared memory
                         READY      they are not, and may be moved there after the step
@@ -10,7 +10,8 @@
                         private, and updates its own copies
 
 A variable becomes private in its place: anonymous pages replace those of the segment at the same addresses, so every
-tensor that refers to them stays valid. Hence each variable in a segment begins at a page.
+tensor that refers to them stays valid. Hence each variable in a segment begins at a page. Before a fork all variables
+become private: the child process gets the values of this moment, as with any other memory.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -18,12 +19,14 @@ import ctypes
 import enum
 import mmap
 import os
-from collections.abc import MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
+from argosy.engine import process_effects
 from argosy.engine.collective.group import Group
 from argosy.engine.collective.shm import FlatBuffer
 
@@ -40,28 +43,43 @@ class Status(enum.IntEnum):
     READY = 2
 
 
-@dataclass
 class HostMemory:
     """The state of a process: what this rank offers before a step, and what the ranks agreed on in it."""
 
-    is_ready: bool = False
-    """True: the variables of the current step may be moved to shared memory."""
-    agreed: Status = Status.PRIVATE
+    def __init__(self) -> None:
+        self.is_ready = False
+        """True: the variables of the current step may be moved to shared memory."""
+        self.agreed = Status.PRIVATE
+        self.is_updating = False
+        """True between `agree` and `end`."""
+        self._shared: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self._lock = threading.RLock()
+        """Held during updates, so that no other thread forks meanwhile."""
+
+    def add(self, variables: Iterable[torch.Tensor]) -> None:
+        """Register tensors in shared memory."""
+        process_effects.install("private-before-fork", lambda: _leave_before_forks(self))
+        for variable in variables:
+            self._shared[variable] = True
+
+    def leave(self, variables: Iterable[torch.Tensor] | None = None) -> None:
+        """Make variables private that are in shared memory; all by default."""
+        with self._lock:
+            for variable in list(self._shared) if variables is None else variables:
+                if self._shared.pop(variable, None) is not None:
+                    make_private(variable)
 
     def agree(
-        self,
-        group: Group,
-        statuses: FlatBuffer,
-        variables: Sequence[torch.Tensor],
-        shared: MutableMapping[Any, Any],
-        what: str,
+        self, group: Group, statuses: FlatBuffer, variables: Sequence[torch.Tensor], what: str
     ) -> Status:
         """Exchange the statuses of the ranks of one host; a barrier. All ranks call it with the same variables.
 
-        `shared` are the tensors in shared memory. Unless the result is SHARED, none of the variables is among them
-        afterwards, on any rank.
+        Unless the result is SHARED, none of the variables is in shared memory afterwards, on any rank. The caller must
+        call `end` when all ranks have updated.
         """
-        if all(variable in shared for variable in variables):
+        self._lock.acquire()
+        self.is_updating = True
+        if all(variable in self._shared for variable in variables):
             status = Status.SHARED
         else:
             status = Status.READY if self.is_ready else Status.PRIVATE
@@ -70,11 +88,26 @@ class HostMemory:
         different = {int(flags[0]) for flags in statuses.per_rank}
         self.agreed = Status(different.pop()) if len(different) == 1 else Status.PRIVATE
         if self.agreed is not Status.SHARED:
-            for variable in variables:
-                if shared.pop(variable, None) is not None:
-                    make_private(variable)
+            self.leave(variables)
             group.start_barrier(what).wait()  # no rank writes before all have copied the values
         return self.agreed
+
+    def end(self) -> None:
+        """All ranks have updated, or the step has failed."""
+        if self.is_updating:
+            self.is_updating = False
+            self._lock.release()
+
+
+def _leave_before_forks(memory: HostMemory) -> None:
+    """Let child processes get private values. A hook cannot be removed: it ends with `memory`."""
+    reference = weakref.ref(memory)
+
+    def leave() -> None:
+        if (memory := reference()) is not None:
+            memory.leave()
+
+    os.register_at_fork(before=leave)
 
 
 def padded_to_pages(value: torch.Tensor) -> int:

@@ -77,8 +77,7 @@ class World:
         self._groups: dict[str, Group] = {}
         self.buffers = FlatBuffers()
         self.shared_weights: WeakIdKeyDictionary = WeakIdKeyDictionary()
-        """The tensors in memory that this rank shares with others of its host; see runtime/shared_weights.py and
-        runtime/host_variables.py."""
+        """The tensors in memory that this rank shares with others of its host; see runtime/shared_weights.py."""
         self.host_memory = HostMemory()
         self._num_weight_segments = 0
         self.lock = threading.RLock()

@@ -116,11 +116,11 @@ def _begin(
     group: str,
     what: str,
 ) -> None:
-    ranks, shared = world().group(group), world().shared_weights
+    ranks = world().group(group)
     spans = list(zip(buffers, firsts, counts, strict=True))
     if _in_shared_memory(ranks, buffers):
         statuses = world().flat_buffer("@UPDATE_STATUS@", 8, torch.int64, group, has_result=False)
-        if world().host_memory.agree(ranks, statuses, variables, shared, what) is Status.SHARED:
+        if world().host_memory.agree(ranks, statuses, variables, what) is Status.SHARED:
             return
     else:
         world().host_memory.agreed = Status.PRIVATE
@@ -144,10 +144,12 @@ def _end(variables: Sequence[Tensor], group: str, what: str) -> None:
     ranks = world().group(group)
     if ranks.shm is not None:
         ranks.start_barrier(what).wait()
+    world().host_memory.end()
 
 
 begin_updates = declare(
-    "begin_updates(Tensor(a!)[] variables, Tensor(b!)[] buffers, int[] firsts, int[] counts, str group, str what) -> ()",
+    "begin_updates(Tensor(a!)[] variables, Tensor(b!)[] buffers, int[] firsts, int[] counts, str group, "
+    "str what) -> ()",
     _begin,
     lambda *_: None,
 )
@@ -157,9 +159,7 @@ rank_gradients = declare(
     lambda buffer, like, first, group: slot(buffer, like, first),
 )
 sum_of_ranks = declare("sum_of_ranks(Tensor gradient) -> Tensor", _sum, torch.empty_like)
-end_updates = declare(
-    "end_updates(Tensor(a!)[] variables, str group, str what) -> ()", _end, lambda *_: None
-)
+end_updates = declare("end_updates(Tensor(a!)[] variables, str group, str what) -> ()", _end, lambda *_: None)
 SPECS = (
     OpSpec(begin_updates, _begin, is_collective=True),
     OpSpec(rank_gradients, _gradients),

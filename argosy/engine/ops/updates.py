@@ -12,7 +12,7 @@ A fused op does not move the tensors. float32 tensors with the same layout go to
 converts bfloat16 gradients and parameters in the same pass over memory; the others, and all of them where that kernel
 is unavailable, go to torch's, which takes lists of equal rate and decay.
 
-A gradient may be a RankGradient (ops/host_updates.py): then this rank sums and updates its shard of the parameters only.
+A gradient may be a RankGradient (ops/host_updates.py): then this rank sums and updates its shard of the parameters.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -100,7 +100,10 @@ def _kernel(spec: OptimizerSpec) -> Kernel:
         target = param if master is None else master
         if isinstance(grad, RankGradient):
             decay = settings[-1] if has_decay else 0.0
-            tensors, counts = (target, grad.parts[0], *arguments[:num_states]), arguments[num_states:num_slots]
+            tensors, counts = (
+                (target, grad.parts[0], *arguments[:num_states]),
+                arguments[num_states:num_slots],
+            )
             row = Row(lr, decay, tensors, counts, None if master is None else param, grad.parts)
             rest = settings[:-1] if has_decay else settings
             _update_by_lists(formula, rows_of_rank([row], grad.index), rest)

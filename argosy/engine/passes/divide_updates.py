@@ -14,9 +14,10 @@
 A sum and its update are one pass over memory. A gradient that is fetched is summed a second time, by this rank alone:
 the collectives do not depend on the fetches, in which ranks may differ.
 
-The recorded program stays as it is; this runs on the copy that is compiled, last. Which buckets are divided is decided by
-the whole recorded program (`divisible`), which is the same on all ranks, and not by the nodes that are live on one rank.
-Where the variables are, is decided in every step (collective/host_memory.py). The results are the same, bit for bit.
+The recorded program stays as it is; this runs last on the copy that is compiled. The whole recorded program decides
+which buckets are divided (`divisible`): it is the same on all ranks, and the nodes that are live on one rank are not.
+In every step the ranks agree on whether the variables are shared (collective/host_memory.py). The results are the same,
+bit for bit. The switch is `build_strategy.divide_updates`.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -189,7 +190,9 @@ class DivideUpdates(Pass):
         (arrived,) = [user for user in start.users if user.target is wait]
         for view in list(arrived.users):
             like, offset = cast("tuple[fx.Node, int]", view.args[1:])
-            gradient = _insert(graph, begin.next, rank_gradients, (buffer, like, first + offset, GROUP), "communicate")
+            gradient = _insert(
+                graph, begin.next, rank_gradients, (buffer, like, first + offset, GROUP), "communicate"
+            )
             view.replace_all_uses_with(gradient)
             if view in self.live_out or self.sums_all:
                 total = _insert(graph, gradient.next, sum_of_ranks, (gradient,), "communicate")
@@ -205,7 +208,9 @@ def divided_variables(graph: fx.Graph) -> list[fx.Node]:
     return [v for begin in begins for v in cast("list[fx.Node]", begin.args[0])]
 
 
-def _insert(graph: fx.Graph, before: fx.Node, target: OpOverload, args: tuple[Any, ...], role: str) -> fx.Node:
+def _insert(
+    graph: fx.Graph, before: fx.Node, target: OpOverload, args: tuple[Any, ...], role: str
+) -> fx.Node:
     with graph.inserting_before(before):
         node = graph.create_node("call_function", target, args, {}, target._opname)
     node.meta = {"role": role, "source": before.meta.get("source"), "val": None}

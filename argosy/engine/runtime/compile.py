@@ -293,7 +293,11 @@ def _divisible(program: Program, build: Build, device: torch.device) -> Choice:
 
 
 def _divide(
-    graph: fx.Graph, outputs: list[fx.Node], choice: Choice, copy_of: Mapping[fx.Node, fx.Node], sums_all: bool
+    graph: fx.Graph,
+    outputs: list[fx.Node],
+    choice: Choice,
+    copy_of: Mapping[fx.Node, fx.Node],
+    sums_all: bool,
 ) -> list[fx.Node]:
     """Run divide_updates, if there is anything to divide; returns the outputs in the new graph."""
     starts = frozenset(copy_of[start] for start in choice.starts if start in copy_of)

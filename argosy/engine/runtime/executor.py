@@ -142,8 +142,13 @@ class Executor:
         _write_rates(program, scope)
         step = compiled.timed.step if is_timed else compiled.step
         # Parameter servers may write weights in a thread of the trainer.
-        with compiled.copies_for(scope, states, is_written_elsewhere=program.role is not None) as copies:
-            out = self._call(program, compiled, step, [*values, *states, *copies])
+        try:
+            with compiled.copies_for(scope, states, is_written_elsewhere=program.role is not None) as copies:
+                out = self._call(program, compiled, step, [*values, *states, *copies])
+        except BaseException:
+            if compiled.host is not None:
+                compiled.host.fail(scope)
+            raise
         if compiled.host is not None:
             with self._lock:
                 compiled.host.finish(scope)

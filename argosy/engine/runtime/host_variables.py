@@ -1,21 +1,22 @@
-"""Parameters and optimizer state that the ranks of a host have once: when they move to shared memory, and back.
+"""One copy of parameters and optimizer state for the ranks of a host: when variables move to shared memory, and back.
 
-    first step      every rank updates its own variables                                     READY on all ranks
-    after it        one copy moves to a segment, if the values of all ranks are equal: scope of rank 0   w ──┐
-                                                                                        ├──▶ segment
-    next steps      each rank updates its shard (passes/divide_updates.py)          scope of rank 1   w ──┘
+    first step      every rank updates its own variables
+    after it        if the values of all ranks are equal,      scope of rank 0   w ──┐
+                    one copy moves to a segment                                      ├──▶ segment
+    next steps      each rank updates its shard                scope of rank 1   w ──┘
+                    (passes/divide_updates.py)
 
-Nothing else changes for the user. Between steps a rank reads all variables, parameters and state, and no other rank writes
-them: an update begins when all ranks have joined the step. What else writes a variable, or hands out its tensor (`load`,
-`set`, another program, `Scope.get`), replaces it by a private tensor in the scope of this rank. In the next step the ranks
-notice that, go back to private variables and update those, as if they had never shared (collective/host_memory.py).
-Later they try to share again: after 1 step, then 2, 4, 8, …
+Nothing else changes for the user. Between steps a rank may read all variables, and no other rank writes them: an update
+begins when all ranks have joined the step. Whatever else writes a variable or hands out its tensor (loading, `set`,
+another program, `Scope.get`) replaces it by a private tensor in the scope of this rank. In the next step the ranks
+notice that, make their variables private and update them, as if they had never shared them
+(collective/host_memory.py). Later they try to share again: after 1 step, then after 2, 4, …, 32.
 """
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import fx
@@ -48,25 +49,38 @@ class HostVariables:
     def finish(self, scope: Scope) -> None:
         """After a step: share the variables, or record that the ranks have stopped to."""
         agreed, host = world().host_memory.agreed, scope.host
+        host.pause -= 1
         if agreed is Status.SHARED:
             return
-        host.pause -= 1
         left = [name for name in self.names if host.shared.pop(name, None) is not None]
         if left:
-            host.pause, host.next_pause = host.next_pause, 2 * host.next_pause
+            host.back_off()
             logger.info(
-                "each rank has its own %s and %d more variables again: a rank has replaced one of them, or handed it out",
+                "every rank has its own %s and %d more variables again: a rank has replaced or handed out one of them",
                 *(left[0], len(left) - 1),
             )
         if agreed is Status.READY:
             self._share(scope)
+
+    def fail(self, scope: Scope) -> None:
+        """After a step that has failed: erase the variables if they may be partly updated."""
+        memory = world().host_memory
+        is_torn = memory.is_updating and memory.agreed is Status.SHARED
+        memory.end()
+        if is_torn:
+            scope.erase(list(self.names))
+            logger.error(
+                "the step failed while the ranks were updating shared variables, such as %s; %d of them are partly "
+                "updated and were erased from the scope: resume from a checkpoint",
+                *(self.names[0], len(self.names)),
+            )
 
     def _share(self, scope: Scope) -> None:
         """Move the variables to shared memory; all ranks call it together, with their own values."""
         values = {name: scope.peek(name) for name in self.names}
         segment = world().map_weights(GROUP, sum(map(padded_to_pages, values.values())))
         if segment is None:
-            scope.host.pause = scope.host.next_pause = 1 << 62
+            scope.host.pause = sys.maxsize
             return
         views = _views(segment, values)
         group = world().group(GROUP)
@@ -78,12 +92,14 @@ class HostVariables:
         num_different = torch.tensor([len(different)])
         group.all_reduce(num_different, what="variables that differ between the ranks")
         if int(num_different):
-            scope.host.pause, scope.host.next_pause = scope.host.next_pause, 2 * scope.host.next_pause
+            scope.host.back_off()
             if different:
-                logger.info("%d variables, such as %s, differ between the ranks", len(different), different[0])
+                logger.info(
+                    "%d variables, such as %s, differ between the ranks", len(different), different[0]
+                )
             return
+        world().host_memory.add(views.values())
         for name, view in views.items():
-            world().shared_weights[view] = name
             scope.host.shared[name] = view
             scope.put(name, view, is_owned=True)
         logger.info("%d variables are shared by ranks %s", len(views), list(segment.ranks))

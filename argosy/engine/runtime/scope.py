@@ -15,6 +15,8 @@ from argosy.engine.errors import ConfigError, ScopeError, nearest
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.runtime.narrow_copies import NarrowCopies
 
+_LONGEST_PAUSE = 32
+
 
 class ScopeTensor:
     """The result of `find_var(name).get_tensor()`: reads and sets the variable's value."""
@@ -82,6 +84,10 @@ class HostShare:
     pause: int = 0
     """Steps until the ranks may share again."""
     next_pause: int = 1
+
+    def back_off(self) -> None:
+        """Wait for more steps than the last time, because sharing copies all variables."""
+        self.pause, self.next_pause = self.next_pause, min(2 * self.next_pause, _LONGEST_PAUSE)
 
 
 class Scope:
