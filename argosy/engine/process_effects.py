@@ -62,6 +62,13 @@ EFFECTS = (
         "never: the operating system frees them at the exit",
     ),
     Effect(
+        "private-before-fork",
+        "os.register_at_fork: variables that ranks share become private, so that a child process gets their values of "
+        "that moment",
+        "the second step of ranks that divide updates",
+        "never: Python cannot remove the hook; it does nothing without shared variables",
+    ),
+    Effect(
         "malloc",
         "mallopt: glibc retains freed memory for the next step (unless ARGOSY_KEEP_MEMORY=0)",
         "the second step of a program",

@@ -50,7 +50,7 @@ def _is_tensor(value: Any) -> bool:
 
 def _tensor(value: Any) -> torch.Tensor:
     if isinstance(value, Variable):
-        return global_scope().get(value.name)
+        return global_scope().peek(value.name)
     return torch.as_tensor(value)
 
 

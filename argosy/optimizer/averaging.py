@@ -72,9 +72,9 @@ class _Averages(ABC):
             )
         scope, values = self._backup
         for name, value in values.items():
-            shared = scope.shared.get(name)
+            shared = scope.shared.get(name, scope.host.shared.get(name))
             if shared is not None and torch.equal(shared, value):  # no rank has trained since `apply`
-                scope.put(name, shared)
+                scope.put(name, shared, is_owned=True)
             else:
                 scope.write(name, value)
         self._backup = None
@@ -126,8 +126,8 @@ class ExponentialMovingAverage(_Averages):
 
     def _averaged(self, scope: Scope) -> dict[str, Tensor]:
         steps = _steps(scope, self._count, "ExponentialMovingAverage")
-        factor = 1 - float(scope.get(self._used_decay).item()) ** steps
-        return {name: scope.get(average) / factor for name, average in self._names.items()}
+        factor = 1 - float(scope.peek(self._used_decay).item()) ** steps
+        return {name: scope.peek(average) / factor for name, average in self._names.items()}
 
 
 class Sums(NamedTuple):
@@ -181,8 +181,8 @@ class ModelAverage(_Averages):
         averages = {}
         for name, (sums, counts) in self._names.items():
             _steps(scope, counts[2], "ModelAverage")
-            total = scope.get(sums[0]) + scope.get(sums[1]) + scope.get(sums[2])
-            averages[name] = total / (scope.get(counts[0]).item() + scope.get(counts[1]).item())
+            total = scope.peek(sums[0]) + scope.peek(sums[1]) + scope.peek(sums[2])
+            averages[name] = total / (scope.peek(counts[0]).item() + scope.peek(counts[1]).item())
         return averages
 
 

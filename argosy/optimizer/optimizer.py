@@ -234,7 +234,7 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of the optimizer's variables in the global scope, by name, and the scheduler's state."""
-        state: dict[str, Any] = {name: global_scope().get(name).clone() for name in self._state_names()}
+        state: dict[str, Any] = {name: global_scope().peek(name).clone() for name in self._state_names()}
         if isinstance(self.learning_rate, LRScheduler):
             state["LR_Scheduler"] = self.learning_rate.state_dict()
         return state

@@ -100,7 +100,7 @@ class OptimizerWrapper(TwoStepMinimize):
 
     def state_dict(self) -> dict[str, Any]:
         """The inner optimizer's state, and copies of the wrapper's variables in the global scope."""
-        values = {name: global_scope().get(name).clone() for name in self._variables}
+        values = {name: global_scope().peek(name).clone() for name in self._variables}
         return self.inner_optimizer.state_dict() | values
 
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -120,13 +120,19 @@ def build_of(program: Program, strategy: BuildStrategy) -> Build:
             "memory_optimize=True has no effect with compiler='inductor', which plans memory itself"
         )
     return Build(
-        without_passes=switched_off(strategy) | ({"in_place"} if not strategy.enable_inplace else set()),
+        without_passes=switched_off(strategy) | _without(strategy),
         fusions=fusions(strategy),
         autocast=program.build.autocast,
         recompute=program.build.recompute,
         compiler=strategy.compiler,
         memory_optimize=strategy.memory_optimize,
     )
+
+
+def _without(strategy: BuildStrategy) -> set[str]:
+    """The default passes, other than fusions, that are switched off."""
+    fields = {"in_place": strategy.enable_inplace, "divide_updates": strategy.divide_updates}
+    return {name for name, is_on in fields.items() if not is_on}
 
 
 def draw(program: Program, build: BuildStrategy, suffix: str) -> None:

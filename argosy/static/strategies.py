@@ -165,6 +165,13 @@ class BuildStrategy(Settings):
         Field("mkldnn_enabled_op_types", "list of str", (), "not yet", "torch chooses oneDNN itself"),
         # Not in Paddle.
         Field(
+            "divide_updates",
+            "bool",
+            True,
+            "works",
+            "the ranks of one host share parameters and optimizer state, and each sums and updates a shard of them",
+        ),
+        Field(
             "compiler",
             "str",
             "",

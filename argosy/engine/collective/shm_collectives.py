@@ -125,7 +125,7 @@ class ShmCollectives:
         step = shard.stop - shard.start if self.size == 2 else _CACHE_BLOCK // result.dtype.itemsize
         for first in range(shard.start, shard.stop, max(step, 1)):
             here = slice(first, min(first + step, shard.stop))
-            _add_up([buffer[here] for buffer in buffers], result[here])
+            add_up([buffer[here] for buffer in buffers], result[here])
         return ""
 
     def sum_shard(self, buffers: Sequence[torch.Tensor], shard: slice, on_wait: OnWait, number: int) -> str:
@@ -162,7 +162,7 @@ class ShmCollectives:
             shard = slice(count * self.index // self.size, count * (self.index + 1) // self.size)
             result = areas[0][shard]
             if op == "sum":
-                _add_up([area[shard] for area in areas], result)
+                add_up([area[shard] for area in areas], result)
             else:
                 for area in areas[1:]:
                     combine(result, area[shard], out=result)
@@ -277,10 +277,10 @@ def add_in_place(buffers: Sequence[torch.Tensor], index: int, shard: slice) -> N
     step = max(size, 1) if len(buffers) == 2 else _CACHE_BLOCK // buffers[0].dtype.itemsize
     for first in range(shard.start, shard.stop, step):
         parts = [buffer[first : min(first + step, shard.stop)] for buffer in buffers]
-        _add_up(parts, parts[index])
+        add_up(parts, parts[index])
 
 
-def _add_up(parts: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+def add_up(parts: Sequence[torch.Tensor], out: torch.Tensor) -> None:
     """Set `out`, which may be one of the parts, to their sum, in their order."""
     if len(parts) == 2:
         torch.add(*parts, out=out)  # ATen adds 16-bit floats in float32 and rounds once

@@ -35,6 +35,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from argosy.engine import env, process_effects
 from argosy.engine.collective.group import Group, members
 from argosy.engine.collective.hierarchy import Hierarchy
+from argosy.engine.collective.host_memory import HostMemory
 from argosy.engine.collective.identity import Identity, read
 from argosy.engine.collective.rank_liveness import RankMonitor, Timeouts, check_peer, store_lost_error
 from argosy.engine.collective.rendezvous import open_store
@@ -77,6 +78,7 @@ class World:
         self.buffers = FlatBuffers()
         self.shared_weights: WeakIdKeyDictionary = WeakIdKeyDictionary()
         """The tensors in memory that this rank shares with others of its host; see runtime/shared_weights.py."""
+        self.host_memory = HostMemory()
         self._num_weight_segments = 0
         self.lock = threading.RLock()
         """Serializes what all ranks create together, once: groups, buffers, compared schedules."""

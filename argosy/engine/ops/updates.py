@@ -11,6 +11,8 @@ parameter or master is widened. Nothing is updated if `skip` is not 0: gradients
 A fused op does not move the tensors. float32 tensors with the same layout go to Argosy's C++ kernel, all at once, which
 converts bfloat16 gradients and parameters in the same pass over memory; the others, and all of them where that kernel
 is unavailable, go to torch's, which takes lists of equal rate and decay.
+
+A gradient may be a RankGradient (ops/host_updates.py): then this rank sums and updates its shard of the parameters.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,12 +26,14 @@ from torch._ops import OpOverload
 from argosy.engine.kernels import unavailable
 from argosy.engine.kernels.updates import Row, have_same_layout
 from argosy.engine.ops import verifiers
+from argosy.engine.ops.host_updates import RankGradient, rows_of_rank, summed
 from argosy.engine.ops.memory_format import match_layout
 from argosy.engine.ops.op_spec import OpSpec, declare
 from argosy.engine.optimizers import OPTIMIZERS, optimizer_spec
 from argosy.engine.optimizers.spec import OptimizerSpec, Update
 
 Tensors = Sequence[Tensor]
+Gradient = Tensor | RankGradient
 Kernel = Callable[..., None]
 _DECAY = "weight_decay"
 _IN_KERNEL = torch.bfloat16
@@ -85,14 +89,25 @@ def _kernel(spec: OptimizerSpec) -> Kernel:
     num_slots, num_states = len(spec.slots), len(spec.slots) - spec.has_count
     first, last = num_slots + 2, num_slots + 2 + len(_arguments(spec))  # the settings
     formula, takes_lists, has_count = spec.update, spec.takes_lists, spec.has_count
+    has_decay = _DECAY in dict(_arguments(spec))
 
-    def kernel(param: Tensor, grad: Tensor, *arguments: Any, skip: Tensor | None = None) -> None:
+    def kernel(param: Tensor, grad: Gradient, *arguments: Any, skip: Tensor | None = None) -> None:
         if skip is not None and skip.item():
             return
         lr = arguments[num_slots].item() * arguments[num_slots + 1]
         settings = arguments[first:last]
         master = arguments[last] if len(arguments) > last else None
         target = param if master is None else master
+        if isinstance(grad, RankGradient):
+            decay = settings[-1] if has_decay else 0.0
+            tensors, counts = (
+                (target, grad.parts[0], *arguments[:num_states]),
+                arguments[num_states:num_slots],
+            )
+            row = Row(lr, decay, tensors, counts, None if master is None else param, grad.parts)
+            rest = settings[:-1] if has_decay else settings
+            _update_by_lists(formula, rows_of_rank([row], grad.index), rest)
+            return
         grad = grad.to(target.dtype)
         if takes_lists:
             tensors, counts = (target, grad, *arguments[:num_states]), arguments[num_states:num_slots]
@@ -127,7 +142,9 @@ def _fused_kernel(spec: OptimizerSpec) -> Kernel:
     num_slots, num_states = len(spec.slots), len(spec.slots) - spec.has_count
     has_decay = _DECAY in dict(_arguments(spec))
 
-    def kernel(params: Tensors, grads: Tensors, *arguments: Any, skip: Tensor | None = None) -> None:
+    def kernel(
+        params: Tensors, grads: Sequence[Gradient], *arguments: Any, skip: Tensor | None = None
+    ) -> None:
         if skip is not None and skip.item():
             return
         states, counts = arguments[:num_states], arguments[num_states:num_slots]
@@ -137,11 +154,13 @@ def _fused_kernel(spec: OptimizerSpec) -> Kernel:
         decays = settings.pop() if has_decay else [0.0] * len(params)
         steps = zip(*counts, strict=True) if counts else [()] * len(params)
         lr = rate.item()
-        grads = [g if g.dtype is _IN_KERNEL else g.to(t.dtype) for g, t in zip(grads, targets, strict=True)]
+        summands = [g.parts if isinstance(g, RankGradient) else () for g in grads]
+        wide = [_in_kernel(g, t.dtype) for g, t in zip(grads, targets, strict=True)]
         copies = [p if masters and p.dtype is _IN_KERNEL else None for p in params]
-        tensors = zip(targets, grads, *states, strict=True)
-        columns = zip(factors, decays, tensors, steps, copies, strict=True)
-        rows = [Row(lr * factor, decay, row, step, copy) for factor, decay, row, step, copy in columns]
+        tensors = zip(targets, wide, *states, strict=True)
+        columns = zip(factors, decays, tensors, steps, copies, summands, strict=True)
+        rows = [Row(lr * factor, *row) for factor, *row in columns]
+        rows = _rows_of_rank(rows, grads)
         if spec.native is not None and unavailable() is None:
             rows = spec.native(rows, *settings)
         _update_by_lists(spec.update, rows, settings)
@@ -150,6 +169,22 @@ def _fused_kernel(spec: OptimizerSpec) -> Kernel:
                 param.copy_(master)
 
     return kernel
+
+
+def _in_kernel(grad: Gradient, dtype: torch.dtype) -> Tensor:
+    """The gradient in a dtype that the C++ kernels take; of several ranks' gradients, the first as it is."""
+    if isinstance(grad, RankGradient):
+        return grad.parts[0]
+    return grad if grad.dtype is _IN_KERNEL else grad.to(dtype)
+
+
+def _rows_of_rank(rows: list[Row], grads: Sequence[Gradient]) -> list[Row]:
+    """This rank's shard of the rows with gradients of several ranks, and all others."""
+    index = next((grad.index for grad in grads if isinstance(grad, RankGradient)), None)
+    if index is None:
+        return rows
+    whole = [row for row in rows if not row.summands]
+    return whole + rows_of_rank([row for row in rows if row.summands], index)
 
 
 def _update_by_lists(formula: Update, rows: Sequence[Row], settings: Sequence[float]) -> None:
@@ -172,6 +207,9 @@ def _update_by_lists(formula: Update, rows: Sequence[Row], settings: Sequence[fl
 
 def _with_wide_gradient(row: Row) -> Row:
     param, grad, *states = row.tensors
+    if row.summands:
+        grad = summed(row.summands)
+        row = row._replace(tensors=(param, grad, *states), summands=())
     return row if grad.dtype is param.dtype else row._replace(tensors=(param, grad.to(param.dtype), *states))
 
 

@@ -35,13 +35,15 @@ from argosy.engine.ir.show import op_name, type_text
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
-from argosy.engine.ops.collectives import all_reduce, reduce, wait
+from argosy.engine.ops.collectives import all_reduce, all_reduce_fused, reduce, wait
 from argosy.engine.ops.sharding import reduce_scatter
 from argosy.engine.passes import FUSION_NAMES, default_fusions, default_passes
 from argosy.engine.passes.base import Pass, run_passes
+from argosy.engine.passes.divide_updates import GROUP, Choice, DivideUpdates, divisible
 from argosy.engine.passes.fuse_optimizer import FuseOptimizer
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.codegen import Span, Step, generate
+from argosy.engine.runtime.host_variables import HostVariables
 from argosy.engine.runtime.inductor import with_regions
 from argosy.engine.runtime.narrow_copies import CopySpec
 from argosy.engine.runtime.peak_memory import MemoryProfile, memory_of
@@ -117,6 +119,8 @@ class Compiled:
     """True: the step has updates of an optimizer."""
     shared: SharedNames | None = None
     """The parameters that the ranks of a host share."""
+    host: HostVariables | None = None
+    """The variables whose updates the ranks of a host divide."""
     mutated: frozenset[str] = frozenset()
     """Variables of the scope that the step mutates."""
     schedule: tuple[str, ...] = ()
@@ -147,12 +151,17 @@ class Compiled:
                 scope, lambda n: read_state(scope, n, formats[n])
             ):
                 shared = self.shared.names
-            private = self.mutated.difference(shared)
+            private = self.mutated.difference(shared, self._divided_in(scope, formats))
             values = {n: read_state(scope, n, formats[n], is_private=n in private) for n in self.states}
             if any(scope.is_shared(n) and v is not scope.peek(n) for n, v in values.items()):
                 return list(values.values())  # converted copies of shared memory, which other ranks change
             self._bound = (scope, scope.version, list(values.values()))
         return self._bound[2]
+
+    def _divided_in(self, scope: Scope, formats: Mapping[str, torch.memory_format]) -> list[str]:
+        """The variables that the ranks of a host may update in shared memory: those in the step's memory format."""
+        names = () if self.host is None else self.host.names
+        return [n for n in names if n in scope and has_format(scope.peek(n), formats[n])]
 
     def copies_for(
         self, scope: Scope, states: Sequence[torch.Tensor], is_written_elsewhere: bool
@@ -197,6 +206,7 @@ def compile_program(
     fetch_nodes = [_fetched_node(program, v, removed) for v in fetches]
     _check_owned(program.graph, fetches)
     initialized = {name: v.node for name, v in program.persistables().items() if _is_initialized(program, v)}
+    choice = _divisible(program, build or program.build, device)
     recorded = _live_nodes(program.graph, {*fetch_nodes, *initialized.values()}, with_updates, removed)
     graph, copy_of = _copy(recorded)
     outputs = [copy_of[n] for n in (*fetch_nodes, *initialized.values())]
@@ -204,6 +214,8 @@ def compile_program(
     with_inductor = build.compiler == "inductor" and check is None  # a check needs every node
     without = _without(build, device, with_inductor)
     outputs = _run_passes(program, graph, outputs, build, without, sizes or {})
+    if FuseOptimizer.name not in without:
+        outputs = _divide(graph, outputs, choice, copy_of, sums_all=check is not None)
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
@@ -237,6 +249,7 @@ def compile_program(
         recorded=tuple(recorded),
         trains=any(n.meta["role"] == "optimize" for n in ordered),
         shared=SharedNames.of(ordered, named),
+        host=HostVariables.of(graph, named),
         mutated=frozenset(named[n] for n in states if storage(n) in mutated),
         schedule=tuple(_collective(n, program) for n in ordered if is_collective(n)),
         may_fuse_updates=FuseOptimizer.name not in build.without_passes and device.type == "cpu",
@@ -267,6 +280,32 @@ def _run_passes(
     outputs = [replacements.get(node, node) for node in outputs]
     run_passes(graph, default_passes(frozenset(outputs), without, build.memory_optimize))
     return outputs
+
+
+def _divisible(program: Program, build: Build, device: torch.device) -> Choice:
+    """The buckets whose updates the ranks divide, by the recorded program: the same on all ranks."""
+    if DivideUpdates.name in build.without_passes or build.compiler or device.type != "cpu":
+        return Choice(frozenset(), "it is switched off, or impossible with this device or compiler")
+    choice = divisible(program.graph)
+    if choice.starts and (world().size == 1 or world().group(GROUP).shm is None):
+        return Choice(frozenset(), "the ranks have no shared memory")
+    return choice
+
+
+def _divide(
+    graph: fx.Graph,
+    outputs: list[fx.Node],
+    choice: Choice,
+    copy_of: Mapping[fx.Node, fx.Node],
+    sums_all: bool,
+) -> list[fx.Node]:
+    """Run divide_updates, if there is anything to divide; returns the outputs in the new graph."""
+    starts = frozenset(copy_of[start] for start in choice.starts if start in copy_of)
+    if not graph.find_nodes(op="call_function", target=all_reduce_fused):
+        return outputs
+    run_passes(graph, [DivideUpdates(Choice(starts, choice.reason), frozenset(outputs), sums_all)])
+    replacements = {node.meta.pop("replaces"): node for node in graph.nodes if "replaces" in node.meta}
+    return [replacements.get(node, node) for node in outputs]
 
 
 def _before_default(
@@ -506,8 +545,13 @@ def read_state(
     if is_private and scope.is_shared(name):
         value = value.clone()
         scope.put(name, value, is_owned=True)
-    if memory_format is not torch.preserve_format and not value.is_contiguous(memory_format=memory_format):
+    if not has_format(value, memory_format):
         value = value.contiguous(memory_format=memory_format)
         if not scope.is_shared(name):
             scope.put(name, value, is_owned=True)
     return value
+
+
+def has_format(value: torch.Tensor, memory_format: torch.memory_format) -> bool:
+    """True if the value is in this memory format; every value is in torch.preserve_format."""
+    return memory_format is torch.preserve_format or value.is_contiguous(memory_format=memory_format)

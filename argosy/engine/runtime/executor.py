@@ -137,11 +137,21 @@ class Executor:
             states = compiled.state_values(scope)
         if compiled.runs == 1:
             retain_freed_memory()
+        if compiled.host is not None:
+            compiled.host.prepare(scope)
         _write_rates(program, scope)
         step = compiled.timed.step if is_timed else compiled.step
         # Parameter servers may write weights in a thread of the trainer.
-        with compiled.copies_for(scope, states, is_written_elsewhere=program.role is not None) as copies:
-            out = self._call(program, compiled, step, [*values, *states, *copies])
+        try:
+            with compiled.copies_for(scope, states, is_written_elsewhere=program.role is not None) as copies:
+                out = self._call(program, compiled, step, [*values, *states, *copies])
+        except BaseException:
+            if compiled.host is not None:
+                compiled.host.fail(scope)
+            raise
+        if compiled.host is not None:
+            with self._lock:
+                compiled.host.finish(scope)
         self._record_run(program, compiled, sizes)
         if compiled.schedule and not compiled.initialized:
             world().count_step()

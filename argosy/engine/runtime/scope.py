@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import torch
 from argosy.engine.errors import ConfigError, ScopeError, nearest
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.runtime.narrow_copies import NarrowCopies
+
+_LONGEST_PAUSE = 32
 
 
 class ScopeTensor:
@@ -72,6 +75,21 @@ class ScopeVariable:
         return self._scope.values_of().get(self.name) is not None
 
 
+@dataclass
+class HostShare:
+    """The variables of a scope that the ranks of a host have once (host_variables.py)."""
+
+    shared: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Their tensors. Written by divided updates only; user code never gets them."""
+    pause: int = 0
+    """Steps until the ranks may share again."""
+    next_pause: int = 1
+
+    def back_off(self) -> None:
+        """Wait for more steps than the last time, because sharing copies all variables."""
+        self.pause, self.next_pause = self.next_pause, min(2 * self.next_pause, _LONGEST_PAUSE)
+
+
 class Scope:
     """Values by name. A name may exist without a value (`var`)."""
 
@@ -81,6 +99,7 @@ class Scope:
         """Tensors in memory that the ranks of a host share (shared_weights.py). Written by the sharded update only: any
         other write replaces the value by a private tensor, which the next sharded step copies into the shared memory.
         """
+        self.host = HostShare()
         self.version = 0
         """Incremented when a tensor is replaced; holders of references to tensors compare it."""
         self.copies = NarrowCopies()
@@ -92,7 +111,12 @@ class Scope:
         return self._values
 
     def get(self, name: str) -> torch.Tensor:
-        """The tensor itself, not a copy; raises ScopeError if there is none."""
+        """The tensor itself, not a copy; raises ScopeError if there is none.
+
+        Its memory is this rank's alone, except for a parameter under `strategy.sharding`.
+        """
+        if name in self.host.shared and self.is_shared(name):
+            self.put(name, self.peek(name).clone())
         value = self.peek(name)
         self.exposed.add(name)
         return value
@@ -112,7 +136,8 @@ class Scope:
 
     def is_shared(self, name: str) -> bool:
         """True if the value is in memory that the ranks of a host share."""
-        return name in self.shared and self._values.get(name) is self.shared[name]
+        value = self._values.get(name)
+        return value is not None and (value is self.shared.get(name) or value is self.host.shared.get(name))
 
     def write(self, name: str, value: torch.Tensor) -> None:
         """Set a value of the same shape and dtype: in place, which keeps its memory format, unless it is shared."""

@@ -306,5 +306,5 @@ def _snake_case(name: str) -> str:
 def _value_of(value: Any) -> Any:
     """An array or tensor unchanged; for a Variable, its value in the scope."""
     if isinstance(value, Variable):
-        return global_scope().get(value.name).clone()
+        return global_scope().peek(value.name).clone()
     return value if isinstance(value, torch.Tensor) else np.asarray(value)

@@ -5,8 +5,9 @@
 //
 // So small tensors have no overhead, and no thread waits for another at the end of a tensor.
 //
-// A gradient may be bfloat16, and a parameter may have a bfloat16 copy, which is set to its rounded value. Both are
-// converted chunk by chunk, while the chunk is in the cache.
+// A gradient may be bfloat16, and a parameter may have a bfloat16 copy, which is set to its rounded value. A gradient may
+// be the sum of the gradients of several ranks, in shared memory. All of this is computed block by block, while the block
+// is in the cache, so that there is one pass over memory.
 //
 // Each operation rounds where torch's fused kernels round, so that fused and unfused programs have identical results;
 // only in the last elements of a tensor, up to a vector's width, torch rounds differently. Hence fma is explicit.
@@ -24,6 +25,7 @@
 namespace {
 
 constexpr int64_t kChunk = 16384;
+constexpr int64_t kBlock = 4096;  // elements of a gradient that are summed or converted at a time
 
 // a · b + c, rounded once if the processor has fma.
 inline float fused(float a, float b, float c) {
@@ -34,15 +36,35 @@ inline float fused(float a, float b, float c) {
 #endif
 }
 
-// The parameters: for each a gradient, float or (is_narrow) bfloat16, and a copy or null.
+// The parameters: for each the gradients of `ranks` ranks, float or (is_narrow) bfloat16, and a copy or null.
 struct Rows {
-  int64_t count;
+  int64_t count, ranks;
   float* const* params;
   const void* const* grads;
   bfloat16* const* copies;
   const int64_t* is_narrow;
   const int64_t* sizes;
 };
+
+// sum = the elements from `first` on of all ranks' gradients, in the order of the ranks, rounded once to T.
+template <class T>
+void add_up(const void* const* grads, int64_t ranks, int64_t first, int64_t size, float* sum) {
+  const T* a = static_cast<const T*>(grads[0]) + first;
+  if (ranks == 1) {
+    for (int64_t i = 0; i < size; ++i) sum[i] = a[i];
+    return;
+  }
+  const T* b = static_cast<const T*>(grads[1]) + first;
+#pragma omp simd
+  for (int64_t i = 0; i < size; ++i) sum[i] = static_cast<float>(a[i]) + static_cast<float>(b[i]);
+  for (int64_t rank = 2; rank < ranks; ++rank) {
+    const T* other = static_cast<const T*>(grads[rank]) + first;
+#pragma omp simd
+    for (int64_t i = 0; i < size; ++i) sum[i] += static_cast<float>(other[i]);
+  }
+  if (sizeof(T) < sizeof(float))
+    for (int64_t i = 0; i < size; ++i) sum[i] = static_cast<T>(sum[i]);
+}
 
 // Calls body(row, first, size, param, grad) for parts that cover all elements of all parameters, on all threads.
 template <class Body>
@@ -53,7 +75,7 @@ void in_chunks(const Rows& rows, const Body& body) {
   const int64_t chunks = (total + kChunk - 1) / kChunk;
 #pragma omp parallel num_threads(threads_for(total))
   {
-    std::vector<float> wide;  // a part of a bfloat16 gradient
+    std::vector<float> block(kBlock);  // of a gradient that is summed or converted
 #pragma omp for schedule(dynamic)
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       int64_t at = chunk * kChunk;
@@ -61,13 +83,17 @@ void in_chunks(const Rows& rows, const Body& body) {
       for (int64_t i = std::upper_bound(ends.begin(), ends.end(), at) - ends.begin(); at < end; ++i) {
         const int64_t first = at - (ends[i] - rows.sizes[i]), size = std::min(end, ends[i]) - at;
         float* param = rows.params[i] + first;
-        const float* grad = static_cast<const float*>(rows.grads[i]) + first;
-        if (rows.is_narrow[i]) {
-          const bfloat16* narrow = static_cast<const bfloat16*>(rows.grads[i]) + first;
-          wide.assign(narrow, narrow + size);
-          grad = wide.data();
+        const void* const* grads = rows.grads + i * rows.ranks;
+        if (rows.ranks == 1 && !rows.is_narrow[i]) {
+          body(i, first, size, param, static_cast<const float*>(grads[0]) + first);
+        } else {
+          for (int64_t done = 0; done < size; done += kBlock) {
+            const int64_t part = std::min(kBlock, size - done);
+            const auto sum = rows.is_narrow[i] ? add_up<bfloat16> : add_up<float>;
+            sum(grads, rows.ranks, first + done, part, block.data());
+            body(i, first + done, part, param + done, block.data());
+          }
         }
-        body(i, first, size, param, grad);
         if (rows.copies[i]) std::copy(param, param + size, rows.copies[i] + first);
         at += size;
       }
@@ -117,20 +143,20 @@ void adam(float* p, const float* g, float* m, float* q, int64_t size, const Adam
 
 }  // namespace
 
-ARGOSY_API void argosy_fused_sgd(int64_t count, float* const* params, const void* const* grads,
+ARGOSY_API void argosy_fused_sgd(int64_t count, int64_t ranks, float* const* params, const void* const* grads,
                                  bfloat16* const* copies, const int64_t* is_narrow, const int64_t* sizes,
                                  const double* rates, const double* decays) {
-  const Rows rows{count, params, grads, copies, is_narrow, sizes};
+  const Rows rows{count, ranks, params, grads, copies, is_narrow, sizes};
   in_chunks(rows, [=](int64_t i, int64_t, int64_t size, float* param, const float* grad) {
     sgd(param, grad, size, static_cast<float>(rates[i]), static_cast<float>(decays[i]));
   });
 }
 
-ARGOSY_API void argosy_fused_momentum(int64_t count, float* const* params, const void* const* grads,
+ARGOSY_API void argosy_fused_momentum(int64_t count, int64_t ranks, float* const* params, const void* const* grads,
                                       float* const* velocities, bfloat16* const* copies, const int64_t* is_narrow,
                                       const int64_t* sizes, const double* rates, const double* decays, double mu,
                                       int nesterov) {
-  const Rows rows{count, params, grads, copies, is_narrow, sizes};
+  const Rows rows{count, ranks, params, grads, copies, is_narrow, sizes};
   in_chunks(rows, [=](int64_t i, int64_t first, int64_t size, float* param, const float* grad) {
     const auto update = nesterov ? (decays[i] != 0 ? momentum<true, true> : momentum<true, false>)
                                  : (decays[i] != 0 ? momentum<false, true> : momentum<false, false>);
@@ -140,7 +166,7 @@ ARGOSY_API void argosy_fused_momentum(int64_t count, float* const* params, const
 }
 
 // Adam with decoupled decay; increments each tensor's step count.
-ARGOSY_API void argosy_fused_adamw(int64_t count, float* const* params, const void* const* grads,
+ARGOSY_API void argosy_fused_adamw(int64_t count, int64_t ranks, float* const* params, const void* const* grads,
                                    float* const* means, float* const* squares, float* const* steps,
                                    bfloat16* const* copies, const int64_t* is_narrow, const int64_t* sizes,
                                    const double* rates, const double* decays, double beta1, double beta2,
@@ -153,7 +179,7 @@ ARGOSY_API void argosy_fused_adamw(int64_t count, float* const* params, const vo
   }
   const Betas betas{static_cast<float>(1 - beta1), static_cast<float>(beta2), static_cast<float>(1 - beta2),
                     static_cast<float>(epsilon)};
-  const Rows rows{count, params, grads, copies, is_narrow, sizes};
+  const Rows rows{count, ranks, params, grads, copies, is_narrow, sizes};
   in_chunks(rows, [&](int64_t i, int64_t first, int64_t size, float* param, const float* grad) {
     adam(param, grad, means[i] + first, squares[i] + first, size, each[i], betas);
   });

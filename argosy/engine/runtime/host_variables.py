@@ -1,0 +1,121 @@
+"""One copy of parameters and optimizer state for the ranks of a host: when variables move to shared memory, and back.
+
+    first step      every rank updates its own variables
+    after it        if the values of all ranks are equal,      scope of rank 0   w ──┐
+                    one copy moves to a segment                                      ├──▶ segment
+    next steps      each rank updates its shard                scope of rank 1   w ──┘
+                    (passes/divide_updates.py)
+
+Nothing else changes for the user. Between steps a rank may read all variables, and no other rank writes them: an update
+begins when all ranks have joined the step. Whatever else writes a variable or hands out its tensor (loading, `set`,
+another program, `Scope.get`) replaces it by a private tensor in the scope of this rank. In the next step the ranks
+notice that, make their variables private and update them, as if they had never shared them
+(collective/host_memory.py). Later they try to share again: after 1 step, then after 2, 4, …, 32.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from argosy.engine.collective import world
+from argosy.engine.collective.host_memory import Status, padded_to_pages
+from argosy.engine.collective.shm import SharedSegment
+from argosy.engine.log import logger
+from argosy.engine.passes.divide_updates import GROUP, divided_variables
+from argosy.engine.runtime.scope import Scope
+
+
+@dataclass(frozen=True)
+class HostVariables:
+    """The variables of a compiled step whose updates the ranks of a host divide."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, graph: fx.Graph, named: Mapping[fx.Node, str]) -> "HostVariables | None":
+        """None if the step divides no updates."""
+        names = tuple(dict.fromkeys(named[v] for v in divided_variables(graph)))
+        return cls(names) if names else None
+
+    def prepare(self, scope: Scope) -> None:
+        """Before a step: tell the other ranks whether this one may share the variables."""
+        is_exposed = not scope.exposed.isdisjoint(self.names)
+        world().host_memory.is_ready = not is_exposed and scope.host.pause <= 0
+
+    def finish(self, scope: Scope) -> None:
+        """After a step: share the variables, or record that the ranks have stopped to."""
+        agreed, host = world().host_memory.agreed, scope.host
+        host.pause -= 1
+        if agreed is Status.SHARED:
+            return
+        left = [name for name in self.names if host.shared.pop(name, None) is not None]
+        if left:
+            host.back_off()
+            logger.info(
+                "every rank has its own %s and %d more variables again: a rank has replaced or handed out one of them",
+                *(left[0], len(left) - 1),
+            )
+        if agreed is Status.READY:
+            self._share(scope)
+
+    def fail(self, scope: Scope) -> None:
+        """After a step that has failed: erase the variables if they may be partly updated."""
+        memory = world().host_memory
+        is_torn = memory.is_updating and memory.agreed is Status.SHARED
+        memory.end()
+        if is_torn:
+            scope.erase(list(self.names))
+            logger.error(
+                "the step failed while the ranks were updating shared variables, such as %s; %d of them are partly "
+                "updated and were erased from the scope: resume from a checkpoint",
+                *(self.names[0], len(self.names)),
+            )
+
+    def _share(self, scope: Scope) -> None:
+        """Move the variables to shared memory; all ranks call it together, with their own values."""
+        values = {name: scope.peek(name) for name in self.names}
+        segment = world().map_weights(GROUP, sum(map(padded_to_pages, values.values())))
+        if segment is None:
+            scope.host.pause = sys.maxsize
+            return
+        views = _views(segment, values)
+        group = world().group(GROUP)
+        for number, name in enumerate(self.names):
+            if number % group.size == segment.index:
+                views[name].copy_(values[name])
+        group.start_barrier("variables").wait()
+        different = [name for name in self.names if not _same_bits(views[name], values[name])]
+        num_different = torch.tensor([len(different)])
+        group.all_reduce(num_different, what="variables that differ between the ranks")
+        if int(num_different):
+            scope.host.back_off()
+            if different:
+                logger.info(
+                    "%d variables, such as %s, differ between the ranks", len(different), different[0]
+                )
+            return
+        world().host_memory.add(views.values())
+        for name, view in views.items():
+            scope.host.shared[name] = view
+            scope.put(name, view, is_owned=True)
+        logger.info("%d variables are shared by ranks %s", len(views), list(segment.ranks))
+
+
+def _views(segment: SharedSegment, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors in the segment, each in its own pages, with the shapes and strides of these values."""
+    views, offset = {}, 0
+    for name, value in values.items():
+        flat = torch.frombuffer(segment.memory, dtype=value.dtype, count=max(value.numel(), 1), offset=offset)
+        views[name] = flat.as_strided(value.shape, value.stride())
+        offset += padded_to_pages(value)
+    return views
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """True if all bits are equal, those of NaN as well."""
+    x, y = (t.as_strided((t.numel(),), (1,)).view(torch.uint8) for t in (a, b))
+    return torch.equal(x, y)
