@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Self, TypeVar
 import torch
 from torch import Tensor, fx
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError, UnsupportedError
 from argosy.engine.ir import names
 from argosy.engine.ir.backward import append_backward, record_seeds
 from argosy.engine.ir.gc_pause import paused_gc
@@ -60,7 +60,7 @@ class Optimizer:
         if not isinstance(learning_rate, LRScheduler):
             learning_rate = number(f"{what} learning_rate", learning_rate, least=0)
         if grad_clip is not None and not isinstance(grad_clip, ClipGradBase):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"{what}: grad_clip is {grad_clip!r}; use nn.ClipGradByGlobalNorm or another nn.ClipGradBase"
             )
         self.learning_rate: Rate = learning_rate
@@ -257,14 +257,14 @@ class Optimizer:
 
     def step(self) -> NoReturn:
         """Raises a ConfigError: the update is part of the program."""
-        raise ConfigError(
+        raise UnsupportedError(
             "optimizer.step() is eager style; a static program updates in Executor.run: "
             "call minimize(loss) once while the program is built"
         )
 
     def clear_grad(self) -> NoReturn:
         """Raises a ConfigError: a static program has no gradients between its runs."""
-        raise ConfigError(
+        raise UnsupportedError(
             "optimizer.clear_grad() is eager style; a static program computes new gradients in every "
             "Executor.run: leave the call out"
         )
@@ -300,11 +300,11 @@ def _listed(what: str, parameters: Any) -> list[Variable | str] | None:
     if parameters is None:
         return None
     if isinstance(parameters, str | Variable | dict) or not isinstance(parameters, Iterable):
-        raise ConfigError(f"{what} is {parameters!r}; use a list of parameters or their names")
+        raise ArgumentTypeError(f"{what} is {parameters!r}; use a list of parameters or their names")
     listed = list(parameters)
     for item in listed:
         if not isinstance(item, Variable | str):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"{what} holds {item!r}; use parameters or their names (groups are not supported)"
             )
     return listed
@@ -313,5 +313,5 @@ def _listed(what: str, parameters: Any) -> list[Variable | str] | None:
 def optional_function(what: str, given: F | None) -> F | None:
     """Return `given` if it is None or callable; raise otherwise."""
     if given is not None and not callable(given):
-        raise ConfigError(f"{what} is {given!r}; use a function or None")
+        raise ArgumentTypeError(f"{what} is {given!r}; use a function or None")
     return given

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir.dtypes import to_dtype
 from argosy.engine.ir.variable import Variable
 
@@ -40,7 +40,7 @@ def number(what: str, value: Any) -> Size:
     try:
         return value.__index__()  # type: ignore[no-any-return]  # int, bool and NumPy's integers
     except (AttributeError, TypeError):
-        raise ConfigError(f"{what} holds {value!r}; use whole numbers") from None
+        raise ArgumentTypeError(f"{what} holds {value!r}; use whole numbers") from None
 
 
 def axes(what: str, axis: Any, ndim: int) -> list[int]:

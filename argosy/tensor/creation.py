@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir.variable import Variable, first_variable
+from argosy.framework import random
+from argosy.framework.checks import integer
 from argosy.framework.layer import apply
 from argosy.tensor.arguments import chosen_dtype, number, sizes
 
@@ -110,7 +112,7 @@ def _array(data: Any) -> torch.Tensor:
     try:
         return torch.tensor(data)
     except (TypeError, ValueError, RuntimeError) as e:
-        raise ConfigError(f"{type(data).__name__} {data!r} cannot become a tensor: {e}; give numbers") from e
+        raise ArgumentTypeError(f"{type(data).__name__} {data!r} cannot become a tensor: {e}; give numbers") from e
 
 
 def _no_variables(what: str, *values: Any) -> None:
@@ -143,16 +145,16 @@ def standard_normal(shape: Any, dtype: Any = None, name: str | None = None) -> A
 def uniform(
     shape: Any, dtype: Any = None, min: float = -1.0, max: float = 1.0, seed: int = 0, name: str | None = None
 ) -> Any:
-    """Uniform random numbers from [min, max); the seed is the program's."""
-    if seed:
-        raise ConfigError(f"uniform(seed={seed}): a single layer cannot have a seed; set program.random_seed")
-    wanted = chosen_dtype(dtype)
-    return apply(
-        "uniform",
-        lambda s: torch.rand(s, dtype=wanted) * (max - min) + min,
-        sizes("uniform", shape),
-        name=name,
-    )
+    """Uniform random numbers from [min, max); with a `seed` other than 0 the same in every run."""
+    wanted, listed = chosen_dtype(dtype), sizes("uniform: shape", shape)
+    own_seed = integer("uniform: seed", seed)
+
+    def drawn(size: list[Any]) -> torch.Tensor:
+        if own_seed:
+            return random.uniform(size, wanted, min, max, own_seed)
+        return torch.rand(size, dtype=wanted) * (max - min) + min
+
+    return apply("uniform", drawn, listed, name=name)
 
 
 def normal(mean: Any = 0.0, std: Any = 1.0, shape: Any = None, name: str | None = None) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import UnsupportedError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
 from argosy.framework.variant import binary, row
@@ -53,7 +53,7 @@ def _logical(
 
 def _reject_out(kind: str, out: Any) -> None:
     if out is not None:
-        raise ConfigError(
+        raise UnsupportedError(
             f"{kind}: out={out!r} is not supported; use the returned Variable, or assign(result, out)"
         )
 

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import UnsupportedError
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
 from argosy.framework.missing import missing
@@ -48,7 +48,7 @@ def sparse_embedding(
             "sparse_embedding: is_test=True has no effect; clone(for_test=True) creates a program for testing"
         )
     if entry is not None:
-        raise ConfigError(
+        raise UnsupportedError(
             f"sparse_embedding: entry={entry!r} (admission of frequent rows only) is not supported; leave "
             "it out"
         )
