@@ -52,6 +52,10 @@ class FeedError(ConfigError, EnforceNotMet):
     """A feed does not match the program: missing, unknown, wrong shape or dtype."""
 
 
+class FeedTypeError(FeedError, TypeError):
+    """The feed is not a dict of names and arrays, or a list of such dicts."""
+
+
 class FetchError(ConfigError, KeyError):
     """A fetched variable is not in the program."""
 

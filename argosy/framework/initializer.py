@@ -162,7 +162,9 @@ class Bilinear:
 
     def __call__(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         if len(shape) != 4 or shape[2] != shape[3]:
-            raise ConfigError(f"Bilinear: a parameter of shape {list(shape)} is not [channels, any, size, size]")
+            raise ConfigError(
+                f"Bilinear: a parameter of shape {list(shape)} is not [channels, any, size, size]"
+            )
         size, factor = shape[3], math.ceil(shape[3] / 2)
         center = (2 * factor - 1 - factor % 2) / (2 * factor)
         line = 1 - (torch.arange(size, dtype=torch.float64) / factor - center).abs()
@@ -207,7 +209,9 @@ def set_global_initializer(weight_init: Initializer | None, bias_init: Initializ
     """
     for what, given in (("weight_init", weight_init), ("bias_init", bias_init)):
         if given is not None and not callable(given):
-            raise ArgumentTypeError(f"set_global_initializer: {what} is {given!r}; give an initializer or None")
+            raise ArgumentTypeError(
+                f"set_global_initializer: {what} is {given!r}; give an initializer or None"
+            )
     _global.update({False: weight_init, True: bias_init})
 
 

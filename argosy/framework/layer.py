@@ -56,7 +56,7 @@ def to_param_attr(attr: Any) -> ParamAttr | None:
         return ParamAttr(name=attr)
     if callable(attr):  # an initialiser
         return ParamAttr(initializer=attr)
-    raise ConfigError(
+    raise ArgumentTypeError(
         f"{attr!r} does not describe a parameter; give a ParamAttr, a name, an initialiser or False"
     )
 
@@ -186,7 +186,7 @@ def create_state(name: str, shape: Sequence[int], dtype: Any, initializer: Any) 
 def _sizes(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     for size in shape:
         if not isinstance(size, int) or size < 1:
-            raise ConfigError(
+            raise (ConfigError if isinstance(size, int | torch.SymInt) else ArgumentTypeError)(
                 f"parameter {name!r} would have shape {list(shape)}: a parameter needs known sizes; "
                 "give static.data a number in the dimension that the layer multiplies with"
             )

@@ -115,7 +115,9 @@ class Settings:
     def update(self, given: object) -> None:
         """Assign the items of a dict; if one is invalid, raise and assign none."""
         if not isinstance(given, Mapping):
-            raise ArgumentTypeError(f"{self.title} is {given!r}; use a dict with keys of {', '.join(self.fields)}")
+            raise ArgumentTypeError(
+                f"{self.title} is {given!r}; use a dict with keys of {', '.join(self.fields)}"
+            )
         trial = copy.deepcopy(self)
         for name, value in given.items():
             setattr(trial, str(name), value)

@@ -22,7 +22,7 @@ def data(name: str, shape: Sequence[int | None], dtype: Any = None, lod_level: i
     if not isinstance(name, str) or not name:
         raise ArgumentTypeError(f"data: name is {name!r}; give a non-empty string")
     if isinstance(shape, int) or shape is None:
-        raise ConfigError(f"data {name!r}: shape is {shape!r}; give a list such as [None, 3, 224, 224]")
+        raise ArgumentTypeError(f"data {name!r}: shape is {shape!r}; give a list such as [None, 3, 224, 224]")
     return default_main_program().data(name, shape, dtype or "float32", lod_level)
 
 

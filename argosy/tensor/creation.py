@@ -53,7 +53,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, na
     Without a dtype int64, or float32 if one of the numbers is a float (Paddle 2.0 gives int64 then too).
     """
     low, high = (0, start) if end is None else (start, end)
-    _no_variables("arange", low, high, step)
+    low, high, step = (_number("arange", value) for value in (low, high, step))
     whole = not any(isinstance(v, float) for v in (low, high, step))
     wanted = chosen_dtype(dtype, torch.int64 if whole else None)
     return apply("range", torch.arange, low, high, step, dtype=wanted, name=name)
@@ -61,7 +61,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, na
 
 def linspace(start: Any, stop: Any, num: int, dtype: Any = None, name: str | None = None) -> Any:
     """`num` numbers at equal distances from `start` to `stop`, both included."""
-    _no_variables("linspace", start, stop, num)
+    start, stop, num = (_number("linspace", value) for value in (start, stop, num))
     return apply("linspace", torch.linspace, start, stop, num, dtype=chosen_dtype(dtype), name=name)
 
 
@@ -112,16 +112,14 @@ def _array(data: Any) -> torch.Tensor:
     try:
         return torch.tensor(data)
     except (TypeError, ValueError, RuntimeError) as e:
-        raise ArgumentTypeError(f"{type(data).__name__} {data!r} cannot become a tensor: {e}; give numbers") from e
+        raise ArgumentTypeError(
+            f"{type(data).__name__} {data!r} cannot become a tensor: {e}; give numbers"
+        ) from e
 
 
-def _no_variables(what: str, *values: Any) -> None:
-    for value in values:
-        if isinstance(value, Variable):
-            raise ConfigError(
-                f"{what} was given Variable {value.name!r}, but the size of the result must be known while "
-                "the program is built; give numbers, or the size of a dimension: x.size(0)"
-            )
+def _number(what: str, value: Any) -> Any:
+    """A number as it is; of an integer Variable the value, which must be known while the program is built."""
+    return number(what, value) if isinstance(value, Variable) else value
 
 
 # --- random numbers: new ones in every run; `program.random_seed` makes them repeatable ---------------------

@@ -339,7 +339,9 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
     global _main, _startup  # noqa: PLW0603
     for program, what in ((main_program, "main_program"), (startup_program, "startup_program")):
         if program is not None and not isinstance(program, Program):
-            raise ArgumentTypeError(f"program_guard: {what} is a {type(program).__name__}; give a static.Program")
+            raise ArgumentTypeError(
+                f"program_guard: {what} is a {type(program).__name__}; give a static.Program"
+            )
     old = _main, _startup
     _main = main_program
     _startup = startup_program or _startup

@@ -9,7 +9,7 @@ import sympy
 import torch
 
 from argosy.engine.data.feed import FeedReader, converted, to_tensor
-from argosy.engine.errors import DataError, FeedError, nearest
+from argosy.engine.errors import DataError, FeedError, FeedTypeError, nearest
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.program import Program
 from argosy.engine.runtime.compile import Compiled, Feed, feed_of
@@ -90,10 +90,12 @@ def _from_readers(readers: Iterable[FeedReader]) -> Mapping[str, Any]:
 def _merged(feed: FeedLike) -> Mapping[str, Any]:
     if isinstance(feed, Mapping):
         if not all(isinstance(name, str) for name in feed):
-            raise FeedError("the keys of feed must be names; use feed={x.name: array}, not feed={x: array}")
+            raise FeedTypeError(
+                "the keys of feed must be names; use feed={x.name: array}, not feed={x: array}"
+            )
         return feed
     if not isinstance(feed, list | tuple) or not all(isinstance(f, Mapping) for f in feed):
-        raise FeedError(
+        raise FeedTypeError(
             f"feed is a {type(feed).__name__}; give a dict {{name: array}} or a list of such dicts"
         )
     if len(feed) == 1:

@@ -112,7 +112,9 @@ class Layer:
 
     def _register(self, registry: dict[str, Any], name: str, value: Any) -> Any:
         if not isinstance(name, str) or not name or "." in name:
-            raise ArgumentTypeError(f"{name!r} cannot name a part of a layer; use a non-empty string without dots")
+            raise ArgumentTypeError(
+                f"{name!r} cannot name a part of a layer; use a non-empty string without dots"
+            )
         if name in self.__dict__ or hasattr(type(self), name):
             raise ConfigError(f"{type(self).__name__} has an attribute {name!r} already; choose another name")
         for other in (self._parameters, self._buffers, self._sub_layers):
