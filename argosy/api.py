@@ -28,7 +28,7 @@ from argosy import (
 from argosy.engine.collective import world as _world
 from argosy.engine.data.readers import batch
 from argosy.engine.errors import ArgosyError as _ArgosyError
-from argosy.engine.errors import ConfigError as _ConfigError
+from argosy.engine.errors import UnsupportedError as _UnsupportedError
 from argosy.engine.ir.variable import Variable as Tensor
 from argosy.engine.runtime.flags import get_flags, set_flags
 from argosy.framework.io import load, save
@@ -55,9 +55,9 @@ def enable_static() -> None:
     """No effect: static mode is the only mode; for scripts that turn it on."""
 
 
-def disable_static() -> None:
-    """Raises a ConfigError: there is no eager mode."""
-    raise _ConfigError("Argosy has static programs only; for eager mode use torch")
+def disable_static(place: object = None) -> None:
+    """Raises an UnsupportedError: there is no eager mode."""
+    raise _UnsupportedError("Argosy has static programs only; for eager mode use torch")
 
 
 def in_dynamic_mode() -> _Literal[False]:

@@ -12,20 +12,48 @@ class ConfigError(ArgosyError, ValueError):
     """An invalid argument, setting or file; the message says what is valid."""
 
 
+class ArgumentTypeError(ConfigError, TypeError):
+    """An argument of the wrong type, such as an array where a Variable is needed, or a Variable of a wrong dtype."""
+
+
+class UnsupportedError(ConfigError, NotImplementedError):
+    """A feature of Paddle that Argosy does not support; the message says what to use instead."""
+
+
+class EnforceNotMet(ArgosyError):
+    """The base class of what Paddle reports as `core.EnforceNotMet`: a program that cannot be built or run."""
+
+
 class UnknownNameError(ConfigError, AttributeError):
     """A name that does not exist; the message lists or suggests those that do."""
 
 
-class ProgramError(ArgosyError, RuntimeError):
+class ProgramError(EnforceNotMet, RuntimeError):
     """A program that cannot be built, rewritten or run."""
+
+
+class BuildError(ProgramError, ValueError):
+    """A layer whose inputs do not fit each other, such as matrices of other sizes than their product needs."""
+
+
+class BuildTypeError(BuildError, TypeError):
+    """A layer that got an argument of a type that it cannot compute with."""
+
+
+class BuildIndexError(BuildError, IndexError):
+    """A layer that got an index or an axis out of range."""
 
 
 class UnknownSizeError(ProgramError):
     """Code needs the value of a size that is unknown while the program is built."""
 
 
-class FeedError(ConfigError):
+class FeedError(ConfigError, EnforceNotMet):
     """A feed does not match the program: missing, unknown, wrong shape or dtype."""
+
+
+class FeedTypeError(FeedError, TypeError):
+    """The feed is not a dict of names and arrays, or a list of such dicts."""
 
 
 class FetchError(ConfigError, KeyError):
@@ -35,11 +63,15 @@ class FetchError(ConfigError, KeyError):
         return str(self.args[0])
 
 
-class ScopeError(ArgosyError, RuntimeError):
+class FetchTypeError(FetchError, TypeError):
+    """An entry of a fetch list is neither a Variable nor a name."""
+
+
+class ScopeError(EnforceNotMet, RuntimeError):
     """A variable has no value yet, or one of another kind than the program needs."""
 
 
-class NanInfError(ArgosyError, FloatingPointError):
+class NanInfError(EnforceNotMet, FloatingPointError, RuntimeError):
     """A node computed a NaN or an infinity while FLAGS_check_nan_inf was on."""
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError
 from argosy.engine.ir.variable import Parameter
 from argosy.framework.missing import missing
 from argosy.nn.clip import ClipGradBase, ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue
@@ -20,7 +20,7 @@ class _SelectiveClip(ClipGradBase):
 
     def set_need_clip(self, need_clip: NeedClip) -> None:
         if need_clip is not None and not callable(need_clip):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"{type(self).__name__}: need_clip is {need_clip!r}; use a function of a Parameter"
             )
         self.need_clip = need_clip

@@ -18,8 +18,8 @@ from argosy.engine.data.readers import (
     shuffle,
     xmap_readers,
 )
-from argosy.engine.errors import ConfigError
-from argosy.engine.ir.program import Program, default_main_program
+from argosy.engine.errors import ConfigError, UnsupportedError
+from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import ServerRole, TrainerRole
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ps.trainer import trainer
@@ -32,6 +32,7 @@ from argosy.static.io import (
     load,
     load_program_state,
     load_vars,
+    program_of,
     read_inference,
     save,
     save_vars,
@@ -77,7 +78,7 @@ def save_inference_model(
 ) -> list[str]:
     """Write `dirname`/__model__ and __params__ for inference; returns the names of the targets."""
     if not export_for_deployment:
-        raise ConfigError(
+        raise UnsupportedError(
             "export_for_deployment=False is not supported; fluid.io.save saves the whole program"
         )
     files = inference_files(dirname, model_filename, params_filename)
@@ -93,7 +94,7 @@ def load_inference_model(
 ) -> list[Any]:
     """[program, names of the feeds, variables to fetch]; the values are put into the global scope."""
     if pserver_endpoints is not None:
-        raise ConfigError("pserver_endpoints is not supported here; load the model without them")
+        raise UnsupportedError("pserver_endpoints is not supported here; load the model without them")
     return read_inference(*inference_files(dirname, model_filename, params_filename))
 
 
@@ -101,7 +102,7 @@ def save_params(
     executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
 ) -> None:
     """Write only the parameters; a batch_norm's statistics (parameters in Paddle) are persistables here."""
-    program = default_main_program() if main_program is None else main_program
+    program = program_of(main_program)
     if isinstance(program.role, TrainerRole) and program.role.plan.tables:
         raise ConfigError(
             f"the table {program.role.plan.tables[0].name!r} is on the servers and would be missing; use "
@@ -125,7 +126,7 @@ def save_persistables(
     For a transpiled program, this includes the variables on the parameter servers; each server writes its shard of the
     tables.
     """
-    program = default_main_program() if main_program is None else main_program
+    program = program_of(main_program)
     if isinstance(program.role, TrainerRole):
         saving.save_persistables(trainer.current(), program, Path(dirname, filename or VARS_FILE))
         return
@@ -140,7 +141,7 @@ def load_persistables(
     In a transpiled job each server calls it with its program before it serves, and reads its shard; any number of
     servers may have written the files. A trainer reads the variables that are not on servers.
     """
-    program = default_main_program() if main_program is None else main_program
+    program = program_of(main_program)
     path = Path(dirname, filename or VARS_FILE)
     match program.role:
         case ServerRole():

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError
 from argosy.engine.ir.variable import Variable
 from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.scope import global_scope
@@ -23,7 +23,7 @@ _REST = "@json"
 def save(obj: Mapping[str, Any], path: str) -> None:
     """Write a state dict; for a Variable, its value in the global scope is saved."""
     if not isinstance(obj, Mapping) or not all(isinstance(name, str) for name in obj):
-        raise ConfigError(
+        raise ArgumentTypeError(
             f"save was given a {type(obj).__name__}; give a state_dict() (names and tensors). "
             "A whole program is saved by static.save"
         )
@@ -58,4 +58,4 @@ def _json(rest: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps(rest).encode()
     except TypeError as e:
-        raise ConfigError(f"save: {e}; a state dict contains tensors, numbers and strings") from e
+        raise ArgumentTypeError(f"save: {e}; a state dict contains tensors, numbers and strings") from e

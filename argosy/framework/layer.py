@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Variable, first_variable
-from argosy.framework.initializer import Constant, Xavier
+from argosy.framework.initializer import Constant, Xavier, global_initializer
 
 
 @dataclass
@@ -41,7 +41,7 @@ class ParamAttr:
 
     def __post_init__(self) -> None:
         if self.name is not None and not isinstance(self.name, str):
-            raise ConfigError(f"ParamAttr: name is {self.name!r}; give a string or None")
+            raise ArgumentTypeError(f"ParamAttr: name is {self.name!r}; give a string or None")
 
 
 def to_param_attr(attr: Any) -> ParamAttr | None:
@@ -56,7 +56,7 @@ def to_param_attr(attr: Any) -> ParamAttr | None:
         return ParamAttr(name=attr)
     if callable(attr):  # an initialiser
         return ParamAttr(initializer=attr)
-    raise ConfigError(
+    raise ArgumentTypeError(
         f"{attr!r} does not describe a parameter; give a ParamAttr, a name, an initialiser or False"
     )
 
@@ -81,7 +81,8 @@ class LayerBuilder:
         if described is None:
             return None
         name = described.name or names.generate(f"{self.name}.{'b' if is_bias else 'w'}")
-        fallback = default_initializer or (Constant(0.0) if is_bias else Xavier())
+        default = default_initializer or (Constant(0.0) if is_bias else Xavier())
+        fallback = global_initializer(is_bias) or default
         parameter = create_parameter(
             default_main_program(),
             name,
@@ -185,7 +186,7 @@ def create_state(name: str, shape: Sequence[int], dtype: Any, initializer: Any) 
 def _sizes(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     for size in shape:
         if not isinstance(size, int) or size < 1:
-            raise ConfigError(
+            raise (ConfigError if isinstance(size, int | torch.SymInt) else ArgumentTypeError)(
                 f"parameter {name!r} would have shape {list(shape)}: a parameter needs known sizes; "
                 "give static.data a number in the dimension that the layer multiplies with"
             )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError
 from argosy.engine.log import logger
 
 
@@ -31,7 +31,7 @@ class CUDAPlace:
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, int) or self.id < 0:
-            raise ConfigError(f"CUDAPlace({self.id!r}): give the number of a GPU, 0 or more")
+            raise ArgumentTypeError(f"CUDAPlace({self.id!r}): give the number of a GPU, 0 or more")
 
     def device(self) -> torch.device:
         if torch.cuda.is_available():

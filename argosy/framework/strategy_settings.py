@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
-from argosy.engine.errors import ConfigError, UnknownNameError, nearest
+from argosy.engine.errors import ArgumentTypeError, ConfigError, UnknownNameError, UnsupportedError, nearest
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
 from argosy.framework import checks
@@ -115,7 +115,9 @@ class Settings:
     def update(self, given: object) -> None:
         """Assign the items of a dict; if one is invalid, raise and assign none."""
         if not isinstance(given, Mapping):
-            raise ConfigError(f"{self.title} is {given!r}; use a dict with keys of {', '.join(self.fields)}")
+            raise ArgumentTypeError(
+                f"{self.title} is {given!r}; use a dict with keys of {', '.join(self.fields)}"
+            )
         trial = copy.deepcopy(self)
         for name, value in given.items():
             setattr(trial, str(name), value)
@@ -187,7 +189,7 @@ class Settings:
         label = self._label(field.name)
         checked = field.checked(label, value)
         if checked in field.not_yet or (field.status == "not yet" and checked != field.default):
-            raise ConfigError(
+            raise UnsupportedError(
                 f"{label} is {shown(checked)}, which is not supported ({field.help}); "
                 f"leave it at {shown(field.default)}"
             )
@@ -233,13 +235,13 @@ def _warn_once(message: str) -> None:
 
 def _bool(what: str, value: object, _: Field) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise ConfigError(f"{what} is {value!r}; use True or False")
+        raise ArgumentTypeError(f"{what} is {value!r}; use True or False")
     return bool(value)
 
 
 def _bool_or_none(what: str, value: object, field: Field) -> bool | None:
     if value is not None and not isinstance(value, bool | np.bool_):
-        raise ConfigError(f"{what} is {value!r}; use True, False or None")
+        raise ArgumentTypeError(f"{what} is {value!r}; use True, False or None")
     return None if value is None else bool(value)
 
 
@@ -259,7 +261,7 @@ def _float(what: str, value: object, field: Field) -> float:
 
 def _str(what: str, value: object, field: Field) -> str:
     if not isinstance(value, str):
-        raise ConfigError(f"{what} is {value!r}; use a string")
+        raise ArgumentTypeError(f"{what} is {value!r}; use a string")
     if field.among and value not in field.among:
         raise ConfigError(f"{what} is {value!r}; use one of {', '.join(map(repr, field.among))}")
     return value
@@ -268,7 +270,7 @@ def _str(what: str, value: object, field: Field) -> str:
 def _member(what: str, value: object, kind: type) -> Any:
     if not isinstance(value, kind):
         members = ", ".join(f"{kind.__qualname__}.{m}" for m in kind.__members__)  # type: ignore[attr-defined]
-        raise ConfigError(f"{what} is {value!r}; use one of {members}")
+        raise ArgumentTypeError(f"{what} is {value!r}; use one of {members}")
     return value
 
 
@@ -277,7 +279,7 @@ def _list_of(
 ) -> Callable[[str, object, Field], tuple[Any, ...]]:
     def check(what: str, values: object, field: Field) -> tuple[Any, ...]:
         if not isinstance(values, list | tuple | set | frozenset):
-            raise ConfigError(f"{what} is {values!r}; use a list")
+            raise ArgumentTypeError(f"{what} is {values!r}; use a list")
         items = tuple(check_item(f"{what}[{i}]", value, field) for i, value in enumerate(values))
         return tuple(sorted(items)) if isinstance(values, set | frozenset) else items
 

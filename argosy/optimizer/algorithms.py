@@ -3,11 +3,15 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable, Sequence
 
+from torch import Tensor
+
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.variable import Parameter
+from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.optimizers import OPTIMIZERS
+from argosy.engine.optimizers.spec import Slot
 from argosy.nn.clip import ClipGradBase
+from argosy.optimizer import variable_betas
 from argosy.optimizer.multi_precision import MultiPrecision
 from argosy.optimizer.optimizer import Decay, Names, Rate, optional_function
 from argosy.optimizer.spec_optimizer import SpecOptimizer
@@ -105,16 +109,18 @@ class Adam(MultiPrecision, SpecOptimizer):
 
     <param>_step_0 counts the steps, where Paddle stores the powers of beta1 and beta2. `lazy_mode` updates only the
     rows of a sparse gradient in Paddle; gradients in a program are dense, so it has no effect and logs a warning.
-    `multi_precision` updates a 16-bit parameter in float32 (master weights).
+    `multi_precision` updates a 16-bit parameter in float32 (master weights). beta1 and beta2 may be Variables, which
+    the program may change (`variable_betas.py`).
     """
 
     spec = OPTIMIZERS["adam"]
+    variable_settings = ("beta1", "beta2")
 
     def __init__(
         self,
         learning_rate: Rate = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
+        beta1: float | Variable = 0.9,
+        beta2: float | Variable = 0.999,
         epsilon: float = 1e-8,
         parameters: Names = None,
         weight_decay: Decay = None,
@@ -132,6 +138,28 @@ class Adam(MultiPrecision, SpecOptimizer):
                 "%s(lazy_mode=True) has no effect: gradients in a program are dense, so every row is updated",
                 type(self).__name__,
             )
+        if self._has_variable_betas:
+            variable_betas.check(type(self).__name__, self._betas, self.multi_precision)
+
+    @property
+    def _betas(self) -> list[float | Variable]:
+        return [getattr(self, name) for name in ("beta1", "beta2")]
+
+    @property
+    def _has_variable_betas(self) -> bool:
+        return any(isinstance(beta, Variable) for beta in self._betas)
+
+    def slots(self) -> Sequence[Slot]:
+        return variable_betas.SLOTS if self._has_variable_betas else super().slots()
+
+    def _update(
+        self, parameter: Parameter, grad: Tensor, states: Sequence[Tensor], rate: Tensor, l2: float
+    ) -> None:
+        if not self._has_variable_betas:
+            super()._update(parameter, grad, states, rate, l2)
+            return
+        epsilon: float = getattr(self, "epsilon")  # noqa: B009  (set by configure)
+        variable_betas.update(parameter, grad, states, rate, self._betas, epsilon)
 
 
 class AdamW(Adam):
@@ -141,6 +169,7 @@ class AdamW(Adam):
     """
 
     spec = OPTIMIZERS["adamw"]
+    variable_settings = ()
 
     def __init__(
         self,

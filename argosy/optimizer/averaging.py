@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from argosy.engine.errors import ConfigError, ScopeError
+from argosy.engine.errors import ArgumentTypeError, ConfigError, ScopeError, UnsupportedError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.variable import Parameter, Variable
@@ -95,7 +95,7 @@ class ExponentialMovingAverage(_Averages):
         if thres_steps is not None and (
             not isinstance(thres_steps, Variable) or thres_steps.value.numel() != 1
         ):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"ExponentialMovingAverage: thres_steps is {thres_steps!r}; use a Variable with one number"
             )
         self._thres_steps, self._prefix = thres_steps, f"{name}_ema" if name else "ema"
@@ -171,7 +171,7 @@ class ModelAverage(_Averages):
 
     def minimize(self, *args: Any, **kwargs: Any) -> None:
         """Raises a ConfigError: the optimizer minimizes, and creating a ModelAverage adds the sums."""
-        raise ConfigError(
+        raise UnsupportedError(
             "ModelAverage.minimize is eager style; call minimize of the optimizer, then create ModelAverage(…)"
         )
 

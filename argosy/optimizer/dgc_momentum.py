@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from argosy.engine.collective import world
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.variable import Parameter, Variable
@@ -63,7 +63,7 @@ class DGCMomentum(Momentum):
         self.rampup_begin_step = integer(f"{what} rampup_begin_step", rampup_begin_step, least=0)
         self.rampup_step = integer(f"{what} rampup_step", rampup_step, least=1)
         if isinstance(sparsity, str) or not isinstance(sparsity, Sequence) or not sparsity:
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"{what} sparsity is {sparsity!r}; use a list of numbers, such as [0.75, 0.999]"
             )
         self.sparsity = [number(f"{what} sparsity[{i}]", s, least=0, below=1) for i, s in enumerate(sparsity)]

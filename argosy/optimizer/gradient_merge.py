@@ -19,7 +19,7 @@ accumulators, w@GRAD@GradientMerge, change after backward only, so that a step t
 import torch
 from torch import Tensor, fx
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError
 from argosy.engine.ir import names
 from argosy.engine.ir.backward import record_seeds
 from argosy.engine.ir.periods import Period
@@ -41,7 +41,7 @@ class GradientMergeOptimizer(OptimizerWrapper):
         super().__init__(inner_optimizer)
         self.k_steps = integer("GradientMergeOptimizer k_steps", k_steps, least=1)
         if not isinstance(avg, bool):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"GradientMergeOptimizer avg is {avg!r}; use True for the mean, False for the sum"
             )
         self.avg = avg

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Self, TypeVar
 import torch
 from torch import Tensor, fx
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError, UnsupportedError
 from argosy.engine.ir import names
 from argosy.engine.ir.backward import append_backward, record_seeds
 from argosy.engine.ir.gc_pause import paused_gc
@@ -32,7 +32,7 @@ from argosy.optimizer.lr import LRScheduler
 from argosy.regularizer import L2Decay, WeightDecay, to_regularizer
 
 ParamsGrads = list[tuple[Parameter, Variable]]
-Rate = float | LRScheduler
+Rate = float | LRScheduler | Variable
 Decay = float | WeightDecay | None
 Names = Iterable[Variable | str] | None
 F = TypeVar("F", bound=Callable[..., bool])
@@ -41,6 +41,7 @@ F = TypeVar("F", bound=Callable[..., bool])
 class Optimizer:
     """The base class: rate, state, clipping and weight decay. A subclass defines its formula in `_update`.
 
+    `learning_rate`: a number, a scheduler, or a Variable with one number, which the program may compute.
     `parameters`: which to train, as Parameters or names (default: all that are trainable).
     `weight_decay`: a number is L2Decay; a parameter's own regularizer takes precedence. It is added after clipping.
     """
@@ -57,10 +58,12 @@ class Optimizer:
         name: str | None = None,
     ) -> None:
         what = type(self).__name__
-        if not isinstance(learning_rate, LRScheduler):
+        if isinstance(learning_rate, Variable):
+            _check_rate(what, learning_rate)
+        elif not isinstance(learning_rate, LRScheduler):
             learning_rate = number(f"{what} learning_rate", learning_rate, least=0)
         if grad_clip is not None and not isinstance(grad_clip, ClipGradBase):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"{what}: grad_clip is {grad_clip!r}; use nn.ClipGradByGlobalNorm or another nn.ClipGradBase"
             )
         self.learning_rate: Rate = learning_rate
@@ -175,6 +178,8 @@ class Optimizer:
         return program.var(self._rates[program])
 
     def _new_rate(self, program: Program) -> str:
+        if isinstance(self.learning_rate, Variable):
+            return _rate_variable(program, self.learning_rate)
         scheduler = self.learning_rate if isinstance(self.learning_rate, LRScheduler) else None
         for name, other in program.training.schedulers:
             if other is scheduler:
@@ -208,6 +213,8 @@ class Optimizer:
         """The current rate: the scheduler's, or the one in the global scope, or the one given."""
         if isinstance(self.learning_rate, LRScheduler):
             return self.learning_rate()
+        if isinstance(self.learning_rate, Variable):
+            return _current_rate(self.learning_rate)
         rates = [global_scope().values_of().get(name) for name in self._rates.values()]
         values = [value.item() for value in rates if value is not None]
         given = torch.tensor(self.learning_rate, dtype=torch.float32).item()  # rounded, like the variable
@@ -221,6 +228,10 @@ class Optimizer:
                 f"set_lr({value}): the rate comes from {type(self.learning_rate).__name__}; "
                 "step the scheduler, or give the optimizer a number"
             )
+        if isinstance(self.learning_rate, Variable):
+            _current_rate(self.learning_rate)
+            global_scope().get(self.learning_rate.name).fill_(new)
+            return
         scope = global_scope()
         for name in self._rates.values():
             if scope.values_of().get(name) is None:
@@ -257,14 +268,14 @@ class Optimizer:
 
     def step(self) -> NoReturn:
         """Raises a ConfigError: the update is part of the program."""
-        raise ConfigError(
+        raise UnsupportedError(
             "optimizer.step() is eager style; a static program updates in Executor.run: "
             "call minimize(loss) once while the program is built"
         )
 
     def clear_grad(self) -> NoReturn:
         """Raises a ConfigError: a static program has no gradients between its runs."""
-        raise ConfigError(
+        raise UnsupportedError(
             "optimizer.clear_grad() is eager style; a static program computes new gradients in every "
             "Executor.run: leave the call out"
         )
@@ -279,6 +290,32 @@ def optimizer_of(call: OptimizerCall) -> Optimizer:
     """The optimizer that made a call."""
     assert isinstance(call.optimizer, Optimizer), f"{call.optimizer!r} is not an Optimizer"
     return call.optimizer
+
+
+def _check_rate(what: str, rate: Variable) -> None:
+    if rate.value.numel() != 1 or not rate.dtype.is_floating_point:
+        raise ArgumentTypeError(
+            f"{what} learning_rate is {rate!r}; use a Variable with one floating-point number"
+        )
+
+
+def _rate_variable(program: Program, rate: Variable) -> str:
+    """The name of the rate in the program, which may be a copy of the one that the rate was built in."""
+    if rate.name not in program.vars:
+        raise UnsupportedError(
+            f"the learning rate {rate.name!r} is a Variable of {rate.program.name!r} and not in {program.name!r}; use "
+            "a number or a scheduler where another program updates the parameters, as on parameter servers"
+        )
+    return rate.name
+
+
+def _current_rate(rate: Variable) -> float:
+    value = global_scope().values_of().get(rate.name)
+    if value is None or not rate.persistable:
+        raise ConfigError(
+            f"the learning rate {rate.name!r} has no value in the global scope; fetch it, or run the startup program"
+        )
+    return float(value.item())
 
 
 def _check_pairs(pairs: ParamsGrads) -> None:
@@ -300,11 +337,11 @@ def _listed(what: str, parameters: Any) -> list[Variable | str] | None:
     if parameters is None:
         return None
     if isinstance(parameters, str | Variable | dict) or not isinstance(parameters, Iterable):
-        raise ConfigError(f"{what} is {parameters!r}; use a list of parameters or their names")
+        raise ArgumentTypeError(f"{what} is {parameters!r}; use a list of parameters or their names")
     listed = list(parameters)
     for item in listed:
         if not isinstance(item, Variable | str):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"{what} holds {item!r}; use parameters or their names (groups are not supported)"
             )
     return listed
@@ -313,5 +350,5 @@ def _listed(what: str, parameters: Any) -> list[Variable | str] | None:
 def optional_function(what: str, given: F | None) -> F | None:
     """Return `given` if it is None or callable; raise otherwise."""
     if given is not None and not callable(given):
-        raise ConfigError(f"{what} is {given!r}; use a function or None")
+        raise ArgumentTypeError(f"{what} is {given!r}; use a function or None")
     return given

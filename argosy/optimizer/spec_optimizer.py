@@ -2,11 +2,12 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from argosy.engine.ir.variable import Parameter
+from argosy.engine.errors import UnsupportedError
+from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ops.updates import update_op
 from argosy.engine.optimizers.spec import OptimizerSpec, Slot
 from argosy.framework.checks import number
@@ -17,13 +18,17 @@ class SpecOptimizer(Optimizer):
     """A subclass sets `spec`, and passes its settings to `configure` in `__init__`."""
 
     spec: ClassVar[OptimizerSpec]
+    variable_settings: ClassVar[tuple[str, ...]] = ()
+    """The settings that may be Variables."""
 
-    def configure(self, **given: float) -> None:
+    def configure(self, **given: Any) -> None:
         """Check settings, and set each as an attribute; a value outside its limits raises."""
         settings = {setting.name: setting for setting in self.spec.settings}
         for name, value in given.items():
             setting, what = settings[name], f"{type(self).__name__} {name}"
-            if isinstance(setting.default, bool):
+            if isinstance(value, Variable) and name in self.variable_settings:
+                setattr(self, name, value)
+            elif isinstance(setting.default, bool):
                 setattr(self, name, bool(value))
             else:
                 setattr(self, name, number(what, value, least=setting.least, below=setting.below))
@@ -33,8 +38,13 @@ class SpecOptimizer(Optimizer):
         return True
 
     def settings_of(self, parameter: Parameter) -> dict[str, float]:
-        """The values of the settings for a parameter, by Paddle's names."""
+        """The values of the settings for a parameter, by Paddle's names; raises if one is a Variable."""
         values: dict[str, float] = {s.name: getattr(self, s.name) for s in self.spec.settings}
+        if variables := [name for name, value in values.items() if isinstance(value, Variable)]:
+            raise UnsupportedError(
+                f"{type(self).__name__}: {variables[0]} is a Variable, which is not supported on parameter servers and "
+                "in fused updates; use a number"
+            )
         if not self.decays(parameter):
             values |= {s.name: 0.0 for s in self.spec.settings if "weight_decay" in (s.op_name, s.name)}
         return values

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import fx
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.ir.variable import Variable
 from argosy.engine.runtime.scope import global_scope
@@ -79,7 +79,7 @@ class OptimizerWrapper(TwoStepMinimize):
         what = type(self).__name__
         is_wrapper = isinstance(inner_optimizer, OptimizerWrapper)
         if not isinstance(inner_optimizer, Minimizer) or (is_wrapper and not self.accepts_wrappers):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"{what}: inner_optimizer is a {type(inner_optimizer).__name__}; give an optimizer, such as "
                 "optimizer.Momentum(…)"
             )

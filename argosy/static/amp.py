@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.dtypes import dtype_name, to_dtype
 from argosy.engine.ir.program import Program, default_main_program, program_guard
@@ -223,10 +223,10 @@ def decorate(
     inside `fp16_guard`.
     """
     if not isinstance(optimizer, Optimizer):
-        raise ConfigError(f"amp.decorate was given a {type(optimizer).__name__}; give an optimizer")
+        raise ArgumentTypeError(f"amp.decorate was given a {type(optimizer).__name__}; give an optimizer")
     lists = amp_lists or AutoMixedPrecisionLists()
     if not isinstance(lists, AutoMixedPrecisionLists):
-        raise ConfigError(f"amp_lists is {amp_lists!r}; use amp.CustomOpLists")
+        raise ArgumentTypeError(f"amp_lists is {amp_lists!r}; use amp.CustomOpLists")
     wanted = to_dtype(dtype)
     if wanted not in (torch.bfloat16, torch.float16):
         raise ConfigError(f"amp: dtype is {dtype!r}; use 'bfloat16' or 'float16'")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from argosy.engine.collective import world
-from argosy.engine.errors import ConfigError, FetchError, nearest
+from argosy.engine.errors import ArgumentTypeError, ConfigError, FetchError, nearest
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.program import Program
 from argosy.engine.log import logger
@@ -21,7 +21,7 @@ class CompiledProgram:
 
     def __init__(self, program_or_graph: Program, build_strategy: BuildStrategy | None = None) -> None:
         if not isinstance(program_or_graph, Program):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"CompiledProgram was given a {type(program_or_graph).__name__}; give a static.Program"
             )
         self.program = program_or_graph
@@ -49,7 +49,7 @@ class CompiledProgram:
         _check_loss(self.program, loss_name)
         _check_places(places)
         if share_vars_from is not None and not isinstance(share_vars_from, CompiledProgram):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"share_vars_from is a {type(share_vars_from).__name__}; use a CompiledProgram, or leave it out: "
                 "programs that run in one scope share its variables anyway"
             )
@@ -77,7 +77,7 @@ class CompiledProgram:
 
 def _settings(what: str, given: _Strategy | None, kind: type[_Strategy]) -> _Strategy:
     if given is not None and not isinstance(given, kind):
-        raise ConfigError(f"{what} is {given!r}; use an object of {kind.title}")
+        raise ArgumentTypeError(f"{what} is {given!r}; use an object of {kind.title}")
     return kind() if given is None else given
 
 

@@ -6,21 +6,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from argosy.engine.errors import ConfigError
+import numpy as np
+
+from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
-from argosy.framework.initializer import Constant
+from argosy.framework.initializer import Constant, NumpyArray
 from argosy.framework.layer import LayerBuilder, create_state, to_param_attr
 
 
 def data(name: str, shape: Sequence[int | None], dtype: Any = None, lod_level: int = 0) -> Variable:
     """A variable to feed; None or -1 in the shape is a size that may differ between runs."""
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"data: name is {name!r}; give a non-empty string")
+        raise ArgumentTypeError(f"data: name is {name!r}; give a non-empty string")
     if isinstance(shape, int) or shape is None:
-        raise ConfigError(f"data {name!r}: shape is {shape!r}; give a list such as [None, 3, 224, 224]")
+        raise ArgumentTypeError(f"data {name!r}: shape is {shape!r}; give a list such as [None, 3, 224, 224]")
     return default_main_program().data(name, shape, dtype or "float32", lod_level)
 
 
@@ -42,14 +44,19 @@ def create_parameter(
 
 def create_global_var(
     shape: Sequence[int],
-    value: float,
+    value: Any,
     dtype: Any,
     persistable: bool = False,
     force_cpu: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """A variable of the scope with this initial value; it keeps its value between runs, persistable or not."""
-    return create_state(name or names.generate("global_var"), shape, dtype, Constant(value))
+    """A variable of the scope with this initial value; it keeps its value between runs, persistable or not.
+
+    `value` is a number for all elements, or an array of this shape.
+    """
+    array = np.asarray(value)
+    initial = Constant(array.item()) if array.size == 1 else NumpyArray(array)
+    return create_state(name or names.generate("global_var"), shape, dtype, initial)
 
 
 @dataclass(frozen=True)

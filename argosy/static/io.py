@@ -19,7 +19,14 @@ import torch
 from torch import fx
 
 from argosy.engine.data.feed import to_tensor
-from argosy.engine.errors import ArgosyError, ConfigError, CorruptFileError, ScopeError, nearest
+from argosy.engine.errors import (
+    ArgosyError,
+    ArgumentTypeError,
+    ConfigError,
+    CorruptFileError,
+    ScopeError,
+    nearest,
+)
 from argosy.engine.ir.clone import copy_nodes
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import mutated_inputs, storage
@@ -30,6 +37,7 @@ from argosy.engine.log import logger
 from argosy.engine.ops.trainer_ops import lookup_table
 from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.scope import global_scope
+from argosy.static.compiled_program import CompiledProgram
 from argosy.static.io_divided import reject_divided, reject_stale, rows_of_this_rank
 
 _SUFFIXES = (".pdparams", ".pdopt", ".pdmodel", ".pdiparams")
@@ -48,7 +56,7 @@ def save(program: Program, model_path: str, protocol: int = 4) -> None:
     current rate is, as a variable) and the state of random generators. `protocol` is Paddle's for pickle, which is
     not used here; it has no effect.
     """
-    program, prefix = _program(program), _prefix(model_path)
+    program, prefix = program_of(program), _prefix(model_path)
     reject_divided("save", program)
     parameters, others = _split(program)
     first, second = _from_scope(parameters), _from_scope(others)
@@ -69,7 +77,7 @@ def load(program: Program, model_path: str, executor: Any = None, var_list: Vari
     Names, shapes and dtypes must match the program (Paddle only warns about unknown names). `var_list` loads only
     these variables. A program without optimizer variables does not read the .pdopt.
     """
-    program, prefix = _program(program), _prefix(model_path)
+    program, prefix = program_of(program), _prefix(model_path)
     wanted = program.persistables()
     if var_list is not None:
         wanted = {v.name: v for v in _variables(program, var_list, "var_list")}
@@ -121,7 +129,7 @@ def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
 
     A wrong shape or dtype raises; unknown names are skipped with a warning, as in Paddle.
     """
-    program = _program(program)
+    program = program_of(program)
     wanted = program.persistables()
     unknown = [name for name in state_dict if name not in wanted]
     values = {name: to_tensor(v, name, copy=True) for name, v in state_dict.items() if name in wanted}
@@ -137,7 +145,7 @@ def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
 
 def normalize_program(program: Program, feed_vars: Variables, fetch_vars: Variables) -> Program:
     """A copy for testing, with only the nodes that compute `fetch_vars` from `feed_vars`."""
-    program = _program(program)
+    program = program_of(program)
     test = program.clone(for_test=True)
     feeds = _variables(test, _as_list(feed_vars), "feed_vars")
     fetches = _variables(test, _as_list(fetch_vars), "fetch_vars")
@@ -234,7 +242,7 @@ def write_inference_model(
     program_only: bool = False,
 ) -> list[str]:
     """Write the part of a program from feeds to fetches into `inference_files`; returns the names of the fetches."""
-    inference = normalize_program(_program(program), feed_vars, fetch_vars)
+    inference = normalize_program(program_of(program), feed_vars, fetch_vars)
     write_inference(inference, feed_vars, fetch_vars, files[0], None if program_only else files[1])
     return names_of(fetch_vars)
 
@@ -281,7 +289,7 @@ def save_vars(
     Which ones: `vars`, or the persistable variables of the program for which `predicate` is true.
     """
     chosen = _selected(main_program, vars, predicate)
-    reject_stale("save_vars", _program(main_program), chosen)
+    reject_stale("save_vars", program_of(main_program), chosen)
     write_vars(chosen, Path(dirname, filename or VARS_FILE))
 
 
@@ -304,7 +312,7 @@ def load_vars(
     """Load the variables that `save_vars` selects with the same arguments; the file may contain more."""
     wanted = _selected(main_program, vars, predicate)
     path = Path(dirname, filename or VARS_FILE)
-    values = rows_of_this_rank(_program(main_program), atomic_files.read_tensors(path)[0])
+    values = rows_of_this_rank(program_of(main_program), atomic_files.read_tensors(path)[0])
     _check(path, wanted, values, extra_allowed=True)
     _to_scope({name: values[name] for name in wanted})
 
@@ -312,7 +320,7 @@ def load_vars(
 def _selected(
     program: Program | None, vars: Variables | None, predicate: Callable[[Variable], bool] | None
 ) -> dict[str, Variable]:
-    program = _program(program)
+    program = program_of(program)
     listed = list(program.persistables().values()) if vars is None else _variables(program, vars, "vars")
     chosen = {v.name: v for v in listed if vars is not None or predicate is None or predicate(v)}
     for variable in chosen.values():
@@ -451,10 +459,12 @@ def _kind(value: Any) -> str:
     return f"{dtype_name(value.dtype)}{list(value.shape)}"
 
 
-def _program(program: Any) -> Program:
+def program_of(program: Any) -> Program:
+    """A program, that of a CompiledProgram, or for None the default main program."""
     program = default_main_program() if program is None else program
+    program = program.program if isinstance(program, CompiledProgram) else program
     if not isinstance(program, Program):
-        raise ConfigError(f"{program!r} is a {type(program).__name__}; give a static.Program")
+        raise ArgumentTypeError(f"{program!r} is a {type(program).__name__}; give a static.Program")
     return program
 
 
@@ -481,7 +491,7 @@ def _variables(program: Program, given: Variables | Iterable[Any], what: str) ->
     variables = []
     for item in _as_list(given):
         if not isinstance(item, Variable | str):
-            raise ConfigError(f"{what} holds {item!r}; give Variables or their names")
+            raise ArgumentTypeError(f"{what} holds {item!r}; give Variables or their names")
         name = item if isinstance(item, str) else item.name
         if name not in program.vars:
             raise ConfigError(f"{what}: {name!r} is not in {program.name}{nearest(name, program.vars)}")

@@ -3,8 +3,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from argosy.framework.input_types import check_inputs as _check_inputs
 from argosy.modules import collect as _collect
 from argosy.tensor import creation, linalg, logic, manipulation, math, reduction, search
+from argosy.tensor.input_types import INPUTS as _INPUTS
 
 if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.tensor.creation import *
@@ -16,3 +18,4 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.tensor.search import *
 
 _collect(globals(), creation, linalg, logic, manipulation, math, reduction, search)
+_check_inputs(globals(), _INPUTS)

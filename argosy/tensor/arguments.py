@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError, UnsupportedError
 from argosy.engine.ir.dtypes import to_dtype
+from argosy.engine.ir.known_values import known_values
 from argosy.engine.ir.variable import Variable
 
 Size = int | torch.SymInt
@@ -16,31 +17,42 @@ Axes = int | Sequence[int] | None
 
 
 def sizes(what: str, shape: Any) -> list[Size]:
-    """A shape as a list of numbers and symbols; a ConfigError if a size is the value of a Variable.
+    """A shape as a list of numbers and symbols; a ConfigError if a size depends on the data that is fed.
 
-    What `shape(x)` gives, and its elements, are sizes.
+    A Variable, or an element that is one, must have a known value: that of `shape(x)`, of constants, and of arithmetic
+    on them.
     """
-    if isinstance(shape, Variable) and shape.sizes is not None:
-        return list(shape.sizes)
+    if isinstance(shape, Variable):
+        return _known(what, shape)
     listed = list(shape) if isinstance(shape, list | tuple | np.ndarray) else [shape]
     return [number(what, size) for size in listed]
 
 
 def number(what: str, value: Any) -> Size:
-    """An integer, or a symbol such as `x.size(0)`."""
-    if isinstance(value, Variable) and value.sizes is not None and len(value.sizes) == 1:
-        return value.sizes[0]  # type: ignore[no-any-return]  # a number or a symbol
+    """An integer, or a symbol such as `x.size(0)`; a Variable must have one element, whose value is known."""
     if isinstance(value, Variable):
-        raise ConfigError(
-            f"{what} holds Variable {value.name!r}, whose value is not known while the program is built; "
-            "use a number, -1, or the size of a dimension of another Variable: x.size(0), shape(x)[0]"
-        )
+        known = _known(what, value)
+        if len(known) != 1:
+            raise ConfigError(
+                f"{what} holds Variable {value.name!r} of {len(known)} elements; use one with one"
+            )
+        return known[0]
     if isinstance(value, torch.SymInt):
         return value
     try:
         return value.__index__()  # type: ignore[no-any-return]  # int, bool and NumPy's integers
     except (AttributeError, TypeError):
-        raise ConfigError(f"{what} holds {value!r}; use whole numbers") from None
+        raise ArgumentTypeError(f"{what} holds {value!r}; use whole numbers") from None
+
+
+def _known(what: str, variable: Variable) -> list[Size]:
+    values = known_values(variable)
+    if values is None:
+        raise UnsupportedError(
+            f"{what} holds Variable {variable.name!r}, whose value is not known while the program is built; "
+            "use a number, -1, a constant, or the size of a dimension of another Variable: x.size(0), shape(x)[0]"
+        )
+    return values
 
 
 def axes(what: str, axis: Any, ndim: int) -> list[int]:

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir.variable import Variable, first_variable
+from argosy.framework import random
+from argosy.framework.checks import integer
 from argosy.framework.layer import apply
 from argosy.tensor.arguments import chosen_dtype, number, sizes
 
@@ -51,7 +53,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, na
     Without a dtype int64, or float32 if one of the numbers is a float (Paddle 2.0 gives int64 then too).
     """
     low, high = (0, start) if end is None else (start, end)
-    _no_variables("arange", low, high, step)
+    low, high, step = (_number("arange", value) for value in (low, high, step))
     whole = not any(isinstance(v, float) for v in (low, high, step))
     wanted = chosen_dtype(dtype, torch.int64 if whole else None)
     return apply("range", torch.arange, low, high, step, dtype=wanted, name=name)
@@ -59,7 +61,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, na
 
 def linspace(start: Any, stop: Any, num: int, dtype: Any = None, name: str | None = None) -> Any:
     """`num` numbers at equal distances from `start` to `stop`, both included."""
-    _no_variables("linspace", start, stop, num)
+    start, stop, num = (_number("linspace", value) for value in (start, stop, num))
     return apply("linspace", torch.linspace, start, stop, num, dtype=chosen_dtype(dtype), name=name)
 
 
@@ -110,16 +112,14 @@ def _array(data: Any) -> torch.Tensor:
     try:
         return torch.tensor(data)
     except (TypeError, ValueError, RuntimeError) as e:
-        raise ConfigError(f"{type(data).__name__} {data!r} cannot become a tensor: {e}; give numbers") from e
+        raise ArgumentTypeError(
+            f"{type(data).__name__} {data!r} cannot become a tensor: {e}; give numbers"
+        ) from e
 
 
-def _no_variables(what: str, *values: Any) -> None:
-    for value in values:
-        if isinstance(value, Variable):
-            raise ConfigError(
-                f"{what} was given Variable {value.name!r}, but the size of the result must be known while "
-                "the program is built; give numbers, or the size of a dimension: x.size(0)"
-            )
+def _number(what: str, value: Any) -> Any:
+    """A number as it is; of an integer Variable the value, which must be known while the program is built."""
+    return number(what, value) if isinstance(value, Variable) else value
 
 
 # --- random numbers: new ones in every run; `program.random_seed` makes them repeatable ---------------------
@@ -143,16 +143,16 @@ def standard_normal(shape: Any, dtype: Any = None, name: str | None = None) -> A
 def uniform(
     shape: Any, dtype: Any = None, min: float = -1.0, max: float = 1.0, seed: int = 0, name: str | None = None
 ) -> Any:
-    """Uniform random numbers from [min, max); the seed is the program's."""
-    if seed:
-        raise ConfigError(f"uniform(seed={seed}): a single layer cannot have a seed; set program.random_seed")
-    wanted = chosen_dtype(dtype)
-    return apply(
-        "uniform",
-        lambda s: torch.rand(s, dtype=wanted) * (max - min) + min,
-        sizes("uniform", shape),
-        name=name,
-    )
+    """Uniform random numbers from [min, max); with a `seed` other than 0 the same in every run."""
+    wanted, listed = chosen_dtype(dtype), sizes("uniform: shape", shape)
+    own_seed = integer("uniform: seed", seed)
+
+    def drawn(size: list[Any]) -> torch.Tensor:
+        if own_seed:
+            return random.uniform(size, wanted, min, max, own_seed)
+        return torch.rand(size, dtype=wanted) * (max - min) + min
+
+    return apply("uniform", drawn, listed, name=name)
 
 
 def normal(mean: Any = 0.0, std: Any = 1.0, shape: Any = None, name: str | None = None) -> Any:

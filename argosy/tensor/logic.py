@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
 from argosy.framework.variant import binary, row
+from argosy.tensor.creation import assign
 
 equal = binary("equal", torch.eq, "True where x == y.")
 not_equal = binary("not_equal", torch.ne, "True where x != y.")
@@ -47,19 +47,16 @@ def allclose(
 def _logical(
     kind: str, function: Callable[..., Any], x: Any, y: Any, out: Any = None, name: str | None = None
 ) -> Any:
-    _reject_out(kind, out)
-    return apply(kind, function, x, y, name=name)
+    return _written(apply(kind, function, x, y, name=name), out)
 
 
-def _reject_out(kind: str, out: Any) -> None:
-    if out is not None:
-        raise ConfigError(
-            f"{kind}: out={out!r} is not supported; use the returned Variable, or assign(result, out)"
-        )
+def _written(result: Variable, out: Variable | None) -> Any:
+    """The result, or `out` after the result was written to it."""
+    return result if out is None else assign(result, out)
 
 
 def _operator(own_name: str, function: Callable[..., Any], doc: str) -> Callable[..., Any]:
-    return row(own_name, f"{doc}; `out` is not supported.", _logical, own_name, function)
+    return row(own_name, f"{doc}; written to `out`, if given.", _logical, own_name, function)
 
 
 logical_and = _operator("logical_and", torch.logical_and, "True where x and y are true")
@@ -70,9 +67,8 @@ logical_xor = _operator(
 
 
 def logical_not(x: Variable, out: Any = None, name: str | None = None) -> Any:
-    """True where x is false; `out` is not supported."""
-    _reject_out("logical_not", out)
-    return apply("logical_not", torch.logical_not, x, name=name)
+    """True where x is false; written to `out`, if given."""
+    return _written(apply("logical_not", torch.logical_not, x, name=name), out)
 
 
 def is_empty(x: Variable, name: str | None = None) -> Any:

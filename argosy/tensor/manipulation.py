@@ -29,13 +29,11 @@ def shape(input: Variable) -> Any:
 def reshape(x: Variable, shape: Any, name: str | None = None) -> Any:
     """x in another shape: 0 copies the size of that dimension, one -1 is inferred.
 
-    Sizes may be symbols, `y.size(0)`, but no Variables.
+    Sizes may be symbols, `y.size(0)`, and Variables with a known value, `shape(y)[0]`.
     """
     wanted = sizes("reshape: shape", shape)
     if sum(isinstance(size, int) and size == -1 for size in wanted) > 1:
-        raise ConfigError(
-            f"reshape: shape={list(shape)} holds -1 more than once; only one size can be inferred"
-        )
+        raise ConfigError(f"reshape: shape={wanted} holds -1 more than once; only one size can be inferred")
 
     def reshaped(x: torch.Tensor) -> torch.Tensor:
         return x.reshape([x.shape[i] if isinstance(s, int) and s == 0 else s for i, s in enumerate(wanted)])
@@ -113,9 +111,13 @@ def roll(x: Variable, shifts: Any, axis: Axes = None, name: str | None = None) -
 
 
 def concat(x: Sequence[Variable], axis: int = 0, name: str | None = None) -> Any:
-    """Concatenate variables along an axis."""
+    """Concatenate variables along an axis; one number, such as `shape(y)[0]`, counts as a vector of one element."""
     dim = number("concat: axis", axis)
-    return apply("concat", lambda *parts: torch.cat(parts, int(dim)), *x, name=name)
+
+    def joined(*parts: torch.Tensor) -> torch.Tensor:
+        return torch.cat([part.reshape(1) if part.ndim == 0 else part for part in parts], int(dim))
+
+    return apply("concat", joined, *x, name=name)
 
 
 def stack(x: Sequence[Variable], axis: int = 0, name: str | None = None) -> Any:

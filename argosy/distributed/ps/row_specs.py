@@ -55,12 +55,10 @@ def row_optimizer(parameter: Parameter, optimizer: Optimizer) -> RowOptimizer:
 
 def row_init(parameter: Parameter, initializer: Any, seed: int) -> RowInit:
     """The row initializer for the user's initializer: a row is initialized when it is first looked up."""
-    shape = parameter.shape
+    if isinstance(initializer, initial.RandomInitializer) and initializer.seed:
+        seed = initializer.seed
     if isinstance(initializer, initial.Xavier | initial.MSRA):
-        fan_in, fan_out = initial.fans(shape)
-        total = initializer.fan_in or fan_in
-        if isinstance(initializer, initial.Xavier):
-            total = (total + (initializer.fan_out or fan_out)) / 1.0
+        total = initializer.fan(parameter.shape)
         limit = math.sqrt(6.0 / total)
         return (
             RowInit("uniform", -limit, limit, seed)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError, DataError
+from argosy.engine.errors import ArgumentTypeError, ConfigError, DataError
 
 
 class FeedVariable(Protocol):
@@ -24,6 +24,16 @@ class FeedVariable(Protocol):
 
 class FeedReader(Protocol):
     """A data loader that an executor takes feeds from."""
+
+    @property
+    def feed_names(self) -> tuple[str, ...]:
+        """The names of the feed variables."""
+        ...
+
+    @property
+    def is_started(self) -> bool:
+        """True between `start` and `reset`."""
+        ...
 
     def next_feed(self) -> Mapping[str, Any]:
         """The next batch, by the names of the feed variables; raises EOFException at the end."""
@@ -180,7 +190,7 @@ def fields_of(sample: Any, names: Sequence[str]) -> Sequence[Any]:
 def specs_of(feed_list: Sequence[FeedVariable] | None) -> tuple[FeedSpec, ...]:
     """The specs of a feed list; raises ConfigError for a duplicate name."""
     if feed_list is not None and not isinstance(feed_list, tuple | list):
-        raise ConfigError(f"feed_list is {type(feed_list).__name__}; give a list of variables")
+        raise ArgumentTypeError(f"feed_list is {type(feed_list).__name__}; give a list of variables")
     specs = tuple(FeedSpec.of(variable) for variable in feed_list or ())
     names = [spec.name for spec in specs]
     if duplicates := sorted({name for name in names if names.count(name) > 1}):

@@ -64,6 +64,11 @@ class GeneratorLoader:
         """The names of the feed variables, in the order of the feed list."""
         return tuple(spec.name for spec in self._specs)
 
+    @property
+    def is_started(self) -> bool:
+        """True between `start` and `reset`: the executor takes batches from the loader."""
+        return self._started is not None
+
     def set_sample_generator(
         self, reader: Callable[[], Iterable[Any]], batch_size: int, drop_last: bool = True, places: Any = None
     ) -> "GeneratorLoader":

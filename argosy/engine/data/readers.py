@@ -17,7 +17,7 @@ import numpy as np
 from argosy.engine import env
 from argosy.engine.data.epoch import epoch_counter
 from argosy.engine.data.prefetch import Prefetch
-from argosy.engine.errors import ConfigError, DataError
+from argosy.engine.errors import ArgumentTypeError, ConfigError, DataError
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -32,7 +32,7 @@ def positive(name: str, value: int) -> int:
     try:
         number = operator.index(value)
     except TypeError as e:
-        raise ConfigError(f"{name} is {value!r}; use an integer of 1 or more") from e
+        raise ArgumentTypeError(f"{name} is {value!r}; use an integer of 1 or more") from e
     if number < 1:
         raise ConfigError(f"{name} is {number}; use an integer of 1 or more")
     return number
@@ -41,7 +41,7 @@ def positive(name: str, value: int) -> int:
 def check_reader(reader: object) -> None:
     """Raise ConfigError unless this is a reader; a common mistake is to pass `reader()` instead of `reader`."""
     if not callable(reader):
-        raise ConfigError(
+        raise ArgumentTypeError(
             f"a reader is a function that returns an iterable, but this is {type(reader).__name__};"
             " pass the function itself, without calling it"
         )

@@ -15,7 +15,7 @@ import torch
 from torch.autograd.graph import _engine_run_backward
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
+from argosy.engine.errors import ArgosyError, ArgumentTypeError, ConfigError, ProgramError, UnsupportedError
 from argosy.engine.ir.build_errors import why
 from argosy.engine.ir.gc_pause import paused_gc
 from argosy.engine.ir.gradient_hooks import after_accumulation, tensor_hooks
@@ -39,7 +39,7 @@ def append_backward(
     `no_grad_set`: variables that gradients do not flow through.
     """
     if callbacks is not None:
-        raise ConfigError(
+        raise UnsupportedError(
             "append_backward: callbacks are not supported; rewrite the program after it is built"
         )
     _check_target(loss)
@@ -240,7 +240,7 @@ def _dropping(output: int) -> Any:
 
 def _check_target(loss: Any) -> None:
     if not isinstance(loss, Variable):
-        raise ConfigError(
+        raise ArgumentTypeError(
             f"the loss is a {type(loss).__name__}; give the Variable that a loss function returned"
         )
     if loss.value.numel() != 1:
@@ -255,7 +255,7 @@ def _parameters(program: Program, wanted: Names | None) -> list[Parameter]:
     variables = [program.check_owner(w) if isinstance(w, Variable) else program.var(w) for w in wanted]
     for variable in variables:
         if not isinstance(variable, Parameter):
-            raise ConfigError(f"parameter_list: {variable.name!r} is not a parameter of {program.name}")
+            raise ArgumentTypeError(f"parameter_list: {variable.name!r} is not a parameter of {program.name}")
     return [v for v in variables if isinstance(v, Parameter)]
 
 

@@ -11,7 +11,13 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from argosy.engine.errors import ArgosyError, ProgramError, UnknownSizeError
+from argosy.engine.errors import (
+    ArgosyError,
+    BuildError,
+    BuildIndexError,
+    BuildTypeError,
+    UnknownSizeError,
+)
 from argosy.engine.ir.source import user_line
 from argosy.engine.ir.symbols import Symbols
 
@@ -32,17 +38,22 @@ _KNOWN = {
 
 @contextmanager
 def building(what: Callable[[], str], symbols: Symbols) -> Iterator[None]:
-    """Convert errors inside to ProgramError: what was being built, at which source line, and why it failed."""
+    """Convert errors inside to BuildError: what was being built, at which source line, and why it failed."""
     try:
         yield
     except UnknownSizeError as e:
-        raise ProgramError(
+        raise BuildError(
             f"{what()} at {user_line()} cannot be built: {symbols.without_symbols(str(e))}"
         ) from e
     except ArgosyError:
         raise
     except Exception as e:
-        raise ProgramError(f"{what()} at {user_line()} cannot be built: {why(e, symbols)}") from e
+        kind = next((mine for theirs, mine in _CLASSES if isinstance(e, theirs)), BuildError)
+        raise kind(f"{what()} at {user_line()} cannot be built: {why(e, symbols)}") from e
+
+
+_CLASSES = ((TypeError, BuildTypeError), (IndexError, BuildIndexError))
+"""The class of an error of torch -> that of the error for the user; BuildError for all others."""
 
 
 def needs_data(error: Exception) -> bool:

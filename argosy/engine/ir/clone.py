@@ -6,6 +6,7 @@ for_test=True keeps the forward part and switches it to inference mode. The node
     sync_batch_norm(x)               ──▶  the same
     update_running_stats(…)          ──▶  removed
     native_dropout(x, p)             ──▶  x
+    seeded_dropout(ones, p)          ──▶  ones
 
 For torch modules, `replay.py` records the modules again in evaluation mode.
 """
@@ -26,6 +27,7 @@ from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
 from argosy.engine.ops.batch_norm import sync_batch_norm, update_running_stats
+from argosy.engine.ops.seeded import seeded_dropout
 
 aten = torch.ops.aten
 
@@ -68,6 +70,7 @@ def copy_nodes(program: Program, nodes: list[fx.Node], name: str) -> Program:
     for variable in program.vars.values():
         if variable.value in copied.recorder.node_of:
             copied.register(_copy_variable(variable, copied))
+    copied.keep_readers_of_feeds()
     periods = tuple(p for p in program.training.periods if copied.vars.keys() >= set(p.variables()))
     if periods != program.training.periods:  # the copy has no nodes of the others
         copied.training = replace(copied.training, periods=periods)
@@ -104,6 +107,10 @@ def _to_inference(program: Program) -> None:
             program.recorder.rebind(item, node.args[0])
             item.replace_all_uses_with(node.args[0])  # the mask has no users: backward was removed
             graph.erase_node(item)
+        graph.erase_node(node)
+    for node in graph.find_nodes(op="call_function", target=seeded_dropout):
+        program.recorder.rebind(node, node.args[0])
+        node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
     for node in reversed(graph.nodes):
         is_size = isinstance(node.meta.get("val"), torch.SymInt)  # may be read by backward only

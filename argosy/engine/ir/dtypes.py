@@ -1,4 +1,7 @@
-"""Conversion of dtypes from 'float32', torch.float32, numpy.float32, Paddle's `paddle.float32`."""
+"""Conversion of dtypes from 'float32', torch.float32, numpy.float32, Paddle's `paddle.float32`.
+
+NumPy's other names mean what NumPy says: 'int' is int64, 'double' and 'float' are float64, 'half' is float16.
+"""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
@@ -6,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError
 
 _BY_NAME = {
     "float16": torch.float16,
@@ -23,17 +26,17 @@ _BY_NAME = {
 
 
 def to_dtype(dtype: Any) -> torch.dtype:
-    """The torch dtype; raises ConfigError, which lists the known names, for any other value."""
+    """The torch dtype; raises ArgumentTypeError, which lists the known names, for any other value."""
     if isinstance(dtype, torch.dtype):
         return dtype
-    name = dtype if isinstance(dtype, str) else None
-    if name is None:
+    name = dtype
+    if not isinstance(dtype, str) or dtype not in _BY_NAME:
         try:
-            name = np.dtype(dtype).name
+            name = None if dtype is None else np.dtype(dtype).name  # np.dtype(None) is float64
         except TypeError:
             name = str(dtype)
     if name not in _BY_NAME:
-        raise ConfigError(f"dtype {dtype!r} is unknown; use one of {', '.join(_BY_NAME)}")
+        raise ArgumentTypeError(f"dtype {dtype!r} is unknown; use one of {', '.join(_BY_NAME)}")
     return _BY_NAME[name]
 
 

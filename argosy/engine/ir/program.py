@@ -23,7 +23,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 
 from argosy.engine.data.feed import FeedReader
-from argosy.engine.errors import ConfigError, ProgramError, nearest
+from argosy.engine.errors import ArgumentTypeError, ConfigError, ProgramError, nearest
 from argosy.engine.ir import names, show
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.decompositions import recorded_decompositions
@@ -64,7 +64,7 @@ class Program:
         self.role: JobRole | None = None
         """Its role in a job with parameter servers; None: an ordinary program."""
         self.readers: tuple[FeedReader, ...] = ()
-        """Data loaders that feed the program when it is run without feed; a copy has none."""
+        """Data loaders that feed the program once they are started; a copy has those whose variables it has."""
 
     # --- building -------------------------------------------------------------------------------------
 
@@ -208,10 +208,16 @@ class Program:
         self.random_seed = program.random_seed
         self.module_tensors = program.module_tensors.copy()
         self.build, self.training, self.role = program.build, program.training, program.role
+        self.readers = program.readers
 
     def attach_reader(self, reader: FeedReader) -> None:
         """Let a started data loader feed the program."""
         self.readers += (reader,)
+
+    def keep_readers_of_feeds(self) -> None:
+        """In a copy: detach the data loaders that feed variables which the copy does not have."""
+        feeds = self.feeds().keys()
+        self.readers = tuple(reader for reader in self.readers if feeds >= set(reader.feed_names))
 
     # --- queries --------------------------------------------------------------------------------------
 
@@ -333,7 +339,9 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
     global _main, _startup  # noqa: PLW0603
     for program, what in ((main_program, "main_program"), (startup_program, "startup_program")):
         if program is not None and not isinstance(program, Program):
-            raise ConfigError(f"program_guard: {what} is a {type(program).__name__}; give a static.Program")
+            raise ArgumentTypeError(
+                f"program_guard: {what} is a {type(program).__name__}; give a static.Program"
+            )
     old = _main, _startup
     _main = main_program
     _startup = startup_program or _startup

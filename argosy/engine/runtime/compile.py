@@ -63,8 +63,8 @@ class Feed:
 
     name: str
     dtype: torch.dtype
-    sizes: tuple[int | sympy.Symbol, ...]
-    """A symbol is a size that may vary."""
+    sizes: tuple[int | sympy.Expr, ...]
+    """A symbol is a size that may vary; of a variable that the program computes, also an expression of symbols."""
     is_mutated: bool = False
     """True: the step mutates it, so the executor passes a copy."""
 

@@ -19,11 +19,12 @@ from torch import fx
 
 from argosy.engine import env
 from argosy.engine.collective import compare_schedules, world
-from argosy.engine.errors import ArgosyError, ConfigError, NanInfError, ProgramError
+from argosy.engine.errors import ArgosyError, ArgumentTypeError, ConfigError, NanInfError, ProgramError
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.check_shapes import confirm_shapes
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import is_collective
+from argosy.engine.ir.fed_variables import with_fed_variables
 from argosy.engine.ir.limits import check_fed_bytes
 from argosy.engine.ir.periods import due_names
 from argosy.engine.ir.program import Program, default_main_program
@@ -39,8 +40,8 @@ from argosy.engine.runtime import remote, timeline
 from argosy.engine.runtime.codegen import Step
 from argosy.engine.runtime.compile import CPU, Compiled, compile_program, read_state
 from argosy.engine.runtime.dataset_training import Dataset, FetchHandler, FetchPrinter, run_dataset
-from argosy.engine.runtime.feeding import FeedLike, fed_by_name, fed_sizes, feed_values
-from argosy.engine.runtime.fetching import fetched_variables, to_numpy
+from argosy.engine.runtime.feeding import FeedLike, fed_by_name, fed_sizes, fed_variables, feed_values
+from argosy.engine.runtime.fetching import fetched_variables, fetches_updates, to_numpy
 from argosy.engine.runtime.flags import flag
 from argosy.engine.runtime.malloc import retain_freed_memory
 from argosy.engine.runtime.module_values import check_sources
@@ -68,6 +69,9 @@ class Executor:
         self._for_inference: weakref.WeakKeyDictionary[Program, tuple[int, Program]] = (
             weakref.WeakKeyDictionary()
         )
+        self._with_feeds: weakref.WeakKeyDictionary[Program, dict[tuple[int, tuple[str, ...]], Program]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._lock = threading.RLock()
         timeline.start_if_asked()
         warn_unknown_variables()
@@ -87,9 +91,10 @@ class Executor:
     ) -> list[Any]:
         """Run once. Returns the fetched values, as NumPy arrays or (`return_numpy=False`) torch tensors.
 
-        `feed`: a dict by name, or a list of such dicts, which are concatenated along the first dimension.
+        `feed`: a dict by name, or a list of such dicts, which are concatenated along the first dimension. A variable
+        that the program computes may be fed, too: then it is not computed.
         `fetch_list`: Variables or names. Nodes that neither a fetch nor an update depends on do not run.
-        `use_prune`: skip the updates too, so that nothing is trained.
+        `use_prune`: skip the updates too, so that nothing is trained, unless `fetch_list` has what minimize returned.
         The other arguments exist for Paddle's scripts; compiled programs are always cached.
         """
         build = getattr(program, "build", None)  # a CompiledProgram has its own
@@ -104,7 +109,9 @@ class Executor:
             case None:
                 connected = None
         check_sources(program)
+        program = self._with_fed_variables(program, fed_variables(program, feed))
         fetches = fetched_variables(program, fetch_list)
+        use_prune = use_prune and not fetches_updates(fetch_list)
         build, sizes = build or program.build, {}
         if build.recompute is not None:  # it plans for the sizes of the first batch
             feed = fed_by_name(program, feed)
@@ -242,6 +249,7 @@ class Executor:
         remote.leave()
         self._compiled.clear()
         self._for_inference.clear()
+        self._with_feeds.clear()
         self._last_run.clear()
 
     def _inference(self, program: Program) -> Program:
@@ -253,6 +261,18 @@ class Executor:
             inference = program.clone(for_test=True)
             self._for_inference[program] = (program.version, inference)
         return inference
+
+    def _with_fed_variables(self, program: Program, names: tuple[str, ...]) -> Program:
+        """The program that is fed these variables instead of computing them; itself without names."""
+        if not names:
+            return program
+        with self._lock:
+            key = (program.version, names)
+            known = {k: p for k, p in self._with_feeds.get(program, {}).items() if k[0] == program.version}
+            if key not in known:
+                known[key] = with_fed_variables(program, names)
+            self._with_feeds[program] = known
+            return known[key]
 
     def _compile(
         self,
@@ -393,7 +413,7 @@ def _program(program: Any) -> Program:
         return default_main_program()
     program = getattr(program, "program", program) if not isinstance(program, Program) else program
     if not isinstance(program, Program):
-        raise ConfigError(f"the executor was given a {type(program).__name__}; give a static.Program")
+        raise ArgumentTypeError(f"the executor was given a {type(program).__name__}; give a static.Program")
     return program
 
 

@@ -1,15 +1,15 @@
 """Turn what the user feeds into the tensors of a compiled step, and check names, dtypes and shapes."""
 
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import sympy
 import torch
 
-from argosy.engine.data.feed import converted, to_tensor
-from argosy.engine.errors import DataError, FeedError, nearest
+from argosy.engine.data.feed import FeedReader, converted, to_tensor
+from argosy.engine.errors import DataError, FeedError, FeedTypeError, nearest
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.program import Program
 from argosy.engine.runtime.compile import Compiled, Feed, feed_of
@@ -34,8 +34,26 @@ def feed_values(
 
 
 def fed_by_name(program: Program, feed: FeedLike) -> Mapping[str, Any]:
-    """The feeds by name; without `feed`, the next batch of the program's readers."""
-    return _merged(feed) if feed is not None else _from_readers(program)
+    """The feeds by name: those of `feed`, and the next batch of each of the program's started readers."""
+    if feed is None:
+        return _from_readers(program.readers)
+    fed = _merged(feed)
+    started = [reader for reader in program.readers if reader.is_started]
+    for reader in started:
+        if both := [name for name in reader.feed_names if name in fed]:
+            raise FeedError(
+                f"feed {both[0]!r} was given, but a started data loader feeds it: {', '.join(reader.feed_names)}; "
+                f"run {program.name!r} without these feeds, or call reset() of the loader first"
+            )
+    return {**fed, **_from_readers(started)} if started else fed
+
+
+def fed_variables(program: Program, feed: FeedLike) -> tuple[str, ...]:
+    """The names in `feed` of variables that the program computes; they are fed instead."""
+    if not feed:
+        return ()
+    named = (program.vars.get(name) for name in _merged(feed))
+    return tuple(v.name for v in named if v is not None and not (v.is_data or v.persistable))
 
 
 def fed_sizes(program: Program, fed: Mapping[str, Any]) -> dict[sympy.Symbol, int]:
@@ -44,6 +62,7 @@ def fed_sizes(program: Program, fed: Mapping[str, Any]) -> dict[sympy.Symbol, in
     for name in program.feeds().keys() & fed.keys():
         wanted = feed_of(program, name).sizes
         shape = tuple(getattr(fed[name], "shape", ()))
+        shape = (*shape, 1) if _lacks_last(shape, wanted) else shape
         if len(shape) == len(wanted):
             sizes.update((w, n) for w, n in zip(wanted, shape, strict=True) if isinstance(w, sympy.Symbol))
     return sizes
@@ -61,9 +80,9 @@ def _check_unused(
             _tensor(feed_of(program, name), value, sizes)
 
 
-def _from_readers(program: Program) -> Mapping[str, Any]:
+def _from_readers(readers: Iterable[FeedReader]) -> Mapping[str, Any]:
     fed: dict[str, Any] = {}
-    for reader in program.readers:
+    for reader in readers:
         fed.update(reader.next_feed())
     return fed
 
@@ -71,10 +90,12 @@ def _from_readers(program: Program) -> Mapping[str, Any]:
 def _merged(feed: FeedLike) -> Mapping[str, Any]:
     if isinstance(feed, Mapping):
         if not all(isinstance(name, str) for name in feed):
-            raise FeedError("the keys of feed must be names; use feed={x.name: array}, not feed={x: array}")
+            raise FeedTypeError(
+                "the keys of feed must be names; use feed={x.name: array}, not feed={x: array}"
+            )
         return feed
     if not isinstance(feed, list | tuple) or not all(isinstance(f, Mapping) for f in feed):
-        raise FeedError(
+        raise FeedTypeError(
             f"feed is a {type(feed).__name__}; give a dict {{name: array}} or a list of such dicts"
         )
     if len(feed) == 1:
@@ -112,17 +133,25 @@ def _tensor(want: Feed, value: Any, sizes: dict[sympy.Symbol, int]) -> torch.Ten
             f"feed {want.name!r} is {dtype_name(value.dtype)} and must be {dtype_name(want.dtype)}; "
             f"convert it: array.astype({dtype_name(want.dtype)!r})"
         )
+    if _lacks_last(value.shape, want.sizes):
+        value = value.unsqueeze(-1)
     shape = value.shape
     if len(shape) != len(want.sizes):
         raise FeedError(_wrong_shape(want, shape))
     for size, wanted in zip(shape, want.sizes, strict=True):
-        if isinstance(wanted, int):
-            if size != wanted:
-                raise FeedError(_wrong_shape(want, shape))
-        elif sizes.setdefault(wanted, size) != size:
+        if isinstance(wanted, sympy.Symbol):
+            expected = sizes.setdefault(wanted, size)
+        else:  # a variable that the program computes has sizes such as 2*N
+            expected = wanted if isinstance(wanted, int) else wanted.xreplace(sizes)
+        if size != expected and isinstance(expected, int | sympy.Integer):
             raise FeedError(_wrong_shape(want, shape))
     tensor: torch.Tensor = value.detach().contiguous()
     return tensor.clone() if want.is_mutated else tensor
+
+
+def _lacks_last(shape: Sequence[int], wanted: Sequence[int | sympy.Expr]) -> bool:
+    """True if only a last dimension of size 1 is missing, as in labels [N] for [N, 1]; it is added as in Paddle."""
+    return len(shape) > 0 and len(shape) + 1 == len(wanted) and wanted[-1] == 1
 
 
 def _converted(want: Feed, value: Any) -> torch.Tensor:

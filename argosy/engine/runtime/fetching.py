@@ -1,12 +1,14 @@
 """Look up what the user fetches, and convert the values to NumPy arrays that print as Paddle's."""
 
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from torch import fx
 
-from argosy.engine.errors import FetchError, nearest
+from argosy.engine.errors import FetchError, FetchTypeError, nearest
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.variable import Variable
 
@@ -32,9 +34,30 @@ class OneElement(np.ndarray[Any, Any]):
 
 
 def fetched_variables(program: Program, wanted: Any) -> list[Variable]:
-    """The program's variables for a fetch list: Variables or names, or one of them."""
-    listed = [] if wanted is None else list(wanted) if isinstance(wanted, list | tuple) else [wanted]
-    return [_fetch(program, fetch) for fetch in listed]
+    """The program's variables for a fetch list: Variables or names, or one of them; lists and tuples are flattened.
+
+    What `minimize` returned, alone or in the list, fetches nothing: its updates run anyway.
+    """
+    return [] if wanted is None else [_fetch(program, f) for f in _flat(wanted) if not isinstance(f, fx.Node)]
+
+
+def fetches_updates(wanted: Any) -> bool:
+    """True if a fetch list contains what `minimize` returned, or its updates."""
+    return any(isinstance(fetch, fx.Node) for fetch in _flat(wanted))
+
+
+def _flat(wanted: Any) -> Iterator[Any]:
+    """The entries of nested lists and tuples; of what minimize returned only the updates, as in Paddle."""
+    if not isinstance(wanted, list | tuple):
+        yield wanted
+        return
+    is_of_minimize = isinstance(wanted, tuple) and len(wanted) == 2 and _are_updates(wanted[0])
+    for part in wanted[:1] if is_of_minimize else wanted:
+        yield from _flat(part)
+
+
+def _are_updates(part: Any) -> bool:
+    return isinstance(part, list) and bool(part) and all(isinstance(item, fx.Node) for item in part)
 
 
 def _fetch(program: Program, wanted: Any) -> Variable:
@@ -44,7 +67,7 @@ def _fetch(program: Program, wanted: Any) -> Variable:
             f"a learning-rate schedule is not a Variable; fetch the rate's variable: {rates or 'none yet'}"
         )
     if not isinstance(wanted, Variable | str):
-        raise FetchError(f"fetch_list holds {wanted!r}; give Variables or their names")
+        raise FetchTypeError(f"fetch_list holds {wanted!r}; give Variables or their names")
     name = wanted.name if isinstance(wanted, Variable) else wanted
     variable = program.vars.get(name)
     if variable is None and isinstance(wanted, Variable):

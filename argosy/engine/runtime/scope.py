@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError, ScopeError, nearest
+from argosy.engine.errors import ArgumentTypeError, ScopeError, nearest
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.runtime.narrow_copies import NarrowCopies
 
@@ -183,7 +183,7 @@ def scope_guard(scope: Scope) -> Iterator[None]:
     """Make this scope the global one inside."""
     global _global  # noqa: PLW0603  (Paddle's interface: one scope is current in the process)
     if not isinstance(scope, Scope):
-        raise ConfigError(f"scope_guard was given a {type(scope).__name__}; give a static.Scope")
+        raise ArgumentTypeError(f"scope_guard was given a {type(scope).__name__}; give a static.Scope")
     old, _global = _global, scope
     try:
         yield

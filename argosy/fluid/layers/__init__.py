@@ -14,6 +14,8 @@ from argosy.fluid.layers import (
     shapes,
     variables,
 )
+from argosy.fluid.layers.input_types import INPUTS as _INPUTS
+from argosy.framework.input_types import check_inputs as _check_inputs
 from argosy.framework.missing import missing as _missing
 from argosy.metric import accuracy as accuracy
 from argosy.metric import auc as auc
@@ -84,4 +86,5 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.variables import *
 
 _collect(globals(), activation, elementwise, linear, loss, norm, pool, reduction, shapes, variables)
+_check_inputs(globals(), _INPUTS)
 __getattr__ = _missing(__name__, globals())

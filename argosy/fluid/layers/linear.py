@@ -9,6 +9,7 @@ from torch import Tensor
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
+from argosy.framework.checks import integer
 from argosy.framework.layer import apply
 from argosy.nn.functional import common as functional
 from argosy.static.nn import linear
@@ -107,12 +108,13 @@ def dropout(
                            training           is_test, or clone(for_test=True)
     downgrade_in_infer     x · mask           x · (1 - p)
     upscale_in_train       x · mask / (1 - p) x
+
+    With a `seed` other than 0 the mask is the same in every run.
     """
     modes = {"downgrade_in_infer": "downscale_in_infer", "upscale_in_train": "upscale_in_train"}
     if dropout_implementation not in modes:
         raise ConfigError(
             f"dropout: implementation {dropout_implementation!r} is not known; use {' or '.join(modes)}"
         )
-    if seed:
-        raise ConfigError(f"dropout: seed={seed} of one layer is not supported; set Program.random_seed")
-    return functional.dropout(x, dropout_prob, None, not is_test, modes[dropout_implementation], name)
+    mode, own_seed = modes[dropout_implementation], integer("dropout: seed", seed or 0)
+    return functional.dropout(x, dropout_prob, None, not is_test, mode, name, seed=own_seed)

@@ -80,7 +80,7 @@ def image_resize(
     align_mode: int = 1,
     data_format: str = "NCHW",
 ) -> Any:
-    """Images resized to out_shape (first) or by `scale`: BILINEAR, BICUBIC or NEAREST.
+    """Images resized to actual_shape, out_shape or by `scale`, the first that is given: BILINEAR, BICUBIC or NEAREST.
 
                                            position in the input of pixel i
     align_corners                          i · (in - 1) / (out - 1)
@@ -90,8 +90,7 @@ def image_resize(
     mode = _one_of(
         "image_resize", resample.upper(), {m: m.lower() for m in ("BILINEAR", "BICUBIC", "NEAREST")}
     )
-    if actual_shape is not None:
-        raise ConfigError("image_resize: actual_shape is known only at run time; use out_shape or scale")
+    out_shape = out_shape if actual_shape is None else actual_shape
     if out_shape is None and scale is None:
         raise ConfigError("image_resize: neither out_shape nor scale is given; give one of them")
     size = None if out_shape is None else per_axis("image_resize: out_shape", out_shape, 2)

@@ -4,15 +4,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.variable import Variable
+from argosy.fluid.input import spread
 from argosy.framework.layer import LayerBuilder, apply
 from argosy.tensor import manipulation, search
+from argosy.tensor.arguments import number
 
 
 def reshape(
@@ -23,13 +24,13 @@ def reshape(
     inplace: bool = False,
     name: str | None = None,
 ) -> Any:
-    """x in another shape: 0 copies the size of that dimension, one -1 is inferred."""
-    if actual_shape is not None:
-        raise ConfigError(
-            f"reshape: actual_shape={actual_shape!r} is known only at run time; use shape, with x.size(0)"
-        )
+    """x in another shape: 0 copies the size of that dimension, one -1 is inferred.
+
+    `actual_shape`, if given, takes precedence over `shape`.
+    """
     layer = LayerBuilder("reshape2", name)
-    return layer.activate(manipulation.reshape(x, shape, layer.name), act)
+    wanted = shape if actual_shape is None else actual_shape
+    return layer.activate(manipulation.reshape(x, wanted, layer.name), act)
 
 
 def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Any:
@@ -124,12 +125,9 @@ def one_hot(input: Variable, depth: int, allow_out_of_range: bool = False) -> An
     """
 
     # Read from the Variable: a comparison of a symbolic size would add a guard.
-    ends_in_one = input.shape[-1] == 1
+    ends_in_one, size = input.shape[-1] == 1, int(number("one_hot: depth", depth))
 
-    def spread(ids: Tensor) -> Tensor:
-        ids = ids.long().squeeze(-1) if ends_in_one else ids.long()
-        if allow_out_of_range:
-            return (ids.unsqueeze(-1) == torch.arange(depth)).float()
-        return torch.zeros(*ids.shape, depth).scatter(-1, ids.unsqueeze(-1), 1.0)
+    def rows(ids: Tensor) -> Tensor:
+        return spread(ids.squeeze(-1) if ends_in_one else ids, size, allow_out_of_range)
 
-    return apply("one_hot", spread, input)
+    return apply("one_hot", rows, input)

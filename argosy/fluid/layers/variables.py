@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.dtypes import to_dtype
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.variable import Variable
+from argosy.framework import random
+from argosy.framework.checks import integer
 from argosy.framework.layer import apply
-from argosy.tensor import creation, math
+from argosy.tensor import arguments, creation, math
 
 
 def data(
@@ -99,7 +100,7 @@ def uniform_random(
     seed: int = 0,
     name: str | None = None,
 ) -> Any:
-    """Uniform random numbers from [min, max); only the program has a seed."""
+    """Uniform random numbers from [min, max); with a `seed` other than 0 the same in every run."""
     return creation.uniform(shape, dtype, min, max, seed, name or names.generate("uniform_random"))
 
 
@@ -111,13 +112,16 @@ def gaussian_random(
     dtype: Any = "float32",
     name: str | None = None,
 ) -> Any:
-    """Gaussian random numbers; only the program has a seed."""
-    if seed:
-        raise ConfigError(
-            f"gaussian_random: seed={seed} of one layer is not supported; set Program.random_seed"
-        )
-    wanted, sizes = to_dtype(dtype), list(shape)
-    return apply("gaussian_random", lambda s: torch.randn(s, dtype=wanted) * std + mean, sizes, name=name)
+    """Gaussian random numbers; with a `seed` other than 0 the same in every run."""
+    wanted, sizes = to_dtype(dtype), arguments.sizes("gaussian_random: shape", shape)
+    own_seed = integer("gaussian_random: seed", seed)
+
+    def drawn(size: list[Any]) -> torch.Tensor:
+        if own_seed:
+            return random.normal(size, wanted, mean, std, own_seed)
+        return torch.randn(size, dtype=wanted) * std + mean
+
+    return apply("gaussian_random", drawn, sizes, name=name)
 
 
 def assign(input: Any, output: Variable | None = None) -> Any:

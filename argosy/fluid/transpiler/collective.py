@@ -12,7 +12,7 @@ from argosy.distributed.fleet.base.role_maker import Role, UserDefinedRoleMaker
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.strategy_passes import startup_passes, training_passes
 from argosy.engine import collective
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.training_info import OptimizerCall
 from argosy.engine.ir.variable import Parameter
@@ -140,7 +140,7 @@ def _endpoints(mode: str, trainers: int | str | Sequence[str]) -> list[str]:
     if isinstance(trainers, str):
         trainers = trainers.split(",")
     if isinstance(trainers, int) or (mode == "nccl2" and not isinstance(trainers, list)):
-        raise ConfigError(
+        raise ArgumentTypeError(
             f'transpile: trainers is {trainers!r}; in mode {mode!r} list all trainers: "10.0.0.1:6174,10.0.0.2:6174"'
         )
     return [check_endpoint(endpoint) for endpoint in trainers]

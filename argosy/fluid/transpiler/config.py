@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
-from argosy.engine.errors import ConfigError, UnknownNameError, nearest
+from argosy.engine.errors import ArgumentTypeError, ConfigError, UnknownNameError, nearest
 from argosy.fluid.transpiler.dispatchers import dispatcher
 from argosy.framework.checks import integer, number
 
@@ -93,7 +93,7 @@ def _checked(name: str, value: Any) -> Any:
     elif name in ("dc_asgd_lambda", "dc_asgd_decay"):
         number(what, value, least=0)
     elif not isinstance(value, bool):
-        raise ConfigError(f"{what} is {value!r}; use True or False")
+        raise ArgumentTypeError(f"{what} is {value!r}; use True or False")
     return value
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from argosy.distributed.ps.placement import Slicing, describe, make_plan
 from argosy.distributed.ps.server_program import to_server
 from argosy.distributed.ps.trainer_program import to_trainer
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir.clone import clone
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.log import logger
@@ -37,7 +37,7 @@ class DistributeTranspiler:
 
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
         if config is not None and not isinstance(config, DistributeTranspilerConfig):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"DistributeTranspiler was given a {type(config).__name__}; give a fluid.DistributeTranspilerConfig"
             )
         self.config = config or DistributeTranspilerConfig()
@@ -67,7 +67,7 @@ class DistributeTranspiler:
             transpile_collective(self.config, trainer_id, program, startup, trainers, current_endpoint)
             return
         if not isinstance(trainers, int) or isinstance(trainers, bool) or trainers < 1:
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"transpile: trainers is {trainers!r}; in mode 'pserver' use the number of trainers, an int such as 2"
             )
         check_trainer_id(trainer_id, trainers)

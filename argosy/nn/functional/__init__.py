@@ -3,9 +3,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from argosy.framework.input_types import check_inputs as _check_inputs
 from argosy.framework.missing import missing as _missing
 from argosy.modules import collect as _collect
 from argosy.nn.functional import activation, common, conv, input, loss, norm, pooling
+from argosy.nn.functional.input_types import INPUTS as _INPUTS
 
 if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.nn.functional.activation import *
@@ -17,4 +19,5 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.nn.functional.pooling import *
 
 _collect(globals(), activation, common, conv, input, loss, norm, pooling)
+_check_inputs(globals(), _INPUTS)
 __getattr__ = _missing(__name__, globals())

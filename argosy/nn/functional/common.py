@@ -7,10 +7,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ConfigError, UnsupportedError
 from argosy.engine.ir import lowering
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
+from argosy.framework.random import dropout_mask
 from argosy.framework.variant import variant
 from argosy.nn.functional.layout import FORMATS, channels_back, channels_first, is_channels_last, per_axis
 from argosy.tensor.arguments import axes, sizes
@@ -50,11 +51,14 @@ def dropout(
     training: bool = True,
     mode: str = "upscale_in_train",
     name: str | None = None,
+    *,
+    seed: int = 0,
 ) -> Any:
     """x with each element zero with probability p; `program.clone(for_test=True)` removes it.
 
     `axis`: one draw for all elements that differ in other axes only. "upscale_in_train" divides the remaining
-    elements by 1 - p; "downscale_in_infer" multiplies by 1 - p when testing instead.
+    elements by 1 - p; "downscale_in_infer" multiplies by 1 - p when testing instead. With a `seed` other than 0 the
+    same elements are zero in every run.
     """
     if not 0 <= p <= 1:
         raise ConfigError(f"dropout: p={p} is no probability; use 0 to 1")
@@ -66,11 +70,12 @@ def dropout(
     later = 1.0 if mode == "upscale_in_train" else 1.0 - p
 
     def dropped(x: torch.Tensor) -> torch.Tensor:
-        if drawn is None or not training:
+        if not training or (drawn is None and not seed):
             out = lowering.dropout(x, p, training)
         else:
-            ones = x.new_ones([size if dim in drawn else 1 for dim, size in enumerate(x.shape)])
-            out = x * lowering.dropout(ones, p)
+            sizes = [size if drawn is None or dim in drawn else 1 for dim, size in enumerate(x.shape)]
+            ones = x.new_ones(sizes)
+            out = x * (dropout_mask(ones, p, seed) if seed else lowering.dropout(ones, p))
         return out if later == 1.0 else out * later
 
     return apply("dropout", dropped, x, name=name)
@@ -157,7 +162,7 @@ def interpolate(
     if (size is None) == (scale_factor is None):
         raise ConfigError(f"interpolate: size={size}, scale_factor={scale_factor}; give one of the two")
     if align_mode == 1 and mode in _LINEAR and not align_corners:
-        raise ConfigError(f"interpolate: align_mode=1 is not supported with {mode}; use align_mode=0")
+        raise UnsupportedError(f"interpolate: align_mode=1 is not supported with {mode}; use align_mode=0")
     if align_corners and mode in ("nearest", "area"):
         raise ConfigError(f"interpolate: align_corners has no meaning with mode={mode!r}; leave it out")
     spatial = x.ndim - 2

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ConfigError, UnsupportedError
 from argosy.engine.ir import lowering
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
@@ -88,7 +88,7 @@ def instance_norm(
     As in Paddle the running statistics are neither used nor changed.
     """
     if not use_input_stats:
-        raise ConfigError(
+        raise UnsupportedError(
             "instance_norm(use_input_stats=False) is not supported: the input's statistics are used"
         )
     return _group_norm("instance_norm", x, None, eps, weight, bias, data_format, name)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ConfigError, UnsupportedError
 from argosy.framework.initializer import Normal
 from argosy.nn import functional
 from argosy.nn.functional.layout import per_axis
@@ -66,7 +66,7 @@ class _Conv(_ConvBase):
         }
         kernel = self._create(kernel_size, spatial, (in_channels, out_channels), options)
         if padding_mode != "zeros":
-            raise ConfigError(
+            raise UnsupportedError(
                 f"{type(self).__name__}: padding_mode={padding_mode!r} is not supported; use 'zeros', or an "
                 "nn.Pad layer before it"
             )

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from argosy.engine.errors import ConfigError, UnknownNameError, nearest
+from argosy.engine.errors import ArgumentTypeError, ConfigError, UnknownNameError, UnsupportedError, nearest
 from argosy.engine.ir import names
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.runtime.scope import global_scope
@@ -79,7 +79,7 @@ class Layer:
     def add_parameter(self, name: str, parameter: Any) -> Any:
         """Register a parameter by name; None registers the name without a parameter."""
         if parameter is not None and not isinstance(parameter, Parameter):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"add_parameter({name!r}): a {type(parameter).__name__} is not a Parameter; use create_parameter"
             )
         return self._register(self._parameters, name, parameter)
@@ -87,7 +87,7 @@ class Layer:
     def add_sublayer(self, name: str, sublayer: "Layer") -> Any:
         """Register a sublayer by name."""
         if not isinstance(sublayer, Layer):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"add_sublayer({name!r}): a {type(sublayer).__name__} is not an nn.Layer; give a Layer"
             )
         return self._register(self._sub_layers, name, sublayer)
@@ -95,7 +95,7 @@ class Layer:
     def register_buffer(self, name: str, tensor: Any, persistable: bool = True) -> None:
         """Register a variable that is not trained; it is part of `state_dict` unless persistable=False."""
         if tensor is not None and not isinstance(tensor, Variable):
-            raise ConfigError(
+            raise ArgumentTypeError(
                 f"register_buffer({name!r}): a {type(tensor).__name__} is not a Variable of a program"
             )
         self._register(self._buffers, name, tensor)
@@ -112,7 +112,9 @@ class Layer:
 
     def _register(self, registry: dict[str, Any], name: str, value: Any) -> Any:
         if not isinstance(name, str) or not name or "." in name:
-            raise ConfigError(f"{name!r} cannot name a part of a layer; use a non-empty string without dots")
+            raise ArgumentTypeError(
+                f"{name!r} cannot name a part of a layer; use a non-empty string without dots"
+            )
         if name in self.__dict__ or hasattr(type(self), name):
             raise ConfigError(f"{type(self).__name__} has an attribute {name!r} already; choose another name")
         for other in (self._parameters, self._buffers, self._sub_layers):
@@ -250,7 +252,7 @@ class Layer:
 
     def clear_gradients(self) -> NoReturn:
         """Raises a ConfigError: a static program has no gradients between its runs."""
-        raise ConfigError(
+        raise UnsupportedError(
             "clear_gradients() is eager style; a static program computes new gradients in every Executor.run: "
             "leave the call out, and build the step with optimizer.minimize(loss)"
         )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ConfigError, UnsupportedError
 from argosy.framework.layer import apply
 from argosy.nn import functional
 from argosy.nn.layer.common import Dropout, Linear
@@ -50,7 +50,7 @@ class MultiHeadAttention(Layer):
         self, query: Any, key: Any = None, value: Any = None, attn_mask: Any = None, cache: Any = None
     ) -> Any:
         if cache is not None:
-            raise ConfigError(
+            raise UnsupportedError(
                 "MultiHeadAttention: cache is for decoding step by step, which is not supported"
             )
         key = query if key is None else key

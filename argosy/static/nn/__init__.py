@@ -4,12 +4,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import UnsupportedError
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
+from argosy.framework.input_types import check_inputs
 from argosy.framework.missing import missing
 from argosy.static.input import create_parameter
 from argosy.static.nn.conv import conv2d, conv2d_transpose, conv3d
+from argosy.static.nn.input_types import INPUTS
 from argosy.static.nn.linear import embedding, fc, prelu
 from argosy.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
 
@@ -48,7 +50,7 @@ def sparse_embedding(
             "sparse_embedding: is_test=True has no effect; clone(for_test=True) creates a program for testing"
         )
     if entry is not None:
-        raise ConfigError(
+        raise UnsupportedError(
             f"sparse_embedding: entry={entry!r} (admission of frequent rows only) is not supported; leave "
             "it out"
         )
@@ -63,4 +65,5 @@ def sparse_embedding(
     )
 
 
+check_inputs(globals(), INPUTS)
 __getattr__ = missing(__name__, globals())

@@ -11,6 +11,7 @@ from torch import Tensor
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.initializer import Constant
+from argosy.framework.input_types import InputType
 from argosy.framework.layer import LayerBuilder
 from argosy.nn.functional.input import embedding as look_up
 
@@ -29,7 +30,8 @@ def fc(
     Weights `name`.w_0, …; bias `name`.b_0. Products are `name`.tmp_0, …, then their sum if there are several,
     then with bias, then activated; product and bias of a single input are one operator, its result .tmp_1.
     """
-    inputs = [x] if isinstance(x, Variable) else list(x)
+    inputs = list(x) if isinstance(x, list | tuple) else [x]
+    InputType("x", "float", is_list=True).check("fc", inputs)
     attrs = list(weight_attr) if isinstance(weight_attr, list | tuple) else [weight_attr] * len(inputs)
     if not inputs or len(attrs) != len(inputs):
         raise ConfigError(
