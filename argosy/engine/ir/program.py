@@ -25,6 +25,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from argosy.engine.data.feed import FeedReader
 from argosy.engine.errors import ConfigError, ProgramError, nearest
 from argosy.engine.ir import names, show
+from argosy.engine.ir.block_recorder import BlockRecorder
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.decompositions import compared_only
 from argosy.engine.ir.dtypes import dtype_name, to_dtype
@@ -80,6 +81,7 @@ class Program:
             self.symbols.mode,
             self.recorder,
             Lowering(partial(value_of_tensor, self)),
+            _current(self),
         ):
             yield
         self.touch()
@@ -198,6 +200,28 @@ class Program:
         self._variable_of.setdefault(id(variable.value), variable)
         return variable
 
+    def unregister(self, variable: V) -> V:
+        """Remove a variable that code after this must not find, as one that a block has computed."""
+        del self.vars[variable.name]
+        if self._variable_of.get(id(variable.value)) is variable:
+            del self._variable_of[id(variable.value)]
+        return variable
+
+    def write(self, variable: Variable, value: torch.Tensor) -> None:
+        """Give a variable a new value, which code that follows reads; in the scope too, if it is persistable.
+
+        Only the name changes its meaning: values that were computed from the old one stay as they are.
+        """
+        if isinstance(self.recorder, BlockRecorder) and not self.recorder.is_local(variable.value):
+            self.recorder.write(variable, value)
+        elif variable.persistable:
+            with self.recording(), torch.no_grad():
+                variable.value.copy_(value)
+        else:
+            variable.value = value
+            self._variable_of[id(value)] = variable
+        self.touch()
+
     def variable_of(self, value: torch.Tensor) -> Variable | None:
         """The first variable with this fake tensor; None if there is none."""
         known = self._variable_of.get(id(value))
@@ -304,6 +328,23 @@ def _size(name: str, size: int | None) -> int | None:
             f"data {name!r}: {size!r} is no size; use a positive number, or None for what is fed"
         )
     return size
+
+
+_recording: list[Program] = []
+
+
+@contextmanager
+def _current(program: Program) -> Iterator[None]:
+    _recording.append(program)
+    try:
+        yield
+    finally:
+        _recording.pop()
+
+
+def recording_program() -> Program:
+    """The program that is being recorded."""
+    return _recording[-1]
 
 
 # Created at first use: the first program imports parts of torch, which takes a second.
