@@ -32,7 +32,7 @@ from argosy.optimizer.lr import LRScheduler
 from argosy.regularizer import L2Decay, WeightDecay, to_regularizer
 
 ParamsGrads = list[tuple[Parameter, Variable]]
-Rate = float | LRScheduler
+Rate = float | LRScheduler | Variable
 Decay = float | WeightDecay | None
 Names = Iterable[Variable | str] | None
 F = TypeVar("F", bound=Callable[..., bool])
@@ -57,7 +57,9 @@ class Optimizer:
         name: str | None = None,
     ) -> None:
         what = type(self).__name__
-        if not isinstance(learning_rate, LRScheduler):
+        if isinstance(learning_rate, Variable):
+            _check_rate(what, learning_rate)
+        elif not isinstance(learning_rate, LRScheduler):
             learning_rate = number(f"{what} learning_rate", learning_rate, least=0)
         if grad_clip is not None and not isinstance(grad_clip, ClipGradBase):
             raise ConfigError(
@@ -175,6 +177,8 @@ class Optimizer:
         return program.var(self._rates[program])
 
     def _new_rate(self, program: Program) -> str:
+        if isinstance(self.learning_rate, Variable):
+            return program.check_owner(self.learning_rate).name
         scheduler = self.learning_rate if isinstance(self.learning_rate, LRScheduler) else None
         for name, other in program.training.schedulers:
             if other is scheduler:
@@ -208,6 +212,10 @@ class Optimizer:
         """The current rate: the scheduler's, or the one in the global scope, or the one given."""
         if isinstance(self.learning_rate, LRScheduler):
             return self.learning_rate()
+        if isinstance(self.learning_rate, Variable):
+            raise ConfigError(
+                f"get_lr: the program computes the rate, Variable {self.learning_rate.name!r}; fetch it"
+            )
         rates = [global_scope().values_of().get(name) for name in self._rates.values()]
         values = [value.item() for value in rates if value is not None]
         given = torch.tensor(self.learning_rate, dtype=torch.float32).item()  # rounded, like the variable
@@ -216,7 +224,7 @@ class Optimizer:
     def set_lr(self, value: float) -> None:
         """Set the learning rate in the global scope, from the next run on."""
         new = number(f"{type(self).__name__} learning rate", value, least=0)
-        if isinstance(self.learning_rate, LRScheduler):
+        if isinstance(self.learning_rate, LRScheduler | Variable):
             raise ConfigError(
                 f"set_lr({value}): the rate comes from {type(self.learning_rate).__name__}; "
                 "step the scheduler, or give the optimizer a number"
@@ -279,6 +287,11 @@ def optimizer_of(call: OptimizerCall) -> Optimizer:
     """The optimizer that made a call."""
     assert isinstance(call.optimizer, Optimizer), f"{call.optimizer!r} is not an Optimizer"
     return call.optimizer
+
+
+def _check_rate(what: str, rate: Variable) -> None:
+    if rate.dtype is not torch.float32 or set(rate.shape) - {1}:
+        raise ConfigError(f"{what}: learning_rate is {rate!r}; use a float32 Variable of one element")
 
 
 def _check_pairs(pairs: ParamsGrads) -> None:

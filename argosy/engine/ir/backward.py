@@ -18,11 +18,13 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
 from argosy.engine.ir.block_recorder import BlockRecorder
 from argosy.engine.ir.build_errors import why
+from argosy.engine.ir.effects import nodes_inside
 from argosy.engine.ir.gc_pause import paused_gc
 from argosy.engine.ir.gradient_hooks import after_accumulation, tensor_hooks
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.source import user_line
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.ir.verify import describe
 from argosy.engine.log import logger
 
 Names = Iterable[Variable | str]
@@ -104,6 +106,7 @@ def _gradients(
         )
     for variable in (*outs, *ins, *(g for g in target_gradients if g is not None)):
         program.check_owner(variable)
+    _check_arrays(outs)
     pairs = [(o, g) for o, g in zip(outs, target_gradients, strict=True) if o.value.requires_grad]
     sources = [i for i in ins if i.value.requires_grad and not (i.stop_gradient and i.value.is_leaf)]
     if not pairs or not sources:
@@ -138,6 +141,22 @@ def _gradients(
     seeds_of = {g.name: seed_names if are_ones else () for g in grads if g is not None}
     program.training = program.training.with_seeds(seeds_of)
     return grads
+
+
+def _check_arrays(targets: Sequence[Variable]) -> None:
+    """Raise if a target depends on an array of the step that a variable with a gradient was written to."""
+    todo = [target.node for target in targets]
+    visited = set(todo)
+    while todo:
+        node = todo.pop()
+        if node.meta.get("drops_gradient"):
+            raise ProgramError(
+                f"{targets[0].name!r} depends on an array that {describe(node)} writes in a loop, through which "
+                "gradients cannot flow; carry the value in while_loop, or set stop_gradient on what is written"
+            )
+        new = [n for n in (*node.all_input_nodes, *nodes_inside(node)) if n not in visited]
+        visited.update(new)
+        todo += new
 
 
 def record_seeds(gradient: Variable) -> None:

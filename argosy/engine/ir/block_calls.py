@@ -13,7 +13,7 @@ iteration.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
@@ -144,9 +144,23 @@ class Call:
     condition: torch.Tensor | None = None
     state: torch.Tensor | None = None
     """The state of the random generator, a result of the node."""
+    actual: dict[int, torch.Tensor] = field(default_factory=dict)
+    """By the id of a source: the value that the node reads instead, as in a step of a recurrent network."""
+
+    def arguments(self, sources: Sequence[Any]) -> list[Any]:
+        return [self.actual.get(id(source), source) for source in sources]
 
     def tensors(self) -> list[torch.Tensor]:
-        return [source for source in self.sources if isinstance(source, torch.Tensor)]
+        return [source for source in self.arguments(self.sources) if isinstance(source, torch.Tensor)]
+
+    def wanted(self) -> list[torch.Tensor]:
+        """The sources that gradients flow to."""
+        sources = [source for source in self.sources if isinstance(source, torch.Tensor)]
+        return [s for s, t in zip(sources, self.tensors(), strict=True) if _is_differentiable(t)]
+
+
+def _is_differentiable(value: torch.Tensor) -> bool:
+    return value.requires_grad and value.dtype.is_floating_point
 
 
 def add_branch(
@@ -154,10 +168,34 @@ def add_branch(
 ) -> list[torch.Tensor]:
     """Add a node that runs one of the blocks; returns its results."""
     sources, blocks = assemble(parts)
-    is_random_block = any(is_random(node) for block in blocks for node in block.graph.nodes)
-    is_differentiable = any(s.requires_grad for s in sources if isinstance(s, torch.Tensor))
-    target = Branch(name, tuple(blocks), saves_state=is_random_block and is_differentiable)
+    saves_state = _is_random_call(blocks) and any(map(_is_differentiable, _tensors(sources)))
+    target = Branch(name, tuple(blocks), saves_state=saves_state)
     return _add(program, Call(target, parts, sources, parts[0].outputs, condition))
+
+
+def add_steps(
+    program: Program, name: str, part: Recorded, steps: Sequence[dict[int, torch.Tensor]], carried: dict[int, int]
+) -> list[list[torch.Tensor]]:
+    """Add a node for each step of a recurrent network; returns the results of each.
+
+    `steps`: by id of a value that the block reads, its value in this step. `carried`: by id of a value that the block
+    reads, the number of the result of the previous step that replaces it.
+    """
+    sources, blocks = assemble([part])
+    target = Branch(name, tuple(blocks), saves_state=_is_random_call(blocks))
+    results: list[list[torch.Tensor]] = []
+    for step in steps:
+        last = {key: results[-1][number] for key, number in carried.items()} if results else {}
+        results.append(_add(program, Call(target, [part], sources, part.outputs, actual=step | last)))
+    return results
+
+
+def _is_random_call(blocks: Sequence[Block]) -> bool:
+    return any(is_random(node) for block in blocks for node in block.graph.nodes)
+
+
+def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def add_loop(
@@ -174,13 +212,11 @@ def _add(program: Program, call: Call) -> list[torch.Tensor]:
         results = _Run.apply(call, *call.tensors())  # type: ignore[no-untyped-call]
         call.state = results[-1] if getattr(call.target, "saves_state", False) else None
         recorder = program.recorder
-        node = recorder.add_call(call.target, _arguments(call, call.condition), call.target.name)
+        leading = [] if call.condition is None else [call.condition]
+        arguments = [*leading, *call.arguments(call.sources)]
+        node = recorder.add_call(call.target, arguments, call.target.name)
         recorder.bind_results(node, tuple(results))
     return list(results[: len(call.outputs)])
-
-
-def _arguments(call: Call, *leading: torch.Tensor | None) -> list[Any]:
-    return [*(value for value in leading if value is not None), *call.sources]
 
 
 class _Run(torch.autograd.Function):
@@ -210,7 +246,7 @@ class _Run(torch.autograd.Function):
         _check_versions(call)
         program = recording_program()
         present = {i: g for i, g in enumerate(gradients[: len(call.outputs)]) if g is not None}
-        wanted = [s for s in call.tensors() if s.requires_grad and s.dtype.is_floating_point]
+        wanted = call.wanted()
         if isinstance(call.target, Loop):
             computed = _loop_gradient(program, call, present, wanted)
         else:
@@ -218,7 +254,7 @@ class _Run(torch.autograd.Function):
         if torch.is_grad_enabled():
             computed = [_DifferentiatedOnce.apply(g, *call.tensors()) for g in computed]  # type: ignore[no-untyped-call]
         by_source = dict(zip(map(id, wanted), computed, strict=True))
-        return None, *(by_source.get(id(source)) for source in call.tensors())
+        return None, *(by_source.get(id(source)) for source in _tensors(call.sources))
 
 
 class _DifferentiatedOnce(torch.autograd.Function):
@@ -252,7 +288,8 @@ def _branch_gradient(
     parts = [_derivative(program, part, seeds, wanted) for part in call.parts]
     sources, blocks = assemble(parts)
     target = Branch(f"{call.target.name}_grad", tuple(blocks), takes_state=call.state is not None)
-    return _add_backward(program, target, [call.condition, call.state], sources, parts[0].outputs)
+    leading = [call.condition, call.state]
+    return _add_backward(program, target, leading, call.arguments(sources), parts[0].outputs)
 
 
 def _loop_gradient(

@@ -226,8 +226,19 @@ def extending_block(program: Program, block: BlockRecorder) -> Iterator[None]:
     finally:
         program.recorder = outer
         program.symbols.env.context = outer._context
-        inner = [v for n, v in program.vars.items() if n not in before and v.value not in outer.placeholder_of]
+        inner = [v for n, v in program.vars.items() if n not in before and v.value in block.node_of]
         block.variables += [program.unregister(variable) for variable in inner]
+
+
+@contextmanager
+def outside_of_block(program: Program, block: BlockRecorder) -> Iterator[None]:
+    """While this block is recorded: record what is called inside into the enclosing program."""
+    assert program.recorder is block, "another block is being recorded"
+    program.recorder = block.outer
+    try:
+        yield
+    finally:
+        program.recorder = block
 
 
 def contiguous_fake(value: torch.Tensor, symbols: Symbols) -> torch.Tensor:

@@ -55,7 +55,7 @@ def add_while(
     """Add a node that runs the block while a condition is true; returns the last values of `variables`.
 
     `condition`: a variable, and its value after the block. `variables`: what is carried besides; they keep their
-    values. Other variables that the block writes have their last value afterwards.
+    values. Other variables that the block writes have their last value afterwards, the condition too.
     """
     carried = {id(variable.value) for variable in variables}
     others = [v for v in _written([block]) if id(v.value) not in carried and v is not condition[0]]
@@ -64,8 +64,12 @@ def add_while(
     for variable, value in zip(everything, after, strict=True):
         check_same_type(f"{name}: variable {variable.name!r}", variable.value, value, "before", "after an iteration")
     first = [program.recorder.local(v.value) for v in (condition[0], *everything)]
+    if len(set(map(id, first))) < len(first):
+        raise ConfigError(f"{name}: two variables that the loop changes have one value; assign one of them a copy")
     part = recorded(program, block, [condition[1], *after])
-    last = add_loop(program, name, first, part)[1:]
+    is_false, *last = add_loop(program, name, first, part)
+    if id(condition[0].value) in block.written:
+        program.write(condition[0], is_false)
     for variable, value in zip(others, last[len(variables) :], strict=True):
         program.write(variable, value)
     return last[: len(variables)]

@@ -9,12 +9,15 @@ from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
 from argosy.framework.missing import missing
 from argosy.static.input import create_parameter
+from argosy.static.nn.control_flow import case, cond, switch_case, while_loop
 from argosy.static.nn.conv import conv2d, conv2d_transpose, conv3d
 from argosy.static.nn.linear import embedding, fc, prelu
 from argosy.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
 
 __all__ = [
     "batch_norm",
+    "case",
+    "cond",
     "conv2d",
     "conv2d_transpose",
     "conv3d",
@@ -26,6 +29,8 @@ __all__ = [
     "layer_norm",
     "prelu",
     "sparse_embedding",
+    "switch_case",
+    "while_loop",
 ]
 
 
