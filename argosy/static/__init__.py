@@ -16,6 +16,7 @@ from argosy.metric import accuracy, auc
 from argosy.optimizer.averaging import ExponentialMovingAverage
 from argosy.static import amp, nn
 from argosy.static.compiled_program import CompiledProgram
+from argosy.static.debugging import Print, py_func
 from argosy.static.input import InputSpec, create_global_var, create_parameter, data, device_guard, name_scope
 from argosy.static.io import (
     deserialize_program,
@@ -44,6 +45,7 @@ __all__ = [
     "ExponentialMovingAverage",
     "InputSpec",
     "Parameter",
+    "Print",
     "Program",
     "Scope",
     "Variable",
@@ -70,6 +72,7 @@ __all__ = [
     "nn",
     "normalize_program",
     "program_guard",
+    "py_func",
     "save",
     "save_inference_model",
     "save_vars",

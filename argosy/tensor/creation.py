@@ -94,11 +94,24 @@ def assign(x: Any, output: Variable | None = None) -> Any:
             f"assign would overwrite the fed array of {output.name!r} ; give no output, or another"
         )
 
+    if output.declared_shape is not None or output.program.is_outside(output):
+        return _overwrite(source, output)
+
     def written(x: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
         with torch.set_grad_enabled(not output.is_leaf):
             return output.copy_(x)
 
     return apply("assign", written, source, output)
+
+
+def _overwrite(source: Any, output: Variable) -> Variable:
+    """Give a variable a new value without mutating memory: it has none yet, or a branch or loop writes it."""
+    if output.declared_shape is not None:
+        new, output.declared_shape = apply("assign", torch.clone, source), None
+    else:
+        new = apply("assign", lambda x, out: x.to(out.dtype).expand(out.shape).clone(), source, output)
+    output.program.write(output, new.value)
+    return output
 
 
 def _constant(data: Any, dtype: Any) -> torch.Tensor:

@@ -138,6 +138,10 @@ def increment(x: Variable, value: float = 1.0, name: str | None = None) -> Any:
         raise ConfigError(f"increment: {value} cannot be added to whole numbers ({x!r}); use a whole number")
     step = value if x.dtype.is_floating_point else int(value)
 
+    if x.program.is_outside(x):  # in a branch or a loop
+        x.program.write(x, apply("increment", torch.add, x, step, name=name).value)
+        return x
+
     def changed(x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return x.add_(step)

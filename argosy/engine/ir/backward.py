@@ -16,12 +16,15 @@ from torch.autograd.graph import _engine_run_backward
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from argosy.engine.errors import ArgosyError, ArgumentTypeError, ConfigError, ProgramError, UnsupportedError
+from argosy.engine.ir.block_recorder import BlockRecorder
 from argosy.engine.ir.build_errors import why
+from argosy.engine.ir.effects import nodes_inside
 from argosy.engine.ir.gc_pause import paused_gc
 from argosy.engine.ir.gradient_hooks import after_accumulation, tensor_hooks
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.source import user_line
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.ir.verify import describe
 from argosy.engine.log import logger
 
 Names = Iterable[Variable | str]
@@ -92,6 +95,10 @@ def _gradients(
 ) -> list[Variable | None]:
     """`create_graph`: the gradients can be differentiated again."""
     program = outs[0].program
+    if isinstance(program.recorder, BlockRecorder):
+        raise ProgramError(
+            f"the gradient of {outs[0].name!r} at {user_line()} is inside a branch or a loop; call minimize after it"
+        )
     if not program.recorder.has_history:
         raise ProgramError(
             f"{program.name} cannot be differentiated: it was loaded or cloned for testing; "
@@ -99,20 +106,21 @@ def _gradients(
         )
     for variable in (*outs, *ins, *(g for g in target_gradients if g is not None)):
         program.check_owner(variable)
+    _check_arrays(outs)
     pairs = [(o, g) for o, g in zip(outs, target_gradients, strict=True) if o.value.requires_grad]
     sources = [i for i in ins if i.value.requires_grad and not (i.stop_gradient and i.value.is_leaf)]
     if not pairs or not sources:
         return [None] * len(ins)
     targets, leaves = [o.value for o, _ in pairs], [i.value for i in sources]
     try:
-        with program.recording("backward"), _stopped(program, blocked), tensor_hooks(program):
+        with program.recording("backward"), stopped(program.vars.values(), blocked), tensor_hooks(program):
             seeds = [torch.ones_like(o.value) if g is None else g.value for o, g in pairs]
             if create_graph:
                 values = _differentiable(program, targets, leaves, seeds)
             else:  # like loss.backward() in eager mode, which accumulates; torch.autograd.grad does not
                 values = [
                     None if g is None else after_accumulation(program, i.name, g)
-                    for i, g in zip(sources, _autograd(targets, leaves, seeds, False), strict=True)
+                    for i, g in zip(sources, autograd(targets, leaves, seeds, False), strict=True)
                 ]
     except Exception as e:  # of torch: a value that backward needs was mutated; or of a hook
         is_ours = isinstance(e, ArgosyError)
@@ -133,6 +141,22 @@ def _gradients(
     seeds_of = {g.name: seed_names if are_ones else () for g in grads if g is not None}
     program.training = program.training.with_seeds(seeds_of)
     return grads
+
+
+def _check_arrays(targets: Sequence[Variable]) -> None:
+    """Raise if a target depends on an array of the step that a variable with a gradient was written to."""
+    todo = [target.node for target in targets]
+    visited = set(todo)
+    while todo:
+        node = todo.pop()
+        if node.meta.get("drops_gradient"):
+            raise ProgramError(
+                f"{targets[0].name!r} depends on an array that {describe(node)} writes in a loop, through which "
+                "gradients cannot flow; carry the value in while_loop, or set stop_gradient on what is written"
+            )
+        new = [n for n in (*node.all_input_nodes, *nodes_inside(node)) if n not in visited]
+        visited.update(new)
+        todo += new
 
 
 def record_seeds(gradient: Variable) -> None:
@@ -171,9 +195,9 @@ def _differentiable(
     """
     try:
         with program.recorder.attempt():
-            return _autograd(outputs, inputs, seeds, True)
+            return autograd(outputs, inputs, seeds, True)
     except GuardOnDataDependentSymNode:
-        first = _autograd(outputs, inputs, seeds, False)
+        first = autograd(outputs, inputs, seeds, False)
         return [None if g is None else _DifferentiatedOnce.apply(g, *inputs) for g in first]  # type: ignore[no-untyped-call]
 
 
@@ -191,7 +215,7 @@ class _DifferentiatedOnce(torch.autograd.Function):
         )
 
 
-def _autograd(
+def autograd(
     outputs: Sequence[torch.Tensor],
     inputs: Sequence[torch.Tensor],
     seeds: Sequence[torch.Tensor],
@@ -219,10 +243,10 @@ def _add_gradient(program: Program, name: str, value: torch.Tensor) -> Variable:
 
 
 @contextmanager
-def _stopped(program: Program, names: Collection[str]) -> Iterator[None]:
+def stopped(variables: Iterable[Variable], names: Collection[str]) -> Iterator[None]:
     """Drop the gradients that arrive at stopped variables inside the graph."""
     handles = []
-    for variable in program.vars.values():
+    for variable in variables:
         function = variable.value.grad_fn
         if function is not None and (variable.stop_gradient or variable.name in names):
             handles.append(function.register_prehook(_dropping(variable.value.output_nr)))

@@ -7,6 +7,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from argosy.engine.ir.blocks import BlockCall, blocks_of
 from argosy.engine.ops.op_spec import OpSpec
 
 
@@ -25,6 +26,8 @@ def mutated_inputs(node: fx.Node) -> Iterator[fx.Node]:
 
 def is_random(node: fx.Node) -> bool:
     """True if the node draws random numbers: dropout, initialisers."""
+    if isinstance(node.target, BlockCall):
+        return node.target.is_random and any(map(is_random, nodes_inside(node)))
     if node.op != "call_function" or not isinstance(node.target, OpOverload):
         return False
     arguments = [a.name for a in node.target._schema.arguments]
@@ -33,6 +36,11 @@ def is_random(node: fx.Node) -> bool:
         rate = node.args[index] if index < len(node.args) else node.kwargs.get("dropout_p", 0.0)
         return bool(rate)
     return torch.Tag.nondeterministic_seeded in node.target.tags
+
+
+def nodes_inside(node: fx.Node) -> Iterator[fx.Node]:
+    """The nodes of the blocks that a node runs."""
+    return (inner for block in blocks_of(node) for inner in block.nodes)
 
 
 def storage(node: fx.Node) -> int | None:
@@ -56,6 +64,8 @@ def is_collective(node: fx.Node) -> bool:
 
 def has_side_effects(node: fx.Node) -> bool:
     """True if the node acts outside of the program, such as sending to a server."""
+    if isinstance(node.target, BlockCall):
+        return any(map(has_side_effects, nodes_inside(node)))
     spec = OpSpec.known.get(node.target)  # type: ignore[call-overload]
     return spec is not None and spec.has_side_effects
 

@@ -106,7 +106,7 @@ def value_of_tensor(program: Program, tensor: torch.Tensor) -> torch.Tensor:
             "gradients, which do not flow there from a program; compute it inside of the program, or detach it"
         )
     with _disable_current_modes():
-        return program.add_module_tensor(tensor, names.generate("parameter")).value
+        return program.recorder.local(program.add_module_tensor(tensor, names.generate("parameter")).value)
 
 
 def add_module_tensor(

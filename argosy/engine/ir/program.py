@@ -13,6 +13,7 @@ are immutable values that copies share.
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -25,6 +26,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from argosy.engine.data.feed import FeedReader
 from argosy.engine.errors import ArgumentTypeError, ConfigError, ProgramError, nearest
 from argosy.engine.ir import names, show
+from argosy.engine.ir.block_recorder import BlockRecorder
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.decompositions import recorded_decompositions
 from argosy.engine.ir.dtypes import dtype_name, to_dtype
@@ -80,6 +82,7 @@ class Program:
             self.symbols.mode,
             self.recorder,
             Lowering(partial(value_of_tensor, self)),
+            _current(self),
         ):
             yield
         self.touch()
@@ -198,6 +201,39 @@ class Program:
         self._variable_of.setdefault(id(variable.value), variable)
         return variable
 
+    def unregister(self, variable: V) -> V:
+        """Remove a variable that code after this must not find, as one that a block has computed."""
+        del self.vars[variable.name]
+        if self._variable_of.get(id(variable.value)) is variable:
+            del self._variable_of[id(variable.value)]
+        return variable
+
+    def write(self, variable: Variable, value: torch.Tensor) -> None:
+        """Give a variable a new value, which code that follows reads; in the scope too, if it is persistable.
+
+        Only the name changes its meaning: values that were computed from the old one stay as they are.
+        """
+        if self.is_outside(variable):
+            assert isinstance(self.recorder, BlockRecorder), f"{variable!r} is outside of no block"
+            self.recorder.write(variable, value)
+        elif variable.persistable:
+            with self.recording(), torch.no_grad():
+                variable.value.copy_(value)
+        else:
+            if variable.is_data:  # the feed keeps its name
+                self.vars[variable.name] = self._variable_of[id(variable.value)] = copy.copy(variable)
+                variable.name, variable.is_data = names.generate_unused(variable.name, self.vars), False
+            if value.requires_grad and not variable.value.requires_grad:
+                variable.stop_gradient = False
+            variable.value = value
+            self.register(variable)
+            self._variable_of[id(value)] = variable
+        self.touch()
+
+    def is_outside(self, variable: Variable) -> bool:
+        """True while a block is recorded that did not compute the variable: writing to it must not mutate it."""
+        return isinstance(self.recorder, BlockRecorder) and not self.recorder.is_local(variable.value)
+
     def variable_of(self, value: torch.Tensor) -> Variable | None:
         """The first variable with this fake tensor; None if there is none."""
         known = self._variable_of.get(id(value))
@@ -230,6 +266,21 @@ class Program:
     def global_block(self) -> Program:
         """Paddle's programs have several blocks; Argosy's have one, the program itself."""
         return self
+
+    current_block = global_block
+
+    def create_var(
+        self, name: str | None = None, dtype: Any = "float32", shape: Sequence[int] = (), **attrs: Any
+    ) -> Variable:
+        """A variable without a value, which `py_func` or `assign` writes; -1 in the shape is an unknown size."""
+        unknown = [key for key in attrs if key not in ("persistable", "stop_gradient", "type", "lod_level")]
+        if unknown or attrs.get("persistable"):
+            raise ConfigError(f"create_var: {attrs} is not supported; use create_global_var for a persistable variable")
+        with self.symbols.mode:
+            fake = torch.empty([max(size, 1) for size in shape], dtype=to_dtype(dtype))
+        variable = Variable(self, name or names.generate_unused("_generated_var", self.vars), fake)
+        variable.declared_shape = tuple(shape)
+        return variable
 
     def has_var(self, name: str) -> bool:
         return name in self.vars
@@ -310,6 +361,23 @@ def _size(name: str, size: int | None) -> int | None:
             f"data {name!r}: {size!r} is no size; use a positive number, or None for what is fed"
         )
     return size
+
+
+_recording: list[Program] = []
+
+
+@contextmanager
+def _current(program: Program) -> Iterator[None]:
+    _recording.append(program)
+    try:
+        yield
+    finally:
+        _recording.pop()
+
+
+def recording_program() -> Program:
+    """The program that is being recorded."""
+    return _recording[-1]
 
 
 # Created at first use: the first program imports parts of torch, which takes a second.

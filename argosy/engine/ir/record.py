@@ -77,10 +77,10 @@ def unwrap(program: Program, tree: Any) -> Any:
 
     def unwrapped(value: Any) -> Any:
         if isinstance(value, Variable):
-            return program.check_owner(value).value
+            return program.recorder.local(program.check_owner(value).value)
         if isinstance(value, np.ndarray):
             return torch.from_numpy(value.copy())  # a constant of the program
-        return program.add_module_tensor(value, names.generate("parameter")).value
+        return program.recorder.local(program.add_module_tensor(value, names.generate("parameter")).value)
 
     return tree_map_only((Variable, torch.nn.Parameter, np.ndarray), unwrapped, tree)
 

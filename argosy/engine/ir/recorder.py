@@ -16,7 +16,7 @@ It runs below autograd: composite functions arrive as the operators that they co
 # SPDX-License-Identifier: Apache-2.0
 import logging
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,6 +86,11 @@ class Recorder(TorchDispatchMode):
         """A recorder for a copy of the graph: the same fake tensors, bound to the copy's nodes."""
         copied = Recorder(graph, self.symbols)
         copied.constants = dict(self.constants)
+        self.bind_copy(copied, node_map)
+        return copied
+
+    def bind_copy(self, copied: "Recorder", node_map: dict[fx.Node, fx.Node]) -> None:
+        """Bind the fake tensors to the nodes of a copy of the graph, which another recorder extends."""
         copied._lines, copied._tags = self._lines, self._tags
         copied.has_history = self.has_history
         calls = {number: call.with_nodes(node_map) for number, call in self.calls.items()}
@@ -100,7 +105,24 @@ class Recorder(TorchDispatchMode):
             if node in node_map:
                 copied.placeholder_of[fake] = node_map[node]
         copied._sizes.copy_from(self._sizes, node_map)
-        return copied
+
+    # --- blocks (block_recorder.py) -------------------------------------------------------------------
+
+    def local(self, value: torch.Tensor) -> torch.Tensor:
+        """The value that code being recorded reads for a variable; inside a block, that of the block."""
+        return value
+
+    def add_call(self, target: Any, args: Sequence[Any], name: str) -> fx.Node:
+        """Add a node for a target that the dispatcher does not know; the caller binds its results."""
+        node = self.graph.create_node("call_function", target, tuple(_mapped(self._argument, args)), {}, name)
+        self._created(node)
+        node.meta = self._meta(self._line())
+        return node
+
+    def bind_results(self, node: fx.Node, results: tuple[torch.Tensor, ...]) -> None:
+        """Bind the results of a node of `add_call`."""
+        node.meta["val"] = results
+        self._bind_result(results, node)
 
     @contextmanager
     def in_role(self, role: str) -> Iterator[None]:
@@ -351,8 +373,9 @@ class Recorder(TorchDispatchMode):
     def _constant(self, value: torch.Tensor) -> fx.Node:
         if isinstance(value, FakeTensor):
             raise ProgramError(
-                f"a tensor of shape {tuple(value.shape)} belongs to another program; build all of a program "
-                "under one program_guard"
+                f"a tensor of shape {tuple(value.shape)} belongs to another program, or was computed inside a branch "
+                "or a loop; build all of a program under one program_guard, and return from a branch what is read "
+                "after it"
             )
         with _disable_current_modes():
             node = self.constant(value.detach().clone(memory_format=torch.contiguous_format))

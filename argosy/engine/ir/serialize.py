@@ -63,6 +63,7 @@ MARKS: dict[str, type] = {
     "shard": tuple,
     "shape_input_swapped": bool,
     "period": str,
+    "drops_gradient": bool,
 }
 """Keys of node.meta that are saved, set by passes and layers, and their types."""
 

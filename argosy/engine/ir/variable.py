@@ -49,6 +49,8 @@ _FIELDS = frozenset(
         "value",
         "lod_level",
         "sizes",
+        "declared_shape",
+        "is_data",
         "learning_rate",
         "regularizer",
         "need_clip",
@@ -93,6 +95,8 @@ class Variable:
         self.lod_level = 0
         self.sizes: tuple[Any, ...] | None = None
         """For a result of `paddle.shape(x)`: the sizes of x, which can be used as sizes of other variables."""
+        self.declared_shape: tuple[int, ...] | None = None
+        """For a variable of `create_var` that has no value yet: its shape, with -1 for an unknown size."""
         self._stop_gradient = stop_gradient
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -279,6 +283,17 @@ class Variable:
         if self.sizes is not None and isinstance(index, int | slice):
             item.sizes = self.sizes[index] if isinstance(index, slice) else (self.sizes[index],)
         return item
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Code that follows reads a copy with the new elements; what was computed before stays as it is."""
+
+        def changed(x: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
+            out = x.clone()
+            out[index] = value
+            return out
+
+        new = self.program.call(changed, (self, index, value), {}, "set_value")
+        self.program.write(self, new.value)
 
     __add__ = _binary(operator.add, "elementwise_add")
     __radd__ = _binary(operator.add, "elementwise_add", swapped=True)

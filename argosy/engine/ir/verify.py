@@ -8,6 +8,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from argosy.engine.errors import ProgramError
+from argosy.engine.ir.blocks import BlockCall, blocks_of
 from argosy.engine.ir.recorder import ROLES
 from argosy.engine.ops.op_spec import OpSpec
 
@@ -59,6 +60,8 @@ def verify(graph: fx.Graph, constants: dict[str, Any] | None = None) -> None:
             raise ProgramError(f"{describe(node)} has no meta 'val'; a pass must set the meta of its nodes")
         if problem := _problem(node):
             raise ProgramError(f"{describe(node)} calls {node.target}: {problem}")
+        for block in blocks_of(node):
+            verify(block.graph)
         seen.add(node)
         names.add(node.name)
 
@@ -91,7 +94,7 @@ def describe(node: fx.Node) -> str:
 
 def _is_known(target: Any) -> bool:
     return (
-        isinstance(target, OpOverload)
+        isinstance(target, OpOverload | BlockCall)
         or target in _PLAIN
         or getattr(target, "__module__", "") in ("math", "torch")
     )

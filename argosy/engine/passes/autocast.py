@@ -25,6 +25,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from argosy.engine.ir.blocks import BlockCall
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.infer import infer
@@ -112,6 +113,8 @@ class _Rewriter:
         op = node.target if isinstance(node.target, OpOverload) else None
         if op is not None:
             self._cast_inputs(node, _name(op))
+        elif isinstance(node.target, BlockCall):
+            self._restore_inputs(node)
         if any(source in self._changed for source in node.all_input_nodes):
             self._infer(node)
         if op is not None:
@@ -174,6 +177,17 @@ class _Rewriter:
             self._match_inputs(node, name, mutated)
         else:
             self._cast_arguments(node, lambda _, source: self._recorded[source])
+
+    def _restore_inputs(self, node: fx.Node) -> None:
+        """Branches and loops run in the precision that was recorded."""
+
+        def restored(source: fx.Node) -> fx.Node:
+            wanted = self._recorded[source]
+            if wanted is None or not _is_float(source) or _dtype(source) is wanted:
+                return source
+            return self._cast(source, wanted, node)
+
+        node.args = fx.map_arg(node.args, restored)
 
     def _kind(self, node: fx.Node, name: str, role: str = "") -> str:
         role = role or node.meta["role"]

@@ -26,6 +26,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from argosy.engine.ir.blocks import BlockCall
 from argosy.engine.ops.op_spec import OpSpec
 from argosy.engine.runtime.safe_kernels import SAFE
 
@@ -162,4 +163,7 @@ def kernel(target: Any) -> Callable[..., Any]:
         spec = OpSpec.known.get(target)
         function: Callable[..., Any] = spec.kernel if spec is not None else target._op
         return function
+    if isinstance(target, BlockCall):
+        functions = [generate(b.inputs, b.nodes, b.outputs, {}).function for b in target.blocks]
+        return lambda *args: target.execute(functions, args)
     return target  # type: ignore[no-any-return]  # operator.mul and the like

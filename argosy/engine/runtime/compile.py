@@ -17,6 +17,7 @@ from torch import fx
 from argosy.engine import kernels
 from argosy.engine.collective import world
 from argosy.engine.errors import FetchError, ScopeError
+from argosy.engine.ir.blocks import BlockCall
 from argosy.engine.ir.build import Build, BuildPass
 from argosy.engine.ir.effects import (
     is_collective,
@@ -430,6 +431,11 @@ def _place_on(device: torch.device, graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.kwargs.get("device") not in (None, device):
             node.update_kwarg("device", device)
+        if isinstance(node.target, BlockCall) and device != CPU:  # blocks are shared with the program
+            copies = [block.copy()[0] for block in node.target.blocks]
+            for block in copies:
+                _place_on(device, block.graph)
+            node.target = node.target.with_blocks(copies)
 
 
 def _memory_format(state: fx.Node) -> torch.memory_format:

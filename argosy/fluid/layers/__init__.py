@@ -5,13 +5,17 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from argosy.fluid.layers import (
     activation,
+    arrays,
+    control_flow,
     elementwise,
+    learning_rate_scheduler,
     linear,
     loss,
     norm,
     pool,
     reduction,
     shapes,
+    static_rnn,
     variables,
 )
 from argosy.fluid.layers.input_types import INPUTS as _INPUTS
@@ -38,9 +42,14 @@ from argosy.optimizer.fluid_decay import natural_exp_decay as natural_exp_decay
 from argosy.optimizer.fluid_decay import noam_decay as noam_decay
 from argosy.optimizer.fluid_decay import piecewise_decay as piecewise_decay
 from argosy.optimizer.fluid_decay import polynomial_decay as polynomial_decay
+from argosy.static.debugging import Assert as Assert
+from argosy.static.debugging import Print as Print
+from argosy.static.debugging import py_func as py_func
 from argosy.static.input import create_global_var as create_global_var
 from argosy.static.input import create_parameter as create_parameter
 from argosy.static.nn import batch_norm as batch_norm
+from argosy.static.nn import case as case
+from argosy.static.nn import cond as cond
 from argosy.static.nn import conv2d as conv2d
 from argosy.static.nn import conv2d_transpose as conv2d_transpose
 from argosy.static.nn import conv3d as conv3d
@@ -48,6 +57,8 @@ from argosy.static.nn import group_norm as group_norm
 from argosy.static.nn import instance_norm as instance_norm
 from argosy.static.nn import layer_norm as layer_norm
 from argosy.static.nn import prelu as prelu
+from argosy.static.nn import switch_case as switch_case
+from argosy.static.nn import while_loop as while_loop
 from argosy.tensor import abs as abs
 from argosy.tensor import cast as cast
 from argosy.tensor import ceil as ceil
@@ -76,15 +87,20 @@ from argosy.tensor import transpose as transpose
 
 if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.activation import *
+    from argosy.fluid.layers.arrays import *
+    from argosy.fluid.layers.control_flow import *
     from argosy.fluid.layers.elementwise import *
+    from argosy.fluid.layers.learning_rate_scheduler import *
     from argosy.fluid.layers.linear import *
     from argosy.fluid.layers.loss import *
     from argosy.fluid.layers.norm import *
     from argosy.fluid.layers.pool import *
     from argosy.fluid.layers.reduction import *
     from argosy.fluid.layers.shapes import *
+    from argosy.fluid.layers.static_rnn import *
     from argosy.fluid.layers.variables import *
 
 _collect(globals(), activation, elementwise, linear, loss, norm, pool, reduction, shapes, variables)
+_collect(globals(), arrays, control_flow, learning_rate_scheduler, static_rnn)
 _check_inputs(globals(), _INPUTS)
 __getattr__ = _missing(__name__, globals())

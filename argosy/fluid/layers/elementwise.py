@@ -17,6 +17,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import LayerBuilder
 from argosy.framework.variant import row
+from argosy.tensor import creation
 
 Function = Callable[[Tensor, Tensor], Tensor]
 
@@ -93,7 +94,7 @@ def _compare(
     result: Variable = layer.run(function, x, y)
     if cond is None:
         return result
-    return layer.run(Tensor.copy_, cond, result)
+    return creation.assign(result, cond)
 
 
 def _comparison(

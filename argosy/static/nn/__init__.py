@@ -10,6 +10,7 @@ from argosy.engine.log import logger
 from argosy.framework.input_types import check_inputs
 from argosy.framework.missing import missing
 from argosy.static.input import create_parameter
+from argosy.static.nn.control_flow import case, cond, switch_case, while_loop
 from argosy.static.nn.conv import conv2d, conv2d_transpose, conv3d
 from argosy.static.nn.input_types import INPUTS
 from argosy.static.nn.linear import embedding, fc, prelu
@@ -17,6 +18,8 @@ from argosy.static.nn.norm import batch_norm, group_norm, instance_norm, layer_n
 
 __all__ = [
     "batch_norm",
+    "case",
+    "cond",
     "conv2d",
     "conv2d_transpose",
     "conv3d",
@@ -28,6 +31,8 @@ __all__ = [
     "layer_norm",
     "prelu",
     "sparse_embedding",
+    "switch_case",
+    "while_loop",
 ]
 
 
