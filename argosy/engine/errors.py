@@ -35,6 +35,10 @@ class FetchError(ConfigError, KeyError):
         return str(self.args[0])
 
 
+class LoDFetchError(ArgosyError, RuntimeError):
+    """A ragged variable was fetched as a NumPy array, which has no lengths of sequences."""
+
+
 class ScopeError(ArgosyError, RuntimeError):
     """A variable has no value yet, or one of another kind than the program needs."""
 
