@@ -7,5 +7,13 @@ from argosy.engine.runtime.scope import Scope
 from argosy.framework.missing import missing
 from argosy.framework.place import CPUPlace, CUDAPlace, is_compiled_with_cuda
 
-__all__ = ["CPUPlace", "CUDAPlace", "EOFException", "LoDTensor", "LoDTensorArray", "Scope", "is_compiled_with_cuda"]
+__all__ = [
+    "CPUPlace",
+    "CUDAPlace",
+    "EOFException",
+    "LoDTensor",
+    "LoDTensorArray",
+    "Scope",
+    "is_compiled_with_cuda",
+]
 __getattr__ = missing(__name__, globals())

@@ -40,9 +40,7 @@ def check(
 
     `shapes` has the shape of a row of each input. A loop that returns a list expects a ragged result.
     """
-    inputs = [
-        static.data(f"x{i}", [None, *shape], "float32", lod_level=1) for i, shape in enumerate(shapes)
-    ]
+    inputs = [static.data(f"x{i}", [None, *shape], "float32", lod_level=1) for i, shape in enumerate(shapes)]
     for x in inputs:
         x.stop_gradient = False
     out = layer(*inputs)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from argosy.engine.data.feed import to_tensor
+from argosy.engine.data.arrays import to_tensor
 from argosy.engine.errors import ArgosyError, ConfigError, CorruptFileError, ScopeError, nearest
 from argosy.engine.ir.clone import copy_nodes
 from argosy.engine.ir.dtypes import dtype_name

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from argosy.engine.data.feed import to_tensor
+from argosy.engine.data.arrays import to_tensor
 from argosy.engine.errors import DataError
 
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
@@ -92,7 +92,9 @@ class LoDTensor:
         return np.array(array, dtype=dtype) if copy or dtype is not None else array
 
     def __repr__(self) -> str:
-        return f"LoDTensor(lod={self.lod()}, shape={self.shape()}, dtype={self.rows.dtype},\n{np.array(self)})"
+        return (
+            f"LoDTensor(lod={self.lod()}, shape={self.shape()}, dtype={self.rows.dtype},\n{np.array(self)})"
+        )
 
     def _set(self, offsets: list[Offsets]) -> None:
         tensor = LoDTensor(self.rows, offsets)
@@ -123,8 +125,8 @@ def create_lod_tensor(data: Any, recursive_seq_lens: Sequence[Sequence[int]], pl
                 f"create_lod_tensor: the sequences have the lengths {lengths}, and recursive_seq_lens is "
                 f"{recursive_seq_lens}; give [{lengths}]"
             )
-        data = np.concatenate([np.asarray(s, np.int64).reshape(-1) for s in data] or [[]]).astype(np.int64)
-        data = data.reshape(-1, 1)
+        flat = [np.asarray(sequence, np.int64).reshape(-1) for sequence in data]
+        data = np.concatenate([np.empty(0, np.int64), *flat]).reshape(-1, 1)
     return LoDTensor.of_lengths(data, recursive_seq_lens)
 
 
@@ -137,7 +139,9 @@ def create_random_int_lodtensor(
 ) -> LoDTensor:
     """A LoDTensor of random int64 numbers from low to high, both included; a row has the shape `base_shape`."""
     if not recursive_seq_lens:
-        raise DataError("create_random_int_lodtensor: recursive_seq_lens is empty; give the lengths: [[2, 3]]")
+        raise DataError(
+            "create_random_int_lodtensor: recursive_seq_lens is empty; give the lengths: [[2, 3]]"
+        )
     shape = (sum(recursive_seq_lens[-1]), *base_shape)
     return LoDTensor.of_lengths(np.random.randint(low, high + 1, shape, np.int64), recursive_seq_lens)
 

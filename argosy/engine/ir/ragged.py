@@ -7,8 +7,8 @@ T is a symbol of x alone, so that a value whose first size is T has one row for 
 lengths of x, whatever function computed it. `Symbols.ragged` maps numbers of rows to the variables of the lengths.
 Levels nest: with lod_level=2, x@LENGTHS is ragged itself, with the lengths x@LENGTHS@LENGTHS.
 
-The executor computes the companions of a feed from its LoDTensor: x@LENGTHS, and x@POSITIONS, which is 0, 1, … up to the
-longest sequence, so that the greatest length is a symbol, too.
+The executor computes the companions of a feed from its LoDTensor: x@LENGTHS, and x@POSITIONS, which is 0, 1, … up to
+the longest sequence, so that the greatest length is a symbol, too.
 """
 
 # SPDX-License-Identifier: Apache-2.0

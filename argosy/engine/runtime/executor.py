@@ -49,7 +49,6 @@ from argosy.engine.runtime.run_record import run_record
 from argosy.engine.runtime.scope import Scope, global_scope
 from argosy.engine.runtime.server_loop import serve
 
-
 _MAX_CHECKED = 10_000
 """How many sets of sizes a compiled step remembers as checked."""
 

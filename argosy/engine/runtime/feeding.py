@@ -8,7 +8,7 @@ import numpy as np
 import sympy
 import torch
 
-from argosy.engine.data.feed import converted, to_tensor
+from argosy.engine.data.arrays import converted, to_tensor
 from argosy.engine.errors import DataError, FeedError, nearest
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.program import Program
@@ -59,7 +59,9 @@ def _check_unused(
     known, used = program.all_feeds(), {want.name for want in compiled.feeds}
     for name, value in fed.items():
         if name not in known:
-            raise FeedError(f"feed {name!r} is not a feed of {program.name!r}{nearest(name, program.feeds())}")
+            raise FeedError(
+                f"feed {name!r} is not a feed of {program.name!r}{nearest(name, program.feeds())}"
+            )
         if name not in used:
             _tensor(feed_of(program, name), value, sizes)
 

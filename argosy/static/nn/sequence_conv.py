@@ -38,9 +38,7 @@ def sequence_conv(
         )
     first = -(filter_size // 2) if padding_start is None else padding_start
     layer = LayerBuilder("sequence_conv", name)
-    weight = layer.parameter(
-        param_attr, [filter_size * math.prod(input.shape[1:]), num_filters], input.dtype
-    )
+    weight = layer.parameter(param_attr, [filter_size * math.prod(input.shape[1:]), num_filters], input.dtype)
     bias = layer.parameter(bias_attr, [num_filters], input.dtype, is_bias=True)
 
     def conv(x: Tensor, lengths: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -29,7 +29,9 @@ def sequence_pad(x: Variable, pad_value: Variable, maxlen: int | None = None, na
         positions = _positions(lengths, positions)
         if columns is not None:
             torch._check(positions.shape[0] <= columns, lambda: "a sequence is longer than maxlen")
-            if longest is None:  # the greatest length depends on data: a negative size raises when the program runs
+            if (
+                longest is None
+            ):  # the greatest length depends on data: a negative size raises when the program runs
                 rest = torch.arange(columns - positions.shape[0]) + positions.shape[0]
                 positions = torch.cat([positions, rest])
             else:

@@ -22,7 +22,9 @@ def sequence_expand(x: Variable, y: Variable, ref_level: int = -1, name: str | N
     if lengths is None:
         return apply("sequence_expand", _repeat(rows_of_lengths(counts)), x, counts, name=name)
     if x.lod_level > 1:
-        raise ConfigError(f"sequence_expand: x has {x.lod_level} levels of sequences; it may have one, or none")
+        raise ConfigError(
+            f"sequence_expand: x has {x.lod_level} levels of sequences; it may have one, or none"
+        )
 
     def repeat(x: Tensor, lengths: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         check_batch(lengths, counts)
@@ -127,7 +129,9 @@ def sequence_scatter(input: Variable, index: Variable, updates: Variable, name: 
         check_batch(x, lengths)
         columns = index.reshape(-1).to(torch.int64)
         torch._check(updates.shape[0] == columns.shape[0], lambda: "an update is needed for each index")
-        return x.index_put((segments(lengths, columns.shape[0]), columns), updates.reshape(-1), accumulate=True)
+        return x.index_put(
+            (segments(lengths, columns.shape[0]), columns), updates.reshape(-1), accumulate=True
+        )
 
     return apply("sequence_scatter", scatter, input, index, updates, lengths, name=name)
 

@@ -24,9 +24,13 @@ def windows(sequence: Tensor, size: int, first: int) -> Tensor:
     return torch.stack(rows) if rows else sequence.new_zeros(0, size * sequence.shape[1])
 
 
-@pytest.mark.parametrize(("size", "start", "first"), [(3, None, -1), (4, None, -2), (3, 0, 0), (2, -3, -3), (1, None, 0)])
+@pytest.mark.parametrize(
+    ("size", "start", "first"), [(3, None, -1), (4, None, -2), (3, 0, 0), (2, -3, -3), (1, None, 0)]
+)
 def test_a_convolution_sees_only_the_rows_of_its_sequence(size: int, start: int | None, first: int) -> None:
-    attr = ParamAttr(initializer=lambda shape, dtype: torch.sin(torch.arange(shape[0] * shape[1])).reshape(shape))
+    attr = ParamAttr(
+        initializer=lambda shape, dtype: torch.sin(torch.arange(shape[0] * shape[1])).reshape(shape)
+    )
     weight = torch.sin(torch.arange(size * 3 * 2.0)).reshape(size * 3, 2)
     out = check(
         lambda x: nn.sequence_conv(

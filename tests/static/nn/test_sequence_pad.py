@@ -40,7 +40,10 @@ def test_unpadding_is_the_inverse_also_of_results_with_other_lengths() -> None:
         rows, lengths = nn.sequence_pad(x, 0.0)
         return nn.sequence_unpad(rows * 2, lengths)
 
-    assert check(there_and_back, lambda s: [2 * each for each in s]).value.shape[0] == static.default_main_program().var("x0").value.shape[0]
+    assert (
+        check(there_and_back, lambda s: [2 * each for each in s]).value.shape[0]
+        == static.default_main_program().var("x0").value.shape[0]
+    )
 
 
 def test_lengths_that_are_computed_are_padded_to_the_longest() -> None:
@@ -65,7 +68,10 @@ def test_a_sequence_longer_than_maxlen_is_rejected() -> None:
     with pytest.raises(FeedError, match=r"x@POSITIONS\[0\] <= 2"):
         run({"x": ids_of([1, 2, 3], [4])}, out)
     got, more = run({"x": ids_of([1, 2], [4])}, out, computed)
-    assert (got[..., 0].tolist(), more[..., 0].tolist()) == ([[1, 2], [4, 0]], [[1, 2, 1, 2, 0], [4, 4, 0, 0, 0]])
+    assert (got[..., 0].tolist(), more[..., 0].tolist()) == (
+        [[1, 2], [4, 0]],
+        [[1, 2, 1, 2, 0], [4, 4, 0, 0, 0]],
+    )
     with pytest.raises(ConfigError, match="maxlen=0"):
         nn.sequence_pad(x, 0, maxlen=0)
 

@@ -21,9 +21,7 @@ REDUCTIONS = {
 
 
 def pooled(sequences: Sequences, kind: str, pad: float) -> Tensor:
-    return torch.stack(
-        [REDUCTIONS[kind](s) if len(s) else torch.full(s.shape[1:], pad) for s in sequences]
-    )
+    return torch.stack([REDUCTIONS[kind](s) if len(s) else torch.full(s.shape[1:], pad) for s in sequences])
 
 
 @pytest.mark.parametrize("kind", REDUCTIONS)
@@ -55,7 +53,9 @@ def test_the_softmax_of_each_sequence_sums_up_to_one() -> None:
 
 
 def test_a_dense_variable_and_an_unknown_type_are_rejected() -> None:
-    with pytest.raises(ConfigError, match=r"'x' \(float32\[-1, 3\]\) has no sequences; declare .* lod_level=1"):
+    with pytest.raises(
+        ConfigError, match=r"'x' \(float32\[-1, 3\]\) has no sequences; declare .* lod_level=1"
+    ):
         nn.sequence_pool(static.data("x", [None, 3]), "sum")
     with pytest.raises(ConfigError, match="pool_type='mean' is not known; use one of sum, average"):
         nn.sequence_pool(static.data("y", [None, 3], lod_level=1), "mean")

@@ -81,7 +81,12 @@ def test_reversal_is_per_sequence() -> None:
 @pytest.mark.parametrize("new_dim", [2, 12])
 def test_reshaping_changes_the_lengths(new_dim: int) -> None:
     batches = ([2, 0, 4], [6], [0, 0])
-    check(lambda x: nn.sequence_reshape(x, new_dim), lambda s: [e.reshape(-1, new_dim) for e in s], batches, [(6,)])
+    check(
+        lambda x: nn.sequence_reshape(x, new_dim),
+        lambda s: [e.reshape(-1, new_dim) for e in s],
+        batches,
+        [(6,)],
+    )
 
 
 def test_a_sequence_that_is_not_divisible_is_an_error_of_the_run() -> None:
@@ -117,7 +122,10 @@ def test_updates_are_scattered_into_the_rows_of_their_sequences() -> None:
 def test_lod_reset_gives_rows_other_sequences() -> None:
     x, y = static.data("x", [None, 1], lod_level=1), static.data("y", [None, 1], lod_level=1)
     offsets = static.data("offsets", [None], "int64")
-    by_y, by_offsets = nn.sequence_pool(lod_reset(x, y), "sum"), nn.sequence_pool(lod_reset(x, offsets), "sum")
+    by_y, by_offsets = (
+        nn.sequence_pool(lod_reset(x, y), "sum"),
+        nn.sequence_pool(lod_reset(x, offsets), "sum"),
+    )
 
     def feed(lengths: list[int], ends: list[int]) -> dict[str, Any]:
         rows = np.arange(4, dtype="float32").reshape(4, 1)
