@@ -11,6 +11,7 @@ from argosy.fluid.layers import (
     norm,
     pool,
     reduction,
+    rnn,
     sequence,
     shapes,
     variables,
@@ -98,9 +99,12 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.norm import *
     from argosy.fluid.layers.pool import *
     from argosy.fluid.layers.reduction import *
+    from argosy.fluid.layers.rnn import *
     from argosy.fluid.layers.sequence import *
     from argosy.fluid.layers.shapes import *
     from argosy.fluid.layers.variables import *
 
-_collect(globals(), activation, elementwise, linear, loss, norm, pool, reduction, sequence, shapes, variables)
+_collect(
+    globals(), activation, elementwise, linear, loss, norm, pool, reduction, rnn, sequence, shapes, variables
+)
 __getattr__ = _missing(__name__, globals())

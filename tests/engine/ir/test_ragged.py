@@ -51,7 +51,7 @@ def test_companions_are_no_feeds_of_the_user() -> None:
         "x",
     )
     assert rows_of_lengths(lengths) == program.vars["x"].value.shape[0]
-    assert "feed        x@LENGTHS  int64[N]" in str(program)
+    assert "feed        x@LENGTHS    int64[N]" in str(program)
     assert "feed        x            float32[T, 4]" in str(program)
 
 

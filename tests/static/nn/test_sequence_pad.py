@@ -40,10 +40,8 @@ def test_unpadding_is_the_inverse_also_of_results_with_other_lengths() -> None:
         rows, lengths = nn.sequence_pad(x, 0.0)
         return nn.sequence_unpad(rows * 2, lengths)
 
-    assert (
-        check(there_and_back, lambda s: [2 * each for each in s]).value.shape[0]
-        == static.default_main_program().var("x0").value.shape[0]
-    )
+    out = check(there_and_back, lambda s: [2 * each for each in s])
+    assert out.value.shape[0] == out.program.var("x0").value.shape[0]
 
 
 def test_lengths_that_are_computed_are_padded_to_the_longest() -> None:
