@@ -67,6 +67,10 @@ class FetchTypeError(FetchError, TypeError):
     """An entry of a fetch list is neither a Variable nor a name."""
 
 
+class LoDFetchError(ArgosyError, RuntimeError):
+    """A ragged variable was fetched as a NumPy array, which has no lengths of sequences."""
+
+
 class ScopeError(EnforceNotMet, RuntimeError):
     """A variable has no value yet, or one of another kind than the program needs."""
 

@@ -2,6 +2,12 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy import core
+from argosy.engine.data.lod_tensor import (
+    LoDTensor,
+    LoDTensorArray,
+    create_lod_tensor,
+    create_random_int_lodtensor,
+)
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import get_flags, set_flags
@@ -47,6 +53,8 @@ __all__ = [
     "DistributeTranspilerConfig",
     "ExecutionStrategy",
     "Executor",
+    "LoDTensor",
+    "LoDTensorArray",
     "ParallelExecutor",
     "ParamAttr",
     "Program",
@@ -56,6 +64,8 @@ __all__ = [
     "contrib",
     "core",
     "cpu_places",
+    "create_lod_tensor",
+    "create_random_int_lodtensor",
     "cuda_places",
     "data",
     "dataset",

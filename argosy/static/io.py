@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from argosy.engine.data.feed import to_tensor
+from argosy.engine.data.arrays import to_tensor
 from argosy.engine.errors import (
     ArgosyError,
     ArgumentTypeError,
@@ -31,6 +31,7 @@ from argosy.engine.ir.clone import copy_nodes
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.program import Program, default_main_program
+from argosy.engine.ir.ragged import all_lengths_of, companion_of
 from argosy.engine.ir.serialize import from_dict, to_dict
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.log import logger
@@ -154,12 +155,13 @@ def normalize_program(program: Program, feed_vars: Variables, fetch_vars: Variab
     for feed in feeds:
         if not feed.is_data:
             raise ConfigError(f"feed_vars: {feed.name!r} is computed, not fed; give variables of static.data")
-    needed = _dependencies_of(test.graph, {v.node for v in fetches})
-    needed |= {v.node for v in feeds}
+    lengths = [level for v in fetches for level in all_lengths_of(v)]
+    needed = _dependencies_of(test.graph, {v.node for v in (*fetches, *lengths)})
+    needed |= {v.node for feed in feeds for v in (feed, *all_lengths_of(feed))}
     named = test.names_of_nodes()
     given = {v.name for v in feeds}
     needed_feeds = [named[n] for n in needed if n.op == "placeholder" and test.vars[named[n]].is_data]
-    missing = [name for name in needed_feeds if name not in given]
+    missing = [name for name in needed_feeds if (companion_of(name) or name) not in given]
     if missing:
         raise ConfigError(f"the fetches need the feed {missing[0]!r} too; add it to feed_vars, or fetch less")
     return copy_nodes(test, [n for n in test.graph.nodes if n in needed], f"{program.name}_inference")

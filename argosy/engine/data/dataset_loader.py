@@ -9,8 +9,9 @@ import numpy as np
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import IterableDataset
 
+from argosy.engine.data.arrays import to_tensor
 from argosy.engine.data.epoch import ReaderState, discard
-from argosy.engine.data.feed import FeedVariable, check_places, fields_of, specs_of, to_tensor
+from argosy.engine.data.feed import FeedVariable, check_places, fields_of, specs_of
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.data.readers import positive
 from argosy.engine.data.samplers import BatchSampler

@@ -1,6 +1,7 @@
 """Convert the output of a reader to tensors with the dtypes and shapes of the feed variables."""
 
 # SPDX-License-Identifier: Apache-2.0
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -8,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from argosy.engine.data.arrays import converted, to_tensor
+from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ArgumentTypeError, ConfigError, DataError
 
 
@@ -47,14 +50,18 @@ class FeedSpec:
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
+    lod_level: int = 0
+    """Levels of sequences: a sample of level 1 is a list of rows, one of level 2 a list of such lists."""
 
     @classmethod
     def of(cls, variable: FeedVariable) -> "FeedSpec":
         shape = tuple(-1 if size is None else int(size) for size in variable.shape)
-        return cls(variable.name, shape, variable.dtype)
+        return cls(variable.name, shape, variable.dtype, getattr(variable, "lod_level", 0))
 
-    def from_samples(self, values: Sequence[Any]) -> torch.Tensor:
+    def from_samples(self, values: Sequence[Any]) -> torch.Tensor | LoDTensor:
         """One batch of single samples."""
+        if self.lod_level:
+            return self._from_sequences(values)
         tensors = [to_tensor(value, self.name) for value in values]
         if others := [i for i, t in enumerate(tensors) if t.shape != tensors[0].shape]:
             raise DataError(
@@ -65,11 +72,32 @@ class FeedSpec:
         shape = self._sample_shape(tuple(tensors[0].shape))
         return self._checked(torch.stack(tensors).reshape(len(tensors), *shape))
 
-    def from_batch(self, value: Any, copy: bool = True) -> torch.Tensor:
-        """A batch as the reader gives it; its first dimension counts the samples.
+    def _from_sequences(self, values: Sequence[Any]) -> LoDTensor:
+        """One batch of sequences of different lengths: their rows, concatenated, and the lengths of each level."""
+        lengths = []
+        for _ in range(self.lod_level - 1):
+            lengths.append([len(value) for value in values])
+            values = [inner for value in values for inner in value]
+        tensors = [to_tensor(value, self.name) for value in values]
+        row = self.shape[1:]
+        width = math.prod(row)
+        for number, tensor in enumerate(tensors):
+            if width < 1 or tensor.numel() % width:
+                raise DataError(
+                    f"feed variable {self.name!r}: sequence {number} of a batch has {tensor.numel()} values, and a row "
+                    f"of the variable has the shape {list(row)}; give whole rows, and the variable known sizes"
+                )
+        lengths.append([tensor.numel() // width for tensor in tensors])
+        parts = [converted(tensor, self.dtype, self.name).reshape(-1, *row) for tensor in tensors]
+        return LoDTensor.of_lengths(torch.cat(parts), lengths)
 
-        It is copied, because a reader may reuse one array for all batches.
+    def from_batch(self, value: Any, copy: bool = True) -> torch.Tensor | LoDTensor:
+        """A batch as the reader gives it; its first dimension counts the samples. A LoDTensor is taken as it is.
+
+        An array is copied, because a reader may reuse one array for all batches.
         """
+        if isinstance(value, LoDTensor):
+            return value
         tensor = to_tensor(value, self.name, copy)
         if tensor.ndim == 0:
             raise DataError(
@@ -107,68 +135,6 @@ class FeedSpec:
                 " dimension as None"
             )
         return converted(tensor, self.dtype, self.name)
-
-
-def to_tensor(value: Any, name: str, copy: bool = False) -> torch.Tensor:
-    """A number, list, array or tensor as a tensor on the CPU; anything else is rejected by name."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone() if copy else value.detach()
-    _check_mask(value, name)
-    try:
-        array = np.array(value) if copy else np.asarray(value)
-    except ValueError as e:
-        raise DataError(f"{name!r}: nested lists of different lengths are not an array; pad them") from e
-    is_huge = array.dtype == np.uint64 and not isinstance(value, np.ndarray)  # a list with 2**63, say
-    if array.dtype.kind not in "biufc" or is_huge:
-        raise DataError(f"{name!r}: {_not_numbers(value, array)}")
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-        array = array.copy()  # torch warns about the former and rejects the latter
-    try:
-        return torch.from_numpy(array)
-    except TypeError as e:
-        raise DataError(
-            f"{name!r}: torch cannot take an array of {array.dtype}; convert it, for example to int64 or float64"
-        ) from e
-
-
-def converted(tensor: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
-    """The tensor in another dtype; floats are rounded, any other loss is rejected by name."""
-    if not _fits(tensor, dtype):
-        before, after = (str(kind).removeprefix("torch.") for kind in (tensor.dtype, dtype))
-        raise DataError(
-            f"{name!r}: values of {before} do not fit into {after} without loss (fractions, or out of range); change "
-            "the values, or the variable's dtype"
-        )
-    return tensor.to(dtype)
-
-
-def _fits(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
-    if tensor.dtype == dtype or dtype.is_complex:
-        return True
-    if tensor.is_complex():
-        return False
-    if dtype.is_floating_point:
-        return True
-    if tensor.dtype is torch.uint64 and bool((tensor.view(torch.int64) < 0).any()):
-        return False  # beyond int64: the round trip below would not detect it
-    return torch.equal(tensor.to(dtype).to(tensor.dtype), tensor)
-
-
-def _check_mask(value: Any, name: str) -> None:
-    """Raise for masked values: NumPy silently drops the mask when it creates a plain array."""
-    for array in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(array, np.ma.MaskedArray) and (masked := int(np.sum(array.mask))):
-            raise DataError(
-                f"{name!r}: {masked} of {array.size} values are masked; fill them (array.filled(0)), or leave them out"
-            )
-
-
-def _not_numbers(value: Any, array: np.ndarray[Any, Any]) -> str:
-    if any(isinstance(item, int | np.integer) and not -(1 << 63) <= item < 1 << 63 for item in array.flat):
-        return "there are integers beyond int64; hash them, or give floats"
-    return f"a value of type {type(value).__name__} ({array.dtype}) is not an array of numbers; encode it as numbers"
 
 
 def fields_of(sample: Any, names: Sequence[str]) -> Sequence[Any]:

@@ -12,14 +12,16 @@ from typing import Any, TypeAlias
 
 import torch
 
+from argosy.engine.data.arrays import to_tensor
 from argosy.engine.data.epoch import ReaderState
-from argosy.engine.data.feed import FeedSpec, FeedVariable, check_places, fields_of, specs_of, to_tensor
+from argosy.engine.data.feed import FeedSpec, FeedVariable, check_places, fields_of, specs_of
+from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.data.readers import batch, check_reader, positive
 from argosy.engine.errors import ConfigError, DataError, EOFException
 
-Tensors: TypeAlias = list[torch.Tensor]
-Feed: TypeAlias = dict[str, torch.Tensor]
+Tensors: TypeAlias = list[torch.Tensor | LoDTensor]
+Feed: TypeAlias = dict[str, torch.Tensor | LoDTensor]
 Batch: TypeAlias = list[Feed] | Tensors
 
 

@@ -33,6 +33,7 @@ from argosy.engine.ir.dtypes import dtype_name, to_dtype
 from argosy.engine.ir.lowering import Lowering
 from argosy.engine.ir.module_tensors import ModuleTensors, add_module_tensor, value_of_tensor
 from argosy.engine.ir.operator import Operator, operators
+from argosy.engine.ir.ragged import LENGTHS, ROWS_HINT, companion_of, set_lengths
 from argosy.engine.ir.record import record_function
 from argosy.engine.ir.recorder import Recorder
 from argosy.engine.ir.roles import JobRole
@@ -41,6 +42,7 @@ from argosy.engine.ir.training_info import TrainingInfo
 from argosy.engine.ir.variable import Parameter, Variable
 
 V = TypeVar("V", bound=Variable)
+MAX_LOD_LEVEL = 3
 
 
 class Program:
@@ -131,24 +133,36 @@ class Program:
     def data(
         self, name: str, shape: Sequence[int | None], dtype: Any = "float32", lod_level: int = 0
     ) -> Variable:
-        """A variable that is fed; None or -1 in the shape is a size that is unknown until it is fed."""
+        """A variable that is fed; None or -1 in the shape is a size that is unknown until it is fed.
+
+        With `lod_level` its first dimension has the rows of sequences of different lengths (ragged.py).
+        """
         sizes = [_size(name, size) for size in shape]
+        if lod_level and (not sizes or sizes[0] is not None or not 0 < lod_level <= MAX_LOD_LEVEL):
+            raise ConfigError(
+                f"data {name!r}: shape {list(shape)} with lod_level={lod_level!r}; the first size of a variable of "
+                f"sequences must be None, and lod_level 1 to {MAX_LOD_LEVEL}"
+            )
         wanted = to_dtype(dtype)
         if name in self.vars:
             old = self.vars[name]
             if (
                 old.is_data
                 and old.dtype == wanted
+                and old.lod_level == lod_level
                 and old.shape == tuple(-1 if s is None else s for s in sizes)
             ):
                 return old
             raise ProgramError(
                 f"variable {name!r} exists already ({old!r}); choose another name for the feed"
             )
-        fake = self.symbols.fake(name, sizes, wanted)
+        hint = {"first_hint": ROWS_HINT} if lod_level else {}
+        fake = self.symbols.fake(name, sizes, wanted, **hint)
         self.recorder.placeholder(name, fake)
         feed = self.add(Variable(self, name, fake, stop_gradient=True))
-        feed.is_data, feed.lod_level = True, lod_level
+        feed.is_data = True
+        if lod_level:
+            set_lengths(self, fake.shape[0], self.data(name + LENGTHS, [None], torch.int64, lod_level - 1))
         return feed
 
     def state(
@@ -297,6 +311,11 @@ class Program:
         return list(self.vars.values())
 
     def feeds(self) -> dict[str, Variable]:
+        """The variables that the user feeds."""
+        return {name: v for name, v in self.all_feeds().items() if companion_of(name) is None}
+
+    def all_feeds(self) -> dict[str, Variable]:
+        """The variables that are fed, with the companions of ragged ones, which the executor computes."""
         return {name: v for name, v in self.vars.items() if v.is_data}
 
     def persistables(self) -> dict[str, Variable]:

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_flatten
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.build_errors import why
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.ragged import ROWS_HINT, lengths_of, set_lengths
 from argosy.engine.ir.recorded_call import RecordedCall
 from argosy.engine.ir.variable import Variable
 from argosy.engine.ir.verify import describe
@@ -59,6 +60,8 @@ class _Replay:
                 self._node(node)
         for variable in self.old.vars.values():
             self._variable(variable)
+        for variable in self.old.vars.values():
+            self._set_lengths(variable)
         self.new.touch()
         return self.new
 
@@ -67,7 +70,8 @@ class _Replay:
         if node.op == "placeholder":
             variable = self.placeholders.get(node)
             shape = [size if isinstance(size, int) else None for size in value.shape]
-            fake = symbols.fake(node.name if variable is None else variable.name, shape, value.dtype)
+            hint = {"first_hint": ROWS_HINT} if variable is not None and variable.lod_level else {}
+            fake = symbols.fake(node.name if variable is None else variable.name, shape, value.dtype, **hint)
         else:
             fake = symbols.mode.from_tensor(
                 self.old.recorder.constants[str(node.target)].detach(), static_shapes=True
@@ -78,6 +82,12 @@ class _Replay:
             self.new.recorder.placeholder_of[fake] = copied
         self.new.recorder.bind(fake, copied)
         self.nodes[node] = copied
+
+    def _set_lengths(self, variable: Variable) -> None:
+        """Make the new variable ragged if the old one is."""
+        lengths, new = lengths_of(variable), self.new.vars.get(variable.name)
+        if lengths is not None and new is not None and lengths.name in self.new.vars:
+            set_lengths(self.new, new.value.shape[0], self.new.vars[lengths.name])
 
     # --- sizes ----------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from argosy.engine.ir.allowed_ops import check_call, check_op, check_saved
 from argosy.engine.ir.limits import check_bytes, checked_number
 from argosy.engine.ir.periods import Period
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.ragged import ROWS_HINT, lengths_of, set_lengths
 from argosy.engine.ir.recorder import ROLES
 from argosy.engine.ir.size_nodes import SizeArithmetic
 from argosy.engine.ir.source import SourceLine
@@ -74,7 +75,7 @@ _FIELDS: dict[str, Any] = {
     "placeholder": str | None,
     "shape": list,
     "dtype": str,
-    "lod_level": int,
+    "lengths": str | None,
     "stop_gradient": bool,
     "learning_rate": int | float | None,
     "need_clip": bool | None,
@@ -187,7 +188,7 @@ def _variable_record(variable: Variable) -> dict[str, Any]:
         "placeholder": None if placeholder is None else placeholder.name,
         "shape": [None if size < 0 else size for size in variable.shape],
         "dtype": str(variable.dtype),
-        "lod_level": variable.lod_level,
+        "lengths": None if (lengths := lengths_of(variable)) is None else lengths.name,
         "stop_gradient": variable.stop_gradient,
     }
     if isinstance(variable, Parameter):
@@ -210,7 +211,7 @@ def _rules(program: Program) -> list[dict[str, Any]]:
     (cross_entropy compares the batches of input and label; a script may contain `if x.size(0) > 4`).
     """
     symbols = program.symbols
-    sizes = {s: place for s, place in symbols.origin.items() if place[0] in program.feeds()}
+    sizes = {s: place for s, place in symbols.origin.items() if place[0] in program.all_feeds()}
     rules = []
     for assumption in symbols.assumptions:
         wanted = assumption.condition.free_symbols
@@ -272,9 +273,9 @@ def _load(data: dict[str, Any]) -> Program:
     feeds: dict[str, torch.Tensor] = {}
     for record in data["variables"]:
         if record["placeholder"] is not None:
-            fake = program.symbols.fake(
-                record["name"], record["shape"], decode({"dtype": record["dtype"]}, {})
-            )
+            dtype = decode({"dtype": record["dtype"]}, {})
+            hint = {} if record.get("lengths") is None else {"first_hint": ROWS_HINT}
+            fake = program.symbols.fake(record["name"], record["shape"], dtype, **hint)
             inputs[record["placeholder"]] = fake
             if record["kind"] == "feed":
                 feeds[record["name"]] = fake
@@ -286,6 +287,7 @@ def _load(data: dict[str, Any]) -> Program:
     taken: set[int] = set()
     for record in data["variables"]:
         _add_variable(program, record, nodes, taken)
+    _set_lengths(program, data["variables"])
     verify(program.graph, program.recorder.constants)
     check_saved(program.graph)
     _check_named(program)
@@ -484,11 +486,25 @@ def _add_variable(
     else:
         variable = Variable(program, name, value, stop_gradient=record["stop_gradient"])
         variable.is_data, variable.persistable = kind == "feed", kind == "state"
-    variable.lod_level = record["lod_level"]
     if program.recorder.node(value) is not node:
         raise ProgramError(f"variable {name!r} is not the value of {node.name}; save the program again")
     _check_type(variable, record)
     program.add(variable)
+
+
+def _set_lengths(program: Program, records: list[dict[str, Any]]) -> None:
+    """Make variables ragged with the lengths that were saved for them."""
+    for record in records:
+        if record.get("lengths") is None:
+            continue
+        variable, lengths = program.vars[record["name"]], program.vars.get(record["lengths"])
+        is_vector = lengths is not None and lengths.dtype is torch.int64 and lengths.ndim == 1
+        if lengths is None or not is_vector or variable.shape[:1] != (-1,):
+            raise ProgramError(
+                f"variable {variable.name!r} has the lengths {record['lengths']!r}, which are not a vector of int64, "
+                "or a known number of rows; save the program again"
+            )
+        set_lengths(program, variable.value.shape[0], lengths)
 
 
 def _is_second_item(program: Program, value: torch.Tensor, node: fx.Node) -> bool:

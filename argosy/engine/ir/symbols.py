@@ -19,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, statically_known_t
 from torch.utils._sympy.printers import PythonPrinter
 
 from argosy.engine.errors import FeedError
+from argosy.engine.ir.size_conditions import FastCheck, compile_conditions
 from argosy.engine.ir.size_env import Assumption, SizeEnv
 
 Size = int | torch.SymInt
@@ -74,20 +75,31 @@ class Symbols:
         """Symbol -> (feed, dimension)."""
         self.planned: Sizes = {}
         """The sizes of feeds that memory was planned for when the program was compiled; printing it uses them, too."""
+        self.ragged: dict[sympy.Expr, str] = {}
+        """Number of rows -> the variable with the lengths of the sequences that they belong to (ragged.py)."""
+        self.aligned: tuple[int, list[list[str]]] = (-1, [])
+        """The result of `ragged.aligned_feeds` for one version of the tables."""
         self._labels: tuple[int, dict[sympy.Symbol, str]] = (-1, {})
+        self._fast_check: tuple[int, FastCheck | None] = (-1, None)
 
     @property
     def assumptions(self) -> list[Assumption]:
         return self.env.assumptions
 
-    def fake(self, name: str, shape: Sequence[int | None], dtype: torch.dtype) -> torch.Tensor:
-        """A tensor without data whose `None` dimensions are new symbols."""
-        sizes = [self._new(name, dim) if size is None else size for dim, size in enumerate(shape)]
+    def fake(
+        self, name: str, shape: Sequence[int | None], dtype: torch.dtype, first_hint: int = _HINTS[0]
+    ) -> torch.Tensor:
+        """A tensor without data whose `None` dimensions are new symbols; `first_hint` is the hint of the first."""
+        hints = [first_hint, *_HINTS[1:]]
+        sizes = [
+            self._new(name, dim, hints[dim % len(hints)]) if size is None else size
+            for dim, size in enumerate(shape)
+        ]
         with self.mode:
             return torch.empty(sizes, dtype=dtype)
 
-    def _new(self, name: str, dim: int) -> torch.SymInt:
-        number, source = _HINTS[dim % len(_HINTS)], _Feed(f"feed{len(self.origin)}")
+    def _new(self, name: str, dim: int, number: int) -> torch.SymInt:
+        source = _Feed(f"feed{len(self.origin)}")
         symbol = self.env.create_symbol(number, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
         self.origin[symbol] = (name, dim)
         size = self.env.create_symintnode(symbol, hint=number, source=source)
@@ -97,7 +109,7 @@ class Symbols:
     # --- printing -------------------------------------------------------------------------------------
 
     def label(self, size: Size) -> str:
-        """A size as printed in a program: 3, N (the first unknown), D1, 2*N."""
+        """A size as printed in a program: 3, N (the first unknown), D1, 2*N; T, T1 are rows of ragged feeds."""
         if isinstance(size, int):
             return str(size)
         expr = self.env.replace(size.node.expr)
@@ -105,11 +117,14 @@ class Symbols:
         return str(expr.subs({s: sympy.Symbol(labels.get(s, str(s))) for s in expr.free_symbols}))
 
     def _labels_of_symbols(self) -> dict[sympy.Symbol, str]:
-        version = len(self.origin) + len(self.env.assumptions)
+        version = len(self.origin) + len(self.env.assumptions) + len(self.ragged)
         if self._labels[0] != version:
             known = dict.fromkeys(self.env.replace(s) for s in self.origin)
             unique = [s for s in known if isinstance(s, sympy.Symbol)]
-            self._labels = (version, {s: f"D{i}" if i else "N" for i, s in enumerate(unique)})
+            rows = {self.env.replace(s) for s in self.ragged}
+            dense, ragged = [s for s in unique if s not in rows], [s for s in unique if s in rows]
+            labels = {s: f"D{i}" if i else "N" for i, s in enumerate(dense)}
+            self._labels = (version, labels | {s: f"T{i or ''}" for i, s in enumerate(ragged)})
         return self._labels[1]
 
     def describe(self, expression: sympy.Basic) -> str:
@@ -142,6 +157,17 @@ class Symbols:
         return size_of
 
     # --- checking feeds -------------------------------------------------------------------------------
+
+    def all_hold(self, sizes: Sizes) -> bool:
+        """True if the sizes satisfy every assumption; False if `check` must find out which they violate.
+
+        With ragged feeds the sizes differ in every run, so the assumptions are compiled to a Python function.
+        """
+        version, fast = self._fast_check
+        if version != len(self.assumptions):
+            fast = compile_conditions([a.condition for a in self.assumptions])
+            self._fast_check = (len(self.assumptions), fast)
+        return fast is not None and fast(sizes)
 
     def check(self, sizes: Sizes) -> list[Assumption]:
         """Raise FeedError if the sizes violate a required assumption; returns the other violated assumptions."""

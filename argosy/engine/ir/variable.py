@@ -17,6 +17,7 @@ from torch import fx
 
 from argosy.engine.errors import ProgramError, UnknownNameError, nearest
 from argosy.engine.ir.dtypes import dtype_name
+from argosy.engine.ir.ragged import all_lengths_of
 from argosy.engine.ir.source import user_line
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ _FIELDS = frozenset(
         "program",
         "name",
         "value",
-        "lod_level",
         "sizes",
         "declared_shape",
         "is_data",
@@ -92,7 +92,6 @@ class Variable:
         self.name = name
         self.value = value
         """Its fake tensor; `append_backward` differentiates along the fake tensor's autograd graph."""
-        self.lod_level = 0
         self.sizes: tuple[Any, ...] | None = None
         """For a result of `paddle.shape(x)`: the sizes of x, which can be used as sizes of other variables."""
         self.declared_shape: tuple[int, ...] | None = None
@@ -134,6 +133,11 @@ class Variable:
                 f"{self.name!r} ({dtype_name(self.dtype)}{shape}) as numbers, as it has no mask; give it a mask, "
                 "call it in a torch.nn.Module, or give the sizes in static.data"
             )
+
+    @property
+    def lod_level(self) -> int:
+        """How many levels of sequences its rows have: 0, unless it is ragged (ragged.py)."""
+        return len(all_lengths_of(self)) if self.program.symbols.ragged else 0
 
     @property
     def dtype(self) -> torch.dtype:

@@ -20,10 +20,12 @@ import numpy as np
 import torch
 
 from argosy.engine import env, process_effects
+from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ConfigError, ProgramError
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.runtime import remote
+from argosy.engine.runtime.fetching import to_numpy
 from argosy.engine.runtime.scope import Scope
 
 if TYPE_CHECKING:
@@ -201,7 +203,10 @@ class DatasetRun:
         handled = self.handler.var_dict if self.handler is not None and self._is_time(self.handler) else {}
         # By name: for inference the program is a copy with other Variables.
         fetches = [*(self.printer.fetches if prints else ()), *map(_name, handled.values())]
-        values = self.executor.run(self.program, feed=feed, fetch_list=fetches, scope=self.scope)
+        fetched = self.executor.run(
+            self.program, feed=feed, fetch_list=fetches, scope=self.scope, return_numpy=False
+        )
+        values = [to_numpy(v.rows if isinstance(v, LoDTensor) else v) for v in fetched]
         if prints:
             self.printer.show(number, values[: len(self.printer.fetches)])
         if handled and self.handler is not None:

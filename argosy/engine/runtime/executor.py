@@ -41,7 +41,13 @@ from argosy.engine.runtime.codegen import Step
 from argosy.engine.runtime.compile import CPU, Compiled, compile_program, read_state
 from argosy.engine.runtime.dataset_training import Dataset, FetchHandler, FetchPrinter, run_dataset
 from argosy.engine.runtime.feeding import FeedLike, fed_by_name, fed_sizes, fed_variables, feed_values
-from argosy.engine.runtime.fetching import fetched_variables, fetches_updates, to_numpy
+from argosy.engine.runtime.fetching import (
+    as_lod_tensors,
+    fetched_variables,
+    fetches_updates,
+    to_numpy,
+    with_lengths,
+)
 from argosy.engine.runtime.flags import flag
 from argosy.engine.runtime.malloc import retain_freed_memory
 from argosy.engine.runtime.module_values import check_sources
@@ -49,6 +55,9 @@ from argosy.engine.runtime.peak_memory import MemoryReport
 from argosy.engine.runtime.run_record import run_record
 from argosy.engine.runtime.scope import Scope, global_scope
 from argosy.engine.runtime.server_loop import serve
+
+_MAX_CHECKED = 10_000
+"""How many sets of sizes a compiled step remembers as checked."""
 
 
 class Executor:
@@ -92,7 +101,8 @@ class Executor:
         """Run once. Returns the fetched values, as NumPy arrays or (`return_numpy=False`) torch tensors.
 
         `feed`: a dict by name, or a list of such dicts, which are concatenated along the first dimension. A variable
-        that the program computes may be fed, too: then it is not computed.
+        that the program computes may be fed, too: then it is not computed. A ragged value is fed, and with
+        `return_numpy=False` fetched, as a LoDTensor.
         `fetch_list`: Variables or names. Nodes that neither a fetch nor an update depends on do not run.
         `use_prune`: skip the updates too, so that nothing is trained, unless `fetch_list` has what minimize returned.
         The other arguments exist for Paddle's scripts; compiled programs are always cached.
@@ -110,7 +120,8 @@ class Executor:
                 connected = None
         check_sources(program)
         program = self._with_fed_variables(program, fed_variables(program, feed))
-        fetches = fetched_variables(program, fetch_list)
+        wanted = fetched_variables(program, fetch_list)
+        fetches = with_lengths(wanted, return_numpy)
         use_prune = use_prune and not fetches_updates(fetch_list)
         build, sizes = build or program.build, {}
         if build.recompute is not None:  # it plans for the sizes of the first batch
@@ -124,7 +135,7 @@ class Executor:
         with self._lock:
             remote.step_schedulers(program, connected)
         fetched: list[Any] = [v.clone() if c else v for v, c in zip(out, compiled.copied, strict=False)]
-        fetched = [to_numpy(v) for v in fetched] if return_numpy else fetched
+        fetched = [to_numpy(v) for v in fetched] if return_numpy else as_lod_tensors(wanted, fetched)
         if recorded is not None:
             timeline.end(recorded)
         return fetched
@@ -312,6 +323,8 @@ class Executor:
 
     def _check_sizes(self, program: Program, compiled: Compiled, sizes: Sizes) -> None:
         """Raise FeedError if the program was not built for these sizes; checked once for each set of sizes."""
+        if program.symbols.all_hold(sizes) and program.recorder.has_history:
+            return
         key = tuple(sizes.items())
         if key in compiled.checked_sizes:
             return
@@ -320,6 +333,8 @@ class Executor:
                 confirm_shapes(compiled.recorded, program.symbols, doubtful, sizes)
             if not program.recorder.has_history:
                 check_fed_bytes(compiled.recorded, program.symbols, sizes)
+            if len(compiled.checked_sizes) >= _MAX_CHECKED:
+                compiled.checked_sizes.clear()
             compiled.checked_sizes.add(key)
 
     def _call(

@@ -8,11 +8,14 @@ import numpy as np
 import sympy
 import torch
 
-from argosy.engine.data.feed import FeedReader, converted, to_tensor
+from argosy.engine.data.arrays import converted, to_tensor
+from argosy.engine.data.feed import FeedReader
 from argosy.engine.errors import DataError, FeedError, FeedTypeError, nearest
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.ragged import companion_of
 from argosy.engine.runtime.compile import Compiled, Feed, feed_of
+from argosy.engine.runtime.feeding_ragged import Parts, with_companions
 
 FeedLike = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
@@ -21,7 +24,7 @@ def feed_values(
     program: Program, compiled: Compiled, feed: FeedLike
 ) -> tuple[list[torch.Tensor], dict[sympy.Symbol, int]]:
     """The tensors in the order of the step's arguments, and the values of the unknown sizes."""
-    fed = fed_by_name(program, feed)
+    fed = with_companions(program, fed_by_name(program, feed))
     values = []
     sizes: dict[sympy.Symbol, int] = {}
     for want in compiled.feeds:
@@ -59,7 +62,8 @@ def fed_variables(program: Program, feed: FeedLike) -> tuple[str, ...]:
 def fed_sizes(program: Program, fed: Mapping[str, Any]) -> dict[sympy.Symbol, int]:
     """The values of the unknown sizes, as far as they follow from the fed arrays; nothing is checked."""
     sizes: dict[sympy.Symbol, int] = {}
-    for name in program.feeds().keys() & fed.keys():
+    fed = with_companions(program, fed)
+    for name in program.all_feeds().keys() & fed.keys():
         wanted = feed_of(program, name).sizes
         shape = tuple(getattr(fed[name], "shape", ()))
         shape = (*shape, 1) if _lacks_last(shape, wanted) else shape
@@ -72,10 +76,12 @@ def _check_unused(
     program: Program, compiled: Compiled, fed: Mapping[str, Any], sizes: dict[sympy.Symbol, int]
 ) -> None:
     """Check feeds that the step does not use; their sizes are checked too, because assumptions may refer to them."""
-    known, used = program.feeds(), {want.name for want in compiled.feeds}
+    known, used = program.all_feeds(), {want.name for want in compiled.feeds}
     for name, value in fed.items():
         if name not in known:
-            raise FeedError(f"feed {name!r} is not a feed of {program.name!r}{nearest(name, known)}")
+            raise FeedError(
+                f"feed {name!r} is not a feed of {program.name!r}{nearest(name, program.feeds())}"
+            )
         if name not in used:
             _tensor(feed_of(program, name), value, sizes)
 
@@ -100,10 +106,10 @@ def _merged(feed: FeedLike) -> Mapping[str, Any]:
         )
     if len(feed) == 1:
         return feed[0]
-    parts: dict[str, _Parts] = {}
+    parts: dict[str, Parts] = {}
     for mapping in feed:
         for name, value in mapping.items():
-            parts.setdefault(name, _Parts()).append(value)
+            parts.setdefault(name, Parts()).append(value)
     for name, values in parts.items():
         if len(values) < len(feed):
             raise FeedError(
@@ -112,11 +118,12 @@ def _merged(feed: FeedLike) -> Mapping[str, Any]:
     return parts
 
 
-class _Parts(list[Any]):
-    """The values of one name in a list of feeds; concatenated along the first dimension."""
-
-
 def _missing(program: Program, want: Feed, fed: Mapping[str, Any]) -> str:
+    if (base := companion_of(want.name)) is not None and base in fed:
+        return (
+            f"feed {base!r} is an array, and the program needs the lengths of its sequences; feed a LoDTensor: "
+            "fluid.create_lod_tensor(rows, [lengths], place)"
+        )
     shape = list(program.vars[want.name].shape)
     hint = nearest(want.name, fed) if fed else " (nothing was fed)"
     return f"feed {want.name!r} ({dtype_name(want.dtype)}{shape}) is missing{hint}; pass feed={{{want.name!r}: …}}"
@@ -124,7 +131,7 @@ def _missing(program: Program, want: Feed, fed: Mapping[str, Any]) -> str:
 
 def _tensor(want: Feed, value: Any, sizes: dict[sympy.Symbol, int]) -> torch.Tensor:
     """The fed value as a tensor of the right dtype and shape; unknown sizes are added to `sizes`."""
-    if isinstance(value, _Parts):
+    if isinstance(value, Parts):
         value = _concatenated(want, value)
     elif not isinstance(value, torch.Tensor):
         value = _converted(want, value)
@@ -164,7 +171,7 @@ def _converted(want: Feed, value: Any) -> torch.Tensor:
         raise FeedError(f"feed {e}") from e
 
 
-def _concatenated(want: Feed, parts: _Parts) -> torch.Tensor:
+def _concatenated(want: Feed, parts: Parts) -> torch.Tensor:
     tensors = [part if isinstance(part, torch.Tensor) else _converted(want, part) for part in parts]
     if len({(t.dtype, t.shape[1:]) for t in tensors}) > 1 or not all(t.ndim for t in tensors):
         kinds = ", ".join(f"{dtype_name(t.dtype)}{list(t.shape)}" for t in tensors)

@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from torch import fx
 
-from argosy.engine.errors import FetchError, FetchTypeError, nearest
+from argosy.engine.data.lod_tensor import LoDTensor
+from argosy.engine.errors import FetchError, FetchTypeError, LoDFetchError, nearest
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.ragged import all_lengths_of
 from argosy.engine.ir.variable import Variable
 
 
@@ -79,6 +81,27 @@ def _fetch(program: Program, wanted: Any) -> Variable:
         advice = "; add it with static.gradients(loss, [x])" if name.endswith("@GRAD") else ""
         raise FetchError(f"fetch {name!r} is not in {program.name!r}{nearest(name, program.vars)}{advice}")
     return variable
+
+
+def with_lengths(wanted: list[Variable], return_numpy: bool) -> list[Variable]:
+    """The variables, then the lengths of those that are ragged; raises for a ragged one with `return_numpy`."""
+    ragged = {v.name: all_lengths_of(v) for v in wanted if v.lod_level}
+    if ragged and return_numpy:
+        raise LoDFetchError(
+            f"some of your fetched tensors hold LoD information: {', '.join(ragged)}; they cannot be cast to NumPy "
+            "arrays: call run with return_numpy=False, and np.array(result) for the rows alone"
+        )
+    return [*wanted, *(lengths for levels in ragged.values() for lengths in levels)]
+
+
+def as_lod_tensors(wanted: list[Variable], fetched: list[Any]) -> list[Any]:
+    """The values of `with_lengths` for the wanted variables: a LoDTensor for each ragged one."""
+    levels = iter(fetched[len(wanted) :])
+    values: list[Any] = []
+    for variable, value in zip(wanted, fetched, strict=False):
+        lengths = [next(levels).numpy(force=True) for _ in range(variable.lod_level)]
+        values.append(LoDTensor.of_lengths(value, lengths) if lengths else value)
+    return values
 
 
 def to_numpy(value: torch.Tensor) -> np.ndarray[Any, Any]:

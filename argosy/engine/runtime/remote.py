@@ -4,6 +4,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
@@ -48,7 +49,9 @@ def prefetch_of(program: Program) -> Callable[[Mapping[str, Any]], None] | None:
 
     def prefetch(feed: Mapping[str, Any]) -> None:
         for lookup in lookups:
-            trainer.current().lookups.prefetch(lookup.table, [feed[name] for name in lookup.feeds])
+            ids = [feed[name] for name in lookup.feeds]
+            rows = [i.rows if isinstance(i, LoDTensor) else i for i in ids]
+            trainer.current().lookups.prefetch(lookup.table, rows)
 
     return prefetch
 

@@ -14,6 +14,8 @@ from argosy.fluid.layers import (
     norm,
     pool,
     reduction,
+    rnn,
+    sequence,
     shapes,
     static_rnn,
     variables,
@@ -57,6 +59,23 @@ from argosy.static.nn import group_norm as group_norm
 from argosy.static.nn import instance_norm as instance_norm
 from argosy.static.nn import layer_norm as layer_norm
 from argosy.static.nn import prelu as prelu
+from argosy.static.nn import sequence_concat as sequence_concat
+from argosy.static.nn import sequence_conv as sequence_conv
+from argosy.static.nn import sequence_enumerate as sequence_enumerate
+from argosy.static.nn import sequence_expand as sequence_expand
+from argosy.static.nn import sequence_expand_as as sequence_expand_as
+from argosy.static.nn import sequence_first_step as sequence_first_step
+from argosy.static.nn import sequence_last_step as sequence_last_step
+from argosy.static.nn import sequence_pad as sequence_pad
+from argosy.static.nn import sequence_pool as sequence_pool
+from argosy.static.nn import sequence_reshape as sequence_reshape
+from argosy.static.nn import sequence_reverse as sequence_reverse
+from argosy.static.nn import sequence_scatter as sequence_scatter
+from argosy.static.nn import sequence_slice as sequence_slice
+from argosy.static.nn import sequence_softmax as sequence_softmax
+from argosy.static.nn import sequence_unpad as sequence_unpad
+from argosy.static.nn.sequence_pad import sequence_mask as sequence_mask
+from argosy.static.nn.sequence_rows import lod_reset as lod_reset
 from argosy.static.nn import switch_case as switch_case
 from argosy.static.nn import while_loop as while_loop
 from argosy.tensor import abs as abs
@@ -96,11 +115,13 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.norm import *
     from argosy.fluid.layers.pool import *
     from argosy.fluid.layers.reduction import *
+    from argosy.fluid.layers.rnn import *
+    from argosy.fluid.layers.sequence import *
     from argosy.fluid.layers.shapes import *
     from argosy.fluid.layers.static_rnn import *
     from argosy.fluid.layers.variables import *
 
 _collect(globals(), activation, elementwise, linear, loss, norm, pool, reduction, shapes, variables)
-_collect(globals(), arrays, control_flow, learning_rate_scheduler, static_rnn)
+_collect(globals(), arrays, control_flow, learning_rate_scheduler, rnn, sequence, static_rnn)
 _check_inputs(globals(), _INPUTS)
 __getattr__ = _missing(__name__, globals())

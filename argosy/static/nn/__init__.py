@@ -15,6 +15,23 @@ from argosy.static.nn.conv import conv2d, conv2d_transpose, conv3d
 from argosy.static.nn.input_types import INPUTS
 from argosy.static.nn.linear import embedding, fc, prelu
 from argosy.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
+from argosy.static.nn.sequence_conv import sequence_conv, sequence_enumerate
+from argosy.static.nn.sequence_pad import sequence_pad, sequence_unpad
+from argosy.static.nn.sequence_pool import (
+    sequence_first_step,
+    sequence_last_step,
+    sequence_pool,
+    sequence_softmax,
+)
+from argosy.static.nn.sequence_rows import (
+    sequence_concat,
+    sequence_expand,
+    sequence_expand_as,
+    sequence_reshape,
+    sequence_reverse,
+    sequence_scatter,
+    sequence_slice,
+)
 
 __all__ = [
     "batch_norm",
@@ -30,6 +47,21 @@ __all__ = [
     "instance_norm",
     "layer_norm",
     "prelu",
+    "sequence_concat",
+    "sequence_conv",
+    "sequence_enumerate",
+    "sequence_expand",
+    "sequence_expand_as",
+    "sequence_first_step",
+    "sequence_last_step",
+    "sequence_pad",
+    "sequence_pool",
+    "sequence_reshape",
+    "sequence_reverse",
+    "sequence_scatter",
+    "sequence_slice",
+    "sequence_softmax",
+    "sequence_unpad",
     "sparse_embedding",
     "switch_case",
     "while_loop",

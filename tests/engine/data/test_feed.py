@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from argosy.engine.data.feed import FeedSpec, check_places, fields_of, specs_of, to_tensor
+from argosy.engine.data.feed import FeedSpec, check_places, fields_of, specs_of
+from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ConfigError, DataError
 
 IMAGE = FeedSpec("x", (-1, 3, 4, 5), torch.float32)
@@ -115,22 +116,6 @@ def test_what_torch_cannot_hold_is_rejected_by_name(value: object, message: str)
         LABEL.from_samples([value])
 
 
-def test_big_endian_numbers_are_converted() -> None:
-    assert to_tensor(np.arange(3, dtype=">i4"), "y").tolist() == [0, 1, 2]
-
-
-def test_ragged_lists_are_rejected() -> None:
-    with pytest.raises(DataError, match="different lengths"):
-        to_tensor([[1], [1, 2]], "y")
-
-
-def test_views_that_torch_dislikes_are_copied() -> None:
-    array = np.arange(4)
-    array.flags.writeable = False
-    assert to_tensor(array, "y").tolist() == [0, 1, 2, 3]
-    assert to_tensor(np.arange(4)[::-1], "y").tolist() == [3, 2, 1, 0]
-
-
 def test_fields_come_by_place_or_by_name() -> None:
     assert list(fields_of((1, 2), ["x", "y"])) == [1, 2]
     assert list(fields_of({"y": 2, "x": 1}, ["x", "y"])) == [1, 2]
@@ -163,3 +148,20 @@ def test_one_process_feeds_one_place() -> None:
     check_places(["cpu"])
     with pytest.raises(ConfigError, match="2 places"):
         check_places(["cpu", "cpu"])
+
+
+def test_samples_of_a_ragged_variable_are_lists_of_any_length() -> None:
+    ids = FeedSpec("ids", (-1, 1), torch.int64, lod_level=1).from_samples([[1, 2], [], (3,)])
+    assert isinstance(ids, LoDTensor)
+    assert (ids.rows.tolist(), ids.recursive_sequence_lengths()) == ([[1], [2], [3]], [[2, 0, 1]])
+    points = FeedSpec("p", (-1, 2), torch.float32, lod_level=2).from_samples([[[1, 2, 3, 4]], [[], [[5, 6]]]])
+    assert isinstance(points, LoDTensor)
+    assert points.recursive_sequence_lengths() == [[1, 2], [2, 0, 1]]
+    assert points.rows.tolist() == [[1, 2], [3, 4], [5, 6]]
+    with pytest.raises(DataError, match=r"sequence 1 of a batch has 3 values, and a row .* shape \[2\]"):
+        FeedSpec("p", (-1, 2), torch.float32, lod_level=1).from_samples([[1, 2], [1, 2, 3]])
+
+
+def test_a_lod_tensor_is_a_batch() -> None:
+    batch = LoDTensor.of_lengths(np.ones((2, 1)), [[1, 1]])
+    assert FeedSpec("x", (-1, 1), torch.float64, lod_level=1).from_batch(batch) is batch

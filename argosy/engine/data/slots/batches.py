@@ -2,12 +2,14 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from argosy.engine.data.slots.read import RecordStream
 from argosy.engine.data.slots.records import Records
 from argosy.engine.data.slots.slot import Array, SlotSpec
 
-Batch = dict[str, Array]
+Batch = dict[str, Any]
+"""By the names of the slots: arrays, and LoDTensors of slots of sequences."""
 
 
 def batches_of_stream(slots: tuple[SlotSpec, ...], parts: Iterable[Records], size: int) -> Iterator[Batch]:

@@ -11,6 +11,7 @@ If all records have the same counts, `ints` and `floats` can be viewed as matric
 import struct
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -70,12 +71,18 @@ class Records:
             columns.append(values[_spans(starts.reshape(-1), counts[:, indices].reshape(-1))])
         return Records(self.slots, counts, *columns)
 
-    def batch(self, rows: Rows) -> dict[str, Array]:
-        """The values of these records by the names of the slots, in the shapes of the variables."""
+    def batch(self, rows: Rows) -> dict[str, Any]:
+        """The values of these records by the names of the slots, in the shapes of the variables.
+
+        Those of a slot of sequences are a LoDTensor.
+        """
         counts = self.counts[rows]
         number = len(counts)
-        batch = {}
+        batch: dict[str, Any] = {}
         for slot, values, has in zip(self.slots, self._columns(rows, counts), counts.T, strict=True):
+            if slot.is_sequence:
+                batch[slot.name] = slot.sequences(values, has)
+                continue
             if not self.is_even and (has != has[0]).any():
                 raise slot.uneven(has)
             batch[slot.name] = slot.shaped(values, number)

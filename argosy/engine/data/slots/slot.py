@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from argosy.engine.data.feed import FeedVariable
+from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ConfigError, DataError
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +34,7 @@ class SlotSpec:
     shape: tuple[int, ...]
     """Of the variable; -1: any size."""
     is_sequence: bool = False
-    """lod_level 1: the numbers of all records are concatenated."""
+    """lod_level 1: a record has any number of rows, and a batch is a LoDTensor."""
 
     @classmethod
     def of(cls, variable: SlotVariable) -> "SlotSpec":
@@ -45,6 +46,11 @@ class SlotSpec:
                 f"use_var {variable.name!r} has shape {list(shape)}; "
                 "use one with a batch and at most one other unknown size"
             )
+        if variable.lod_level > 1 or (variable.lod_level and -1 in shape[1:]):
+            raise ConfigError(
+                f"use_var {variable.name!r} has lod_level {variable.lod_level} and shape {list(shape)}; a slot of "
+                "sequences has lod_level 1 and known sizes but the first"
+            )
         return cls(variable.name, _DTYPES[variable.dtype], shape, variable.lod_level > 0)
 
     def shaped(self, values: Array, rows: int) -> Array:
@@ -54,18 +60,29 @@ class SlotSpec:
         rest, over = divmod(count, known)
         if over == 0 and -1 in wanted:
             return values.reshape(rows, *(rest if size == -1 else size for size in wanted))
-        if over == 0 and (rest == 1 or self.is_sequence):
-            return values.reshape(rows * rest, *wanted)
+        if over == 0 and rest == 1:
+            return values.reshape(rows, *wanted)
         raise DataError(
             f"slot {self.name!r}: a record has {count} values, the variable of shape {list(self.shape)} expects "
             f"{known}; change the data generator, or the variable's shape"
         )
 
+    def sequences(self, values: Array, counts: Array) -> LoDTensor:
+        """The values of a batch as sequences; `counts` has the number of values of each record."""
+        wanted = self.shape[1:]
+        lengths, over = np.divmod(counts, math.prod(wanted))
+        if over.any():
+            raise DataError(
+                f"slot {self.name!r}: a record has {counts[over > 0][0]} values, the rows of the variable of shape "
+                f"{list(self.shape)} have {math.prod(wanted)}; change the data generator, or the variable's shape"
+            )
+        return LoDTensor.of_lengths(values.reshape(-1, *wanted), [lengths])
+
     def uneven(self, counts: Array) -> DataError:
         """The error for records that have different numbers of values."""
         return DataError(
-            f"slot {self.name!r}: records of one batch have {counts.min()} to {counts.max()} values, and Argosy has no "
-            "LoD tensors; pad them to one length in the data generator"
+            f"slot {self.name!r}: records of one batch have {counts.min()} to {counts.max()} values; declare its "
+            "variable with lod_level=1, or pad them to one length in the data generator"
         )
 
 

@@ -86,28 +86,42 @@ def test_records_of_different_lengths_cannot_be_one_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "is_sequence", "count", "made"),
+    ("shape", "count", "made"),
     [
-        ((-1, 4), False, 4, (2, 4)),
-        ((-1, 2, 2), False, 4, (2, 2, 2)),
-        ((-1, -1), False, 4, (2, 4)),
-        ((-1, 2, -1), False, 4, (2, 2, 2)),
-        ((-1,), False, 1, (2,)),
-        ((-1, 1), True, 3, (6, 1)),
-        ((-1, 3), True, 3, (2, 3)),
-        ((-1,), True, 3, (6,)),
+        ((-1, 4), 4, (2, 4)),
+        ((-1, 2, 2), 4, (2, 2, 2)),
+        ((-1, -1), 4, (2, 4)),
+        ((-1, 2, -1), 4, (2, 2, 2)),
+        ((-1,), 1, (2,)),
     ],
 )
 def test_a_batch_has_the_shape_of_the_variable(
-    shape: tuple[int, ...], is_sequence: bool, count: int, made: tuple[int, ...]
+    shape: tuple[int, ...], count: int, made: tuple[int, ...]
 ) -> None:
-    assert SlotSpec("s", True, shape, is_sequence).shaped(np.zeros(2 * count), 2).shape == made
+    assert SlotSpec("s", True, shape).shaped(np.zeros(2 * count), 2).shape == made
 
 
-@pytest.mark.parametrize(("shape", "is_sequence"), [((-1, 4), False), ((-1, 1), False), ((-1, 2), True)])
-def test_values_that_do_not_fit_the_shape_are_rejected(shape: tuple[int, ...], is_sequence: bool) -> None:
+@pytest.mark.parametrize("shape", [(-1, 4), (-1, 1)])
+def test_values_that_do_not_fit_the_shape_are_rejected(shape: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match="a record has 3 values"):
-        SlotSpec("s", True, shape, is_sequence).shaped(np.zeros(6), 2)
+        SlotSpec("s", True, shape).shaped(np.zeros(6), 2)
+
+
+def test_a_slot_of_sequences_gives_a_lod_tensor() -> None:
+    slots = (
+        SlotSpec("ids", False, (-1, 1), is_sequence=True),
+        SlotSpec("xy", True, (-1, 2), is_sequence=True),
+    )
+    counts = np.array([[1, 4], [3, 2]], np.int32)
+    ragged = Records(slots, counts, np.arange(4), np.arange(6, dtype=np.float32))
+    batch = ragged.batch(np.array([1, 0]))
+    assert (batch["ids"].rows.tolist(), batch["ids"].lod()) == ([[1], [2], [3], [0]], [[0, 3, 4]])
+    assert (batch["xy"].rows.tolist(), batch["xy"].lod()) == ([[4, 5], [0, 1], [2, 3]], [[0, 1, 3]])
+    even = ragged.take(slice(0, 1)).batch(slice(None))
+    assert (even["ids"].lod(), even["xy"].lod(), len(even["ids"])) == ([[0, 1]], [[0, 2]], 1)
+    odd = Records(slots, np.array([[1, 3]], np.int32), np.arange(1), np.arange(3, dtype=np.float32))
+    with pytest.raises(DataError, match="slot 'xy': a record has 3 values, the rows .* have 2"):
+        odd.batch(slice(None))
 
 
 def variable(
