@@ -18,6 +18,7 @@ from argosy.fluid import (
     nets,
     optimizer,
     param_attr,
+    reader,
     regularizer,
     transpiler,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "optimizer",
     "param_attr",
     "program_guard",
+    "reader",
     "regularizer",
     "save",
     "scope_guard",

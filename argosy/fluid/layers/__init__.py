@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from argosy.fluid.layers import (
     activation,
     elementwise,
+    io,
     linear,
     loss,
     norm,
@@ -75,6 +76,7 @@ from argosy.tensor import transpose as transpose
 if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.activation import *
     from argosy.fluid.layers.elementwise import *
+    from argosy.fluid.layers.io import *
     from argosy.fluid.layers.linear import *
     from argosy.fluid.layers.loss import *
     from argosy.fluid.layers.norm import *
@@ -83,5 +85,5 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.shapes import *
     from argosy.fluid.layers.variables import *
 
-_collect(globals(), activation, elementwise, linear, loss, norm, pool, reduction, shapes, variables)
+_collect(globals(), activation, elementwise, io, linear, loss, norm, pool, reduction, shapes, variables)
 __getattr__ = _missing(__name__, globals())
