@@ -63,7 +63,7 @@ def split(
     dumper: Callable[[Any, Any], None] = pickle.dump,
 ) -> None:
     """Write the samples of a reader to files of `line_count` samples each, numbered by `suffix`."""
-    if suffix % 0 == suffix % 1:
+    if "%" not in suffix:
         raise ConfigError(
             f"split: suffix={suffix!r} has no place for a number; use for example '%05d.pickle'"
         )

@@ -49,11 +49,11 @@ def write_cifar10(folder: Path, per_batch: int = 200) -> None:
     write_tar(folder / "cifar-10-python.tar.gz", batches)
 
 
-def write_cifar100(folder: Path) -> None:
+def write_cifar100(folder: Path, train: int = 1000, test: int = 200) -> None:
     """cifar-100-python.tar.gz: colour and direction of stripes are the class."""
     batches = {
         f"cifar-100-python/{name}": _cifar_batch(np.random.default_rng([10, i]), count, 100, b"fine_labels")
-        for i, (name, count) in enumerate((("train", 1000), ("test", 200)))
+        for i, (name, count) in enumerate((("train", train), ("test", test)))
     }
     write_tar(folder / "cifar-100-python.tar.gz", batches)
 
