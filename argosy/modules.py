@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -18,6 +18,24 @@ def lazily(package: dict[str, Any], api: str) -> Callable[[str], Any]:
         module = importlib.import_module(api)
         value = getattr(module, name)
         package.update({n: v for n, v in vars(module).items() if not n.startswith("_")})
+        return value
+
+    return __getattr__
+
+
+def load_on_use(
+    package: dict[str, Any], sources: Mapping[str, str], otherwise: Callable[[str], Any]
+) -> Callable[[str], Any]:
+    """A `__getattr__` for the package with these globals: each name imports its module when it is first used.
+
+    `sources` maps a name to the module that defines it, or that it is. Other names are passed to `otherwise`.
+    """
+
+    def __getattr__(name: str) -> Any:
+        if name not in sources:
+            return otherwise(name)
+        module = importlib.import_module(sources[name])
+        package[name] = value = module if sources[name].endswith(f".{name}") else getattr(module, name)
         return value
 
     return __getattr__

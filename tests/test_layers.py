@@ -36,7 +36,7 @@ API = [
     ["tensor", "regularizer", "utils"],
     ["nn", "metric"],
     ["optimizer"],
-    ["io", "reader", "dataset", "vision", "timeline", "core", "incubate"],
+    ["io", "reader", "dataset", "text", "vision", "timeline", "core", "incubate"],
     ["static"],
     ["distributed"],
     ["fluid"],

@@ -91,6 +91,26 @@ class CorruptFileError(ArgosyError, OSError):
     """A file is truncated, altered, or has another format than expected."""
 
 
+class ExecuteError(ArgosyError, OSError):
+    """An operation on a file system failed."""
+
+
+class FSShellCmdAborted(ExecuteError):
+    """Paddle's error for an aborted hadoop command; here a driver raises ExecuteError."""
+
+
+class FSTimeOut(ArgosyError, TimeoutError):
+    """An operation on a file system failed repeatedly until its time limit."""
+
+
+class FSFileExistsError(ArgosyError, FileExistsError):
+    """The target of an operation exists."""
+
+
+class FSFileNotExistsError(ArgosyError, FileNotFoundError):
+    """The source of an operation does not exist."""
+
+
 class EOFException(ArgosyError, EOFError):
     """The reader of a started data loader has no more batches."""
 

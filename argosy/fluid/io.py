@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from argosy.distributed.ps import saving
+from argosy.engine.data.process_readers import multiprocess_reader
 from argosy.engine.data.readers import (
+    ComposeNotAligned,
     batch,
     buffered,
+    cache,
     chain,
     compose,
     firstn,
@@ -23,6 +26,7 @@ from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import ServerRole, TrainerRole
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ps.trainer import trainer
+from argosy.fluid.reader import PyReader
 from argosy.framework.missing import missing
 from argosy.io import DataLoader
 from argosy.static.io import (
@@ -41,9 +45,12 @@ from argosy.static.io import (
 )
 
 __all__ = [
+    "ComposeNotAligned",
     "DataLoader",
+    "PyReader",
     "batch",
     "buffered",
+    "cache",
     "chain",
     "compose",
     "firstn",
@@ -54,6 +61,7 @@ __all__ = [
     "load_program_state",
     "load_vars",
     "map_readers",
+    "multiprocess_reader",
     "save",
     "save_inference_model",
     "save_params",

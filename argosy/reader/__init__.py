@@ -1,6 +1,7 @@
 """Reader decorators: shuffle, shard, batch, map, read ahead. See `argosy.engine.data.readers`."""
 
 # SPDX-License-Identifier: Apache-2.0
+from argosy.engine.data.process_readers import multiprocess_reader
 from argosy.engine.data.readers import (
     ComposeNotAligned,
     buffered,
@@ -23,6 +24,7 @@ __all__ = [
     "compose",
     "firstn",
     "map_readers",
+    "multiprocess_reader",
     "shard",
     "shuffle",
     "xmap_readers",

@@ -1,49 +1,40 @@
-"""Which form images are loaded in: `pil` (a Pillow image, RGB) or `cv2` (an array, HWC in BGR order).
-
-OpenCV itself is not used: `cv2` gives what OpenCV would, decoded by Pillow.
-"""
+"""paddle.vision: transforms, data sets and models of images; which form images are loaded in."""
 
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any
-
-from PIL import Image
-
-from argosy.engine.data.images import load_image
-from argosy.engine.errors import ConfigError
-from argosy.engine.log import logger
 from argosy.framework.missing import missing
+from argosy.modules import load_on_use
+from argosy.vision.image import get_image_backend, image_load, set_image_backend
 
-__all__ = ["get_image_backend", "image_load", "set_image_backend"]
+_DATASETS = [
+    "Cifar10",
+    "Cifar100",
+    "DatasetFolder",
+    "FashionMNIST",
+    "Flowers",
+    "ImageFolder",
+    "MNIST",
+    "VOC2012",
+]
+_MODELS = [
+    *("LeNet", "MobileNetV1", "MobileNetV2", "ResNet", "VGG", "mobilenet_v1", "mobilenet_v2"),
+    *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19"),
+]
 
-_BACKENDS = ("pil", "cv2")
-_backend = "pil"
+__all__ = [  # noqa: PLE0604  (names of lists)
+    "datasets",
+    "get_image_backend",
+    "image_load",
+    "models",
+    "set_image_backend",
+    "transforms",
+    *_DATASETS,
+    *_MODELS,
+]
 
-
-def set_image_backend(backend: str) -> None:
-    """Choose `pil` or `cv2` for image_load."""
-    global _backend  # noqa: PLW0603  # Paddle's setting is one per process
-    _backend = _checked(backend)
-    if backend == "cv2":
-        logger.debug("image backend cv2: images are decoded by Pillow, in OpenCV's BGR order")
-
-
-def get_image_backend() -> str:
-    """The backend that is set, at first `pil`."""
-    return _backend
-
-
-def image_load(path: str, backend: str | None = None) -> Any:
-    """Load an image file in the form of the backend."""
-    if _checked(backend or _backend) == "cv2":
-        return load_image(path)
-    with Image.open(path) as image:
-        return image.convert("RGB")
-
-
-def _checked(backend: str) -> str:
-    if backend not in _BACKENDS:
-        raise ConfigError(f"no image backend {backend!r}; use one of {', '.join(_BACKENDS)}")
-    return backend
-
-
-__getattr__ = missing(__name__, globals())
+__getattr__ = load_on_use(
+    globals(),
+    {name: f"{__name__}.{name}" for name in ("datasets", "models", "transforms")}
+    | dict.fromkeys(_DATASETS, f"{__name__}.datasets")
+    | dict.fromkeys(_MODELS, f"{__name__}.models"),
+    missing(__name__, globals()),
+)

@@ -3,6 +3,7 @@
 import inspect
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from argosy import io
-from argosy.engine.errors import EOFException
+from argosy import io, static
+from argosy.distributed.fleet.dataset import InMemoryDataset
+from argosy.engine.errors import ConfigError, EOFException
 
 
 class Program:
@@ -108,3 +110,18 @@ def test_every_promised_name_is_there() -> None:
     assert all(hasattr(io, name) for name in io.__all__)
     assert issubclass(io.IterableDataset, io.Dataset)
     assert io.get_worker_info() is None
+
+
+def test_a_loader_over_a_dataset_of_slots_yields_feeds(tmp_path: Path) -> None:
+    (tmp_path / "part").write_text("".join(f"2 {i} {i} 1 {i}\n" for i in range(5)))
+    dataset = InMemoryDataset()
+    x, y = static.data("x", [None, 2], "int64"), static.data("y", [None, 1], "int64")
+    dataset.init(batch_size=2, use_var=[x, y])
+    dataset.set_filelist([str(tmp_path / "part")])
+    dataset.load_into_memory()
+    loader = io.DataLoader.from_dataset(dataset, "cpu")
+    assert [feed[0]["y"].flatten().tolist() for feed in loader()] == [[0, 1], [2, 3]]
+    whole = io.DataLoader.from_dataset(dataset, None, drop_last=False)
+    assert [feed[0]["x"].tolist() for feed in whole][-1] == [[4, 4]]
+    with pytest.raises(ConfigError, match="list is not a QueueDataset"):
+        io.DataLoader.from_dataset([], None)

@@ -36,8 +36,8 @@ def write_digits(folder: Path, sizes: Mapping[str, int] = SIZES, seed: int = 0) 
             transient=True,
         )
         images = [draw_digit(int(labels[i]), np.random.default_rng([seed, number, i])) for i in steps]
-        _write_idx(folder / f"{name}-images-idx3-ubyte.gz", np.stack(images))
-        _write_idx(folder / f"{name}-labels-idx1-ubyte.gz", labels)
+        write_idx(folder / f"{name}-images-idx3-ubyte.gz", np.stack(images))
+        write_idx(folder / f"{name}-labels-idx1-ubyte.gz", labels)
 
 
 def draw_digit(label: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
@@ -68,7 +68,7 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
-def _write_idx(path: Path, array: npt.NDArray[Any]) -> None:
+def write_idx(path: Path, array: npt.NDArray[Any]) -> None:
     """The idx format: two zero bytes, 8 for uint8, the number of dimensions, each size, the values."""
     head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:

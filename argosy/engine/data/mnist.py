@@ -31,7 +31,19 @@ def reader(
     """
     if name not in ("train", "t10k"):
         raise UnknownNameError(f"no set {name!r} of MNIST; use train or t10k")
-    folder = checked_files.checked_or_drawn(
+    folder = files(folder, checksums)
+    images, labels = load(folder / f"{name}-images-idx3-ubyte.gz", folder / f"{name}-labels-idx1-ubyte.gz")
+
+    def samples() -> Iterator[tuple[npt.NDArray[np.float32], int]]:
+        for image, label in zip(images, labels, strict=True):
+            yield image.ravel().astype(np.float32) / np.float32(127.5) - np.float32(1), int(label)
+
+    return samples
+
+
+def files(folder: Path | None = None, checksums: Mapping[str, str] = MD5) -> Path:
+    """The folder of the four files, checked, or one with generated digits."""
+    return checked_files.checked_or_drawn(
         folder or env.cache_dir() / "dataset" / "mnist",
         checksums,
         "mnist",
@@ -39,18 +51,17 @@ def reader(
         draw_digits.VERSION,
         draw_digits.write_digits,
     )
-    images = read_idx(folder / f"{name}-images-idx3-ubyte.gz", 3)
-    labels = read_idx(folder / f"{name}-labels-idx1-ubyte.gz", 1)
+
+
+def load(image_file: Path, label_file: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """(images [N, 28, 28], labels [N]) of two idx files."""
+    images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
     if len(images) != len(labels):
         raise CorruptFileError(
-            f"{folder} has {len(images)} {name} images and {len(labels)} labels; use files of one data set"
+            f"{image_file} has {len(images)} images and {label_file.name} {len(labels)} labels; use files "
+            "of one data set"
         )
-
-    def samples() -> Iterator[tuple[npt.NDArray[np.float32], int]]:
-        for image, label in zip(images, labels, strict=True):
-            yield image.ravel().astype(np.float32) / np.float32(127.5) - np.float32(1), int(label)
-
-    return samples
+    return images, labels
 
 
 def read_idx(path: Path, ndim: int) -> npt.NDArray[np.uint8]:

@@ -72,6 +72,38 @@ class RandomSampler(Sampler):
         return self.num_samples
 
 
+class WeightedRandomSampler(Sampler):
+    """`num_samples` draws of sample numbers, each with a probability proportional to its weight.
+
+    Without replacement, `num_samples` is at most the number of positive weights. The numbers come from NumPy's global
+    generator, as in Paddle.
+    """
+
+    def __init__(self, weights: Any, num_samples: int, replacement: bool = True) -> None:
+        super().__init__()
+        values = np.asarray(weights, dtype=np.float64).reshape(-1)
+        if not values.size or not np.isfinite(values).all() or values.min() < 0 or values.sum() <= 0:
+            raise ConfigError("weights must be finite and not negative, and at least one of them positive")
+        self.num_samples = positive("num_samples", num_samples)
+        if not replacement and self.num_samples > np.count_nonzero(values):
+            raise ConfigError(
+                f"num_samples={num_samples} without replacement, and {np.count_nonzero(values)} positive weights; draw "
+                "fewer, or set replacement=True"
+            )
+        self.weights = values
+        self.replacement = replacement
+
+    def __iter__(self) -> Iterator[int]:
+        probabilities = self.weights / self.weights.sum()
+        draws = np.random.choice(
+            len(probabilities), self.num_samples, replace=self.replacement, p=probabilities
+        )
+        return iter(draws.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
 class BatchSampler(TorchSampler[list[int]]):
     """Lists of `batch_size` sample numbers, from a data set (in order or shuffled) or from a sampler."""
 

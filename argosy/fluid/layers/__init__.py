@@ -8,6 +8,7 @@ from argosy.fluid.layers import (
     arrays,
     control_flow,
     elementwise,
+    io,
     learning_rate_scheduler,
     linear,
     loss,
@@ -109,6 +110,7 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.arrays import *
     from argosy.fluid.layers.control_flow import *
     from argosy.fluid.layers.elementwise import *
+    from argosy.fluid.layers.io import *
     from argosy.fluid.layers.learning_rate_scheduler import *
     from argosy.fluid.layers.linear import *
     from argosy.fluid.layers.loss import *
@@ -122,6 +124,6 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.variables import *
 
 _collect(globals(), activation, elementwise, linear, loss, norm, pool, reduction, shapes, variables)
-_collect(globals(), arrays, control_flow, learning_rate_scheduler, rnn, sequence, static_rnn)
+_collect(globals(), arrays, control_flow, io, learning_rate_scheduler, rnn, sequence, static_rnn)
 _check_inputs(globals(), _INPUTS)
 __getattr__ = _missing(__name__, globals())

@@ -12,6 +12,7 @@ from argosy.engine.data.samplers import (
     RandomSampler,
     Sampler,
     SequenceSampler,
+    WeightedRandomSampler,
 )
 from argosy.engine.errors import ConfigError
 
@@ -165,3 +166,16 @@ def test_paddles_variables_count_before_torchs(environ: dict[str, str], expected
 def test_an_environment_that_is_invalid_is_rejected(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="RANK="):
         env.rank_and_size(environ)
+
+
+def test_a_weighted_sampler_draws_in_proportion_to_the_weights() -> None:
+    np.random.seed(3)
+    draws = np.array(list(WeightedRandomSampler([0.0, 1.0, 3.0], 4000)))
+    shares = np.bincount(draws, minlength=3) / len(draws)
+    np.testing.assert_allclose(shares, [0, 0.25, 0.75], atol=0.04)
+    assert len(WeightedRandomSampler([1, 1], 5)) == 5
+    assert sorted(WeightedRandomSampler([0.2, 0.1, 0.0, 0.7], 3, replacement=False)) == [0, 1, 3]
+    with pytest.raises(ConfigError, match="2 positive weights"):
+        WeightedRandomSampler([1, 2, 0], 3, replacement=False)
+    with pytest.raises(ConfigError, match="not negative"):
+        WeightedRandomSampler([1, -1], 1)
