@@ -24,7 +24,6 @@ from argosy.engine.ir.roles import TrainerRole, WorkerStartup
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.ps.protocol.job_plan import Compensation, JobPlan
-from argosy.engine.ps.protocol.slicing import MIN_BLOCK_SIZE
 from argosy.engine.ps.rpc.client import wait_for_servers
 from argosy.engine.ps.trainer.trainer import Trainer, connect, current, disconnect, is_connected
 from argosy.engine.runtime.executor import Executor
@@ -58,6 +57,8 @@ class ServerMode:
         self.server_programs: tuple[Program, Program] | None = None
         """(main, startup) of this server."""
         self._waits_for_servers = True
+        self.slicing = Slicing()
+        """How the variables are split into blocks and placed on the servers."""
 
     # --- building -------------------------------------------------------------------------------------
 
@@ -75,7 +76,7 @@ class ServerMode:
             endpoints,
             self.roles.worker_num(),
             mode,
-            Slicing(min_block_size=MIN_BLOCK_SIZE),
+            self.slicing,
             compensation=_compensation(strategy, mode),
             k_steps=max(1, configs["k_steps"]),
             merged_steps=merged if mode == "async" else 1,
