@@ -56,6 +56,8 @@ class DistributedStrategy:
         config.runtime_split_send_recv = not is_sync
         config.half_async = self.mode == "half_async"
         config.geo_sgd_mode = self.mode == "geo"
+        self._build_strategy.async_mode = not is_sync
+        self._execute_strategy.use_thread_barrier = self.mode == "half_async"
 
     def get_program_config(self) -> DistributeTranspilerConfig:
         """How variables are placed on the servers."""
