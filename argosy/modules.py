@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import importlib
 from collections.abc import Callable, Mapping
-from importlib.abc import Loader
+from importlib.abc import InspectLoader, Loader
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 
@@ -66,3 +66,9 @@ class Alias(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec  # the import machinery has replaced it by the alias's spec
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The code of the module, for `python -m alias`."""
+        loader = self._spec.loader if self._spec is not None else None
+        assert isinstance(loader, InspectLoader), f"{self._module.__name__} is a file of Argosy"
+        return loader.get_code(self._module.__name__)

@@ -141,7 +141,7 @@ def variables() -> Mapping[str, str]:
 
 def launched(environ: Mapping[str, str] | None = None) -> Launched:
     """Rank and size of this process: fleetrun's variables, else torchrun's, mpirun's, srun's, else rank 0 of 1."""
-    source = os.environ if environ is None else environ
+    source = _with_trainers_num(os.environ if environ is None else environ)
     for launcher, *columns in _LAUNCHERS:
         rank_name, size_name, local_rank_name, local_size_name = (_first_set(source, c) for c in columns)
         if not (rank_name or size_name) or _is_inherited(launcher, source):
@@ -155,6 +155,18 @@ def launched(environ: Mapping[str, str] | None = None) -> Launched:
         local_size = None if local_size_name is None else number(local_size_name, source)
         return Launched(launcher, rank, size, local_rank, local_size)
     return Launched("none", 0, 1, 0, 1)
+
+
+def _with_trainers_num(source: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables with PADDLE_TRAINERS_NUM, which is the number of PADDLE_TRAINER_ENDPOINTS if it is not set."""
+    num = trainers_num(source)
+    return source if num is None else {**source, "PADDLE_TRAINERS_NUM": num}
+
+
+def trainers_num(source: Mapping[str, str]) -> str | None:
+    """PADDLE_TRAINERS_NUM, else the number of PADDLE_TRAINER_ENDPOINTS, else None; as text, not checked."""
+    endpoints = [e for e in source.get("PADDLE_TRAINER_ENDPOINTS", "").split(",") if e.strip()]
+    return source.get("PADDLE_TRAINERS_NUM", str(len(endpoints)) if endpoints else None)
 
 
 def _first_set(source: Mapping[str, str], names: tuple[str, ...]) -> str | None:

@@ -259,10 +259,11 @@ GROUPS = (
                 "a free endpoint, for scripts that call `torch.distributed` themselves; Argosy uses rank 0's endpoint",
             ),
             _variable(
-                "FLAGS_selected_gpus PADDLE_LOCAL_DEVICE_IDS",
+                "FLAGS_selected_gpus",
                 "",
-                "the devices of this rank; only with GPUs",
+                "the devices of this rank, with GPUs or `--gpus`; else a value that you set is kept",
             ),
+            _variable("PADDLE_LOCAL_DEVICE_IDS", "", "the devices of this rank; empty without GPUs"),
             _variable("PADDLE_WORLD_DEVICE_IDS", "", "the devices of all ranks"),
             _variable("TRAINING_ROLE", "", "`TRAINER` or `PSERVER`"),
             _variable("PADDLE_TRAINING_ROLE", "", "the same, for scripts that read this name"),

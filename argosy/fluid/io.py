@@ -156,7 +156,7 @@ def load_persistables(
             saving.load_on_server(program, path)
         case TrainerRole():
             saving.load_on_trainer(trainer.current(), program, path)
-        case None:
+        case _:
             load_vars(executor, dirname, main_program, filename=filename)
 
 

@@ -14,15 +14,27 @@ def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], NoReturn]:
     """A `__getattr__` for a module: raises an error with the full name and the nearest known name."""
 
     def __getattr__(name: str) -> NoReturn:
-        if name.startswith("__"):
-            raise AttributeError(name)  # Python looks up optional dunder names
         known = [n for n in space.get("__all__", space) if not n.startswith("_")]
-        message = f"{user_name(module)}.{name} is not in Argosy{nearest(name, sorted(known))}"
-        if _is_import(sys._getframe(1)):
-            raise ImportError(message, name=module)  # for any other error Python would show its own message
-        raise UnknownNameError(message)
+        _raise(module, f"{user_name(module)}.{name} is not in Argosy{nearest(name, sorted(known))}", name)
 
     return __getattr__
+
+
+def unsupported(module: str, remedy: str) -> Callable[[str], NoReturn]:
+    """A `__getattr__` for a module of which Argosy has nothing: raises an error with the full name and the remedy."""
+
+    def __getattr__(name: str) -> NoReturn:
+        _raise(module, f"{user_name(module)}.{name} is not supported; {remedy}", name)
+
+    return __getattr__
+
+
+def _raise(module: str, message: str, name: str) -> NoReturn:
+    if name.startswith("__"):
+        raise AttributeError(name)  # Python looks up optional dunder names
+    if _is_import(sys._getframe(2)):
+        raise ImportError(message, name=module)  # for any other error Python would show its own message
+    raise UnknownNameError(message)
 
 
 def user_name(module: str) -> str:

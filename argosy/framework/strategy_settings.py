@@ -267,6 +267,15 @@ def _str(what: str, value: object, field: Field) -> str:
     return value
 
 
+def _str_or_none(what: str, value: object, field: Field) -> str | None:
+    return None if value is None else _str(what, value, field)
+
+
+def _none(what: str, value: object, field: Field) -> None:
+    if value is not None:
+        raise ConfigError(f"{what} is {value!r}, which is not supported ({field.help}); leave it at None")
+
+
 def _member(what: str, value: object, kind: type) -> Any:
     if not isinstance(value, kind):
         members = ", ".join(f"{kind.__qualname__}.{m}" for m in kind.__members__)  # type: ignore[attr-defined]
@@ -303,6 +312,8 @@ KINDS: dict[str, Callable[[str, object, Field], Any]] = {
     "int": _int,
     "float": _float,
     "str": _str,
+    "str or None": _str_or_none,
+    "None": _none,
     "list of str": _list_of(_str),
     "list of names": _names,
     "list of int": _list_of(_int),

@@ -40,7 +40,8 @@ class PaddleFinder(MetaPathFinder):
         if module is argosy:
             _load_api()
         _explain_unknown_names(module)
-        return ModuleSpec(fullname, Alias(module), is_package=hasattr(module, "__path__"))
+        origin = module.__spec__.origin if module.__spec__ is not None else None
+        return ModuleSpec(fullname, Alias(module), origin=origin, is_package=hasattr(module, "__path__"))
 
 
 def install() -> None:

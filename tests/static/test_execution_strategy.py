@@ -32,5 +32,3 @@ def test_what_has_no_meaning_here_is_accepted_if_it_makes_sense() -> None:
 def test_several_steps_in_one_run_are_not_there_yet() -> None:
     with pytest.raises(ConfigError, match="num_iteration_per_run is 4"):
         ExecutionStrategy().num_iteration_per_run = 4
-    with pytest.raises(ConfigError, match="use_thread_barrier is True"):
-        ExecutionStrategy().use_thread_barrier = True

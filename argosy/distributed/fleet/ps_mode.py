@@ -2,7 +2,8 @@
 
 every process     fleet.init();  build the net;  fleet.distributed_optimizer(opt, strategy).minimize(loss)
 server            fleet.init_server();  fleet.run_server()                     until all workers have disconnected
-worker            exe.run(startup);  fleet.init_worker();  train;  fleet.stop_worker()
+worker            exe.run(startup);  fleet.init_worker();  train;  fleet.stop_worker()        2.0
+                  fleet.init_worker();  exe.run(startup);  train;  fleet.stop_worker()        1.x
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -19,11 +20,10 @@ from argosy.engine import env
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.clone import clone
 from argosy.engine.ir.program import Program
-from argosy.engine.ir.roles import TrainerRole
+from argosy.engine.ir.roles import TrainerRole, WorkerStartup
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
 from argosy.engine.ps.protocol.job_plan import Compensation, JobPlan
-from argosy.engine.ps.protocol.slicing import MIN_BLOCK_SIZE
 from argosy.engine.ps.rpc.client import wait_for_servers
 from argosy.engine.ps.trainer.trainer import Trainer, connect, current, disconnect, is_connected
 from argosy.engine.runtime.executor import Executor
@@ -57,6 +57,8 @@ class ServerMode:
         self.server_programs: tuple[Program, Program] | None = None
         """(main, startup) of this server."""
         self._waits_for_servers = True
+        self.slicing = Slicing()
+        """How the variables are split into blocks and placed on the servers."""
 
     # --- building -------------------------------------------------------------------------------------
 
@@ -74,7 +76,7 @@ class ServerMode:
             endpoints,
             self.roles.worker_num(),
             mode,
-            Slicing(min_block_size=MIN_BLOCK_SIZE),
+            self.slicing,
             compensation=_compensation(strategy, mode),
             k_steps=max(1, configs["k_steps"]),
             merged_steps=merged if mode == "async" else 1,
@@ -126,19 +128,20 @@ class ServerMode:
     # --- workers --------------------------------------------------------------------------------------
 
     def init_worker(self) -> None:
-        """Connect to the servers: worker 0 sends the initial values, then every worker pulls them."""
+        """Connect to the servers: worker 0 sends the initial values, then every worker pulls them.
+
+        Runs the startup program if the script has not run it yet (1.x scripts run it afterwards); later runs of it
+        change nothing while the worker is connected.
+        """
         plan = self._required_plan("init_worker")
         if not self.roles.is_worker():
             raise ConfigError("fleet.init_worker on a server; call it where fleet.is_worker() is True")
         assert self._program is not None, "set together with the plan"
+        assert self._startup is not None, "set together with the plan"
         scope = global_scope()
-        if missing := [
-            v.name for v in plan.dense if v.name not in scope or scope.values_of()[v.name] is None
-        ]:
-            raise ConfigError(
-                f"fleet.init_worker: {missing[0]!r} has no value yet; run the startup program first: "
-                "exe.run(static.default_startup_program())"
-            )
+        needed = [variable.name for variable in plan.dense] or self._startup.persistables()
+        if any(scope.values_of().get(name) is None for name in needed):
+            Executor().run(self._startup)
         if self._waits_for_servers and env.flag("FLAGS_LAUNCH_BARRIER", True):
             wait_for_servers(plan.endpoints)
         trainer = connect(plan, self.roles.worker_index())
@@ -153,6 +156,7 @@ class ServerMode:
         trainer.blocks.pull(values)
         assert isinstance(self._program.role, TrainerRole), "rewritten for a trainer in `rewrite`"
         begin(self._program, self._program.role, scope)
+        self._startup.role = WorkerStartup()
 
     def stop_worker(self) -> None:
         """Disconnect from the servers, which exit after the last worker has disconnected."""

@@ -38,15 +38,12 @@ def clone(program: Program, for_test: bool) -> Program:
     Values in the scope and the attached readers are shared.
     """
     if not for_test:
-        copied = copy_nodes(program, list(program.graph.nodes), names.generate(f"{program.name}_clone"))
-        copied.readers = program.readers
-        return copied
+        return copy_nodes(program, list(program.graph.nodes), names.generate(f"{program.name}_clone"))
     forward = copy_nodes(program, _forward(program.graph), names.generate(f"{program.name}_test"))
     _to_inference(forward)
     evaluation = replay(forward)
     _remove_dead(evaluation)
     _warn_if_random(evaluation)
-    evaluation.readers = program.readers
     evaluation.build = replace(evaluation.build, fusions=(), recompute=None)
     evaluation.training = replace(evaluation.training, schedulers=(), periods=())
     if isinstance(evaluation.role, TrainerRole):

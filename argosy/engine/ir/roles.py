@@ -3,6 +3,7 @@
 None          an ordinary program: the executor runs it
 TrainerRole   the executor connects to the servers, and runs it
 ServerRole    the executor serves it until all trainers have left
+WorkerStartup the startup program of a worker: the executor runs it unless the worker is connected already
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -91,4 +92,13 @@ class ServerRole:
     """None: the startup program has computed the initial values."""
 
 
-JobRole: TypeAlias = TrainerRole | ServerRole
+@dataclass(frozen=True)
+class WorkerStartup:
+    """The startup program of a worker that `fleet.init_worker` has connected.
+
+    While it is connected, its variables have the values of the servers, and a run of this program changes nothing:
+    scripts may run the startup program before `fleet.init_worker` (2.0) or after it (1.x).
+    """
+
+
+JobRole: TypeAlias = TrainerRole | ServerRole | WorkerStartup

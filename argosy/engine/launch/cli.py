@@ -71,10 +71,18 @@ def _add_ranks(g: argparse._ArgumentGroup) -> None:
 
 
 def _add_hosts(g: argparse._ArgumentGroup) -> None:
-    g.add_argument("--ips", type=_list, metavar="A,B", help="all hosts (default: 127.0.0.1)")
-    g.add_argument("--host", metavar="A", help="which of the hosts this one is, if it cannot be detected")
+    g.add_argument(
+        "--ips", "--cluster_node_ips", type=_list, metavar="A,B", help="all hosts (default: 127.0.0.1)"
+    )
+    g.add_argument(
+        "--host",
+        "--node_ip",
+        metavar="A",
+        help="which of the hosts this one is, if it cannot be detected",
+    )
+    g.add_argument("--use_paddlecloud", action="store_true", help="raises: use --ips and --host")
     port = "port of each host's first rank (default: FLAGS_START_PORT, else free ports on one host, 6070 on several)"
-    g.add_argument("--start_port", type=int, metavar="P", help=port)
+    g.add_argument("--start_port", "--started_port", type=int, metavar="P", help=port)
 
 
 def _add_script(g: argparse._ArgumentGroup) -> None:
@@ -94,6 +102,9 @@ def _add_logs(g: argparse._ArgumentGroup) -> None:
     )
     g.add_argument(
         "--quiet", action="store_true", help="print only the script's output, warnings and failures"
+    )
+    g.add_argument(
+        "--print_config", choices=("True", "False"), default="True", help="False is the same as --quiet"
     )
     g.add_argument(
         "--max_restarts",
@@ -151,6 +162,11 @@ def parse(argv: Sequence[str]) -> Configuration:
     if not rest:
         raise ConfigError("no script is given; write fleetrun [options] script.py, see fleetrun --help")
     known["timeout_s"] = known.pop("timeout")
+    known["quiet"] |= known.pop("print_config") == "False"
+    if known.pop("use_paddlecloud"):
+        raise ConfigError(
+            "--use_paddlecloud: the variables of PaddleCloud are not read; write --ips=$PADDLE_TRAINERS --host=$POD_IP"
+        )
     return Configuration(rest[0], tuple(rest[1:]), **known)
 
 

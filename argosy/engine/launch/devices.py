@@ -19,6 +19,8 @@ class DeviceAssignment:
     gpu: bool
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    selected: tuple[tuple[str, ...], ...] | None = None
+    """The devices of --gpus for each rank, on a host that has none of them: scripts read FLAGS_selected_gpus."""
 
 
 def count_gpus() -> int:
@@ -57,9 +59,12 @@ def assign(config: Configuration, num_gpus: int, environ: Mapping[str, str]) -> 
     )
     ranks = config.nproc_per_node or len(relative)
     _check_divides(ranks, len(relative), "all GPUs" if requested is None else text)
-    count = len(relative) // ranks
-    per_rank = tuple(relative[i * count : (i + 1) * count] for i in range(ranks))
-    return DeviceAssignment(per_rank, gpu=True, notes=notes)
+    return DeviceAssignment(_slices(relative, ranks), gpu=True, notes=notes)
+
+
+def _slices(devices: tuple[str, ...], ranks: int) -> tuple[tuple[str, ...], ...]:
+    count = len(devices) // ranks
+    return tuple(devices[i * count : (i + 1) * count] for i in range(ranks))
 
 
 def _visible(num_gpus: int, cuda_visible: str | None) -> tuple[str, ...]:
@@ -78,7 +83,9 @@ def _on_cpu(config: Configuration, num_gpus: int) -> DeviceAssignment:
     _check_divides(ranks, len(config.gpus), text)
     reason = "this host has no GPU" if num_gpus == 0 else "CUDA_VISIBLE_DEVICES hides every GPU"
     warning = f"{text}: {reason}; {ranks} rank{'s' * (ranks > 1)} on the CPU instead"
-    return DeviceAssignment(((),) * ranks, gpu=False, warnings=(warning,))
+    return DeviceAssignment(
+        ((),) * ranks, gpu=False, warnings=(warning,), selected=_slices(config.gpus, ranks)
+    )
 
 
 def _check_divides(ranks: int, devices: int, text: str) -> None:

@@ -16,7 +16,7 @@ _DEFAULT_START_PORT = 6070
 TIMELINE = ("ARGOSY_TIMELINE", "ARGOSY_TIMELINE_STEPS")
 _PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 # Set by an outer job or for another machine; a rank must not inherit them.
-NOT_INHERITED = ("ARGOSY_STORE_FD", "FLAGS_selected_gpus", *_PROXIES)
+NOT_INHERITED = ("ARGOSY_STORE_FD", *_PROXIES)
 
 
 @dataclass(frozen=True)
@@ -196,12 +196,13 @@ def _rank(
 ) -> ProcessSpec:
     rank = layout.host_index * layout.num_local + local
     devices = ",".join(layout.devices.per_rank[local])
+    selected = layout.devices.per_rank if layout.devices.gpu else layout.devices.selected
     # In the order of Paddle's table; the rest follows.
     variables = {
         "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
         "PADDLE_TRAINERS_NUM": common["PADDLE_TRAINERS_NUM"],
         "PADDLE_TRAINER_ENDPOINTS": common["PADDLE_TRAINER_ENDPOINTS"],
-        **({"FLAGS_selected_gpus": devices} if layout.devices.gpu else {}),
+        **({} if selected is None else {"FLAGS_selected_gpus": ",".join(selected[local])}),
         "PADDLE_TRAINER_ID": str(rank),
     }
     shown = tuple(variables)

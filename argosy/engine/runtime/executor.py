@@ -3,6 +3,7 @@
 no role       feeds ─▶ compiled step ─▶ fetches
 TrainerRole   the same, connected to the parameter servers
 ServerRole    serves until all trainers have left
+WorkerStartup nothing while the worker is connected, else as without a role
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,7 +29,7 @@ from argosy.engine.ir.fed_variables import with_fed_variables
 from argosy.engine.ir.limits import check_fed_bytes
 from argosy.engine.ir.periods import due_names
 from argosy.engine.ir.program import Program, default_main_program
-from argosy.engine.ir.roles import ServerRole, TrainerRole
+from argosy.engine.ir.roles import ServerRole, TrainerRole, WorkerStartup
 from argosy.engine.ir.show import op_name
 from argosy.engine.ir.symbols import Sizes
 from argosy.engine.ir.variable import Variable
@@ -116,7 +117,9 @@ class Executor:
                 return []
             case TrainerRole() as role:
                 connected: Trainer | None = remote.begin(program, role, scope)
-            case None:
+            case WorkerStartup() if remote.has_started(program, scope):
+                return []
+            case _:
                 connected = None
         check_sources(program)
         program = self._with_fed_variables(program, fed_variables(program, feed))

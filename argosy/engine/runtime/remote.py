@@ -8,6 +8,7 @@ from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import TrainerRole
+from argosy.engine.log import logger
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.scope import Scope
@@ -28,6 +29,15 @@ def begin(program: Program, role: TrainerRole, scope: Scope) -> Trainer:
         if len(values) == len(plan.dense):
             connected.geo.begin(values)
     return connected
+
+
+def has_started(startup: Program, scope: Scope) -> bool:
+    """True if `fleet.init_worker` has connected this worker, and the startup program's variables have values."""
+    values = scope.values_of()
+    started = trainer.is_connected() and all(values.get(name) is not None for name in startup.persistables())
+    if started:
+        logger.info("%s is not run: fleet.init_worker has initialized its variables", startup.name)
+    return started
 
 
 def step_schedulers(program: Program, connected: Trainer | None) -> None:

@@ -1,4 +1,4 @@
-"""DistributeTranspilerConfig: the options of the transpiler."""
+"""DistributeTranspilerConfig: the options of the transpiler; ServerRuntimeConfig: the threads of a server."""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
@@ -35,6 +35,8 @@ _LEAST = {
     "nccl_comm_num": 1,
     "hierarchical_allreduce_inter_nranks": 0,
 }
+_THREADS = ("_rpc_send_thread_num", "_rpc_get_thread_num", "_rpc_prefetch_thread_num")
+_DEFAULT_THREADS = 12
 _MODES = ("pserver", "nccl2", "collective")
 _COLLECTIVE_MODES = (None, "grad_allreduce", "local_sgd")
 
@@ -78,6 +80,23 @@ class DistributeTranspilerConfig:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in _FIELDS)
         return f"DistributeTranspilerConfig({shown})"
+
+
+class ServerRuntimeConfig:
+    """The numbers of threads of a server, which in Argosy the environment sets (FLAGS_rpc_send_thread_num, …)."""
+
+    def __init__(self) -> None:
+        for name in _THREADS:
+            object.__setattr__(self, name, _DEFAULT_THREADS)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _THREADS:
+            raise UnknownNameError(f"ServerRuntimeConfig has no field {name!r}{nearest(name, _THREADS)}")
+        object.__setattr__(self, name, integer(f"ServerRuntimeConfig.{name}", value, least=1))
+
+    def changed(self) -> list[str]:
+        """The fields that differ from their defaults."""
+        return [name for name in _THREADS if getattr(self, name) != _DEFAULT_THREADS]
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -21,8 +21,10 @@ from argosy.engine.ps.protocol.job_plan import Compensation, JobPlan
 from argosy.engine.ps.protocol.slicing import check_endpoint
 from argosy.engine.ps.rpc.client import wait_for_servers
 from argosy.fluid.transpiler.collective import check_trainer_id, transpile_collective
-from argosy.fluid.transpiler.config import DistributeTranspilerConfig
+from argosy.fluid.transpiler.config import DistributeTranspilerConfig, ServerRuntimeConfig
 from argosy.fluid.transpiler.dispatchers import dispatcher
+
+__all__ = ["DistributeTranspiler", "DistributeTranspilerConfig", "ServerRuntimeConfig", "slicing_of"]
 
 _WITHOUT_SERVERS = (
     "nccl_comm_num",
@@ -95,8 +97,7 @@ class DistributeTranspiler:
             if config.dc_asgd_adaptive and not config.is_assigned("dc_asgd_lambda"):
                 strength = 2.0
             compensation = Compensation(strength, config.dc_asgd_decay if config.dc_asgd_adaptive else None)
-        chosen = dispatcher(config.split_method, endpoints)
-        slicing = Slicing(config.slice_var_up, config.min_block_size, chosen.place)
+        slicing = slicing_of(config, endpoints)
         k_steps = config.geo_sgd_need_push_nums if mode == "geo" else 1
         return make_plan(
             program, endpoints, trainers, mode, slicing, compensation=compensation, k_steps=k_steps
@@ -150,6 +151,12 @@ class DistributeTranspiler:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"DistributeTranspiler has no {name!r}")
+
+
+def slicing_of(config: DistributeTranspilerConfig, endpoints: Sequence[str]) -> Slicing:
+    """How the config splits variables into blocks, and places the blocks on these servers."""
+    chosen = dispatcher(config.split_method, endpoints)
+    return Slicing(config.slice_var_up, config.min_block_size, chosen.place)
 
 
 def _mode(config: DistributeTranspilerConfig, sync_mode: bool) -> str:

@@ -41,8 +41,8 @@ def trains() -> None:
         fleet.run_server()
         return
     exe = paddle.static.Executor()
-    exe.run(default_startup_program())
-    fleet.init_worker()
+    for call in given.get("order", ["startup", "init_worker"]):
+        exe.run(default_startup_program()) if call == "startup" else fleet.init_worker()
     before = jobs.loss_of(exe, net, steps)
     fleet.barrier_worker()
     for step in range(steps):
@@ -73,11 +73,24 @@ def test_sync_workers_begin_with_worker_0_and_end_where_one_process_ends(
         assert_equal(one, wanted)
 
 
+@pytest.mark.parametrize("order", [["init_worker", "startup"], ["startup", "init_worker", "startup"]])
+def test_the_startup_program_may_run_after_init_worker(
+    ranks: ForkServer, tmp_path: Path, order: list[str]
+) -> None:
+    """As in 1.x scripts; it changes nothing then, also where the workers drew other values than worker 0."""
+    given = {"a_sync": False, "optimizer": "momentum", "order": order}
+    fetched, _ = jobs.run(ranks, trains, tmp_path, given, 2, 1)
+    wanted = jobs.alone(False, "momentum", 6)
+    for one in fetched:
+        assert_equal(one, wanted)
+
+
 MODES: dict[str, dict[str, Any]] = {
     "async": {"a_sync": True},
     "unset": {},
     "half_async": {"a_sync": True, "configs": {"half_async": True}},
     "geo": {"a_sync": True, "configs": {"k_steps": 2}},
+    "geo_1x": {"a_sync": True, "configs": {"k_steps": 2}, "order": ["init_worker", "startup"]},
     "dc_asgd": {"a_sync": True, "configs": {"dc_asgd": True}},
     "merged": {"a_sync": True, "configs": {"max_merge_var_num": 2}},
 }
@@ -92,7 +105,7 @@ def test_a_single_worker_ends_where_one_process_ends_in_every_mode(
     wanted = jobs.alone(True, "sgd_twice", 6, joined=2) if mode == "merged" else jobs.alone(True, "sgd", 6)
     assert_equal(fetched[0], wanted)
     assert ("a_sync was not set: training is asynchronous" in said[0]) == (mode == "unset")
-    known = {"unset": "async", "merged": "async", "dc_asgd": "async"}
+    known = {"unset": "async", "merged": "async", "dc_asgd": "async", "geo_1x": "geo"}
     assert f": {known.get(mode, mode)}, 1 trainers, 4 blocks, 1 tables" in said[1]
 
 
@@ -147,7 +160,6 @@ def goes_wrong() -> None:
         return
     exe = paddle.static.Executor()
     refused(fleet.init_server, f"this process is worker {rank} (fleet.is_server() is False)")
-    refused(fleet.init_worker, "run the startup program first")
     refused(fleet.barrier_worker, "call fleet.init_worker() first")
     exe.run(default_startup_program())
     refused(lambda: fleet.save_persistables(exe, given["folder"]), "before fleet.init_worker")

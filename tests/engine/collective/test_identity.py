@@ -141,6 +141,14 @@ def test_rank_and_size_understand_the_same_launchers() -> None:
     ]
 
 
+def test_without_their_number_the_endpoints_are_counted() -> None:
+    assert read(without(FLEETRUN, "PADDLE_TRAINERS_NUM")) == read(FLEETRUN)
+    alone = {"PADDLE_TRAINER_ENDPOINTS": "127.0.0.1:6170"}
+    assert env.rank_and_size(alone) == (0, 1)
+    with pytest.raises(ConfigError, match="PADDLE_TRAINERS_NUM=2 without PADDLE_TRAINER_ID"):
+        read({"PADDLE_TRAINER_ENDPOINTS": "127.0.0.1:6170,127.0.0.1:6171"})
+
+
 def test_a_parameter_server_has_no_rank() -> None:
     assert env.rank_and_size({"TRAINING_ROLE": "PSERVER", "PADDLE_TRAINERS_NUM": "2"}) == (0, 2)
 

@@ -36,6 +36,7 @@ def test_the_list_of_options_is_a_decision() -> None:
             "--xpus",
             "--selected_xpus",
         ),
+        *("--cluster_node_ips", "--node_ip", "--started_port", "--use_paddlecloud", "--print_config"),
         *("--run_mode", "--ips", "--host", "--start_port", "--servers", "--server_num", "--workers"),
         *("--worker_num", "--heter_workers", "--heter_worker_num", "--http_port"),
         *(
@@ -76,9 +77,19 @@ def test_devices_have_three_names(name: str) -> None:
     assert parse([f"{name}=0,1", "t.py"]).gpus == ("0", "1")
 
 
+def test_options_of_1_8_have_their_meaning() -> None:
+    hosts = ["--cluster_node_ips=10.0.0.1,10.0.0.2", "--node_ip=10.0.0.2", "--started_port=6170"]
+    config = parse([*hosts, "--selected_gpus=0,1", "--print_config=False", "t.py"])
+    ips = ("10.0.0.1", "10.0.0.2")
+    assert config == Configuration(
+        "t.py", ips=ips, host="10.0.0.2", start_port=6170, gpus=("0", "1"), quiet=True
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--use_paddlecloud", "t.py"], "--use_paddlecloud: .*; write --ips="),
         (["--nproc_per_nod=2", "t.py"], "unknown option --nproc_per_nod .did you mean '--nproc_per_node'"),
         (["--nproc_per_node=two", "t.py"], "invalid int value: 'two'"),
         (["--nproc_per_node=2"], "no script is given"),

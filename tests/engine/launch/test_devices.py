@@ -18,6 +18,8 @@ def test_gpus_that_are_not_there_become_cpu_ranks_with_one_warning() -> None:
     got = assign(Configuration("t.py", gpus=("0", "1")), 0, {})
     assert (got.per_rank, got.gpu) == (((), ()), False)
     assert got.warnings == ("--gpus=0,1: this host has no GPU; 2 ranks on the CPU instead",)
+    assert got.selected == (("0",), ("1",))
+    assert assign(Configuration("t.py", nproc_per_node=2), 0, {}).selected is None
 
 
 def test_each_gpu_has_a_rank() -> None:

@@ -119,6 +119,19 @@ def test_gpus_are_written_for_each_rank() -> None:
     assert placement.ranks[0].environ["PADDLE_WORLD_DEVICE_IDS"] == "0:1,2:3"
 
 
+def test_scripts_find_the_devices_of_gpus_on_a_host_without_gpus() -> None:
+    placement = placed(Configuration("t.py", gpus=("4", "5")))
+    assert [r.environ["FLAGS_selected_gpus"] for r in placement.ranks] == ["4", "5"]
+    assert placement.ranks[1].environ["PADDLE_LOCAL_DEVICE_IDS"] == ""
+
+
+def test_exported_devices_stay_unless_the_launcher_chooses_some() -> None:
+    environ = {"FLAGS_selected_gpus": "7"}
+    assert placed(Configuration("t.py"), environ).ranks[0].environ["FLAGS_selected_gpus"] == "7"
+    assert placed(Configuration("t.py", gpus=("4",)), environ).ranks[0].environ["FLAGS_selected_gpus"] == "4"
+    assert "FLAGS_selected_gpus" not in placed(Configuration("t.py")).ranks[0].environ
+
+
 def test_what_the_user_has_set_stays_but_proxies_go() -> None:
     environ = {
         "OMP_NUM_THREADS": "5",

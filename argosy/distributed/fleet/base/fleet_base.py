@@ -292,12 +292,18 @@ class Fleet:
         call: all ranks must make it. With parameter servers the calling worker writes the variables, and each server
         its shard of the tables. `mode` exists for Paddle; it must be 0 (save everything).
         """
+        if mode != 0:
+            raise ConfigError(f"fleet.save_persistables: mode is {mode!r}; use 0: everything is saved")
+        self._save_persistables(executor, dirname, main_program)
+
+    def _save_persistables(
+        self, executor: Executor, dirname: str, main_program: Program | None, filename: str | None = None
+    ) -> None:
+        """`save_persistables`, with the name of the file, which 1.x has."""
         if not isinstance(executor, Executor):
             raise ConfigError(
                 f"fleet.save_persistables: executor is a {type(executor).__name__}; give a static.Executor"
             )
-        if mode != 0:
-            raise ConfigError(f"fleet.save_persistables: mode is {mode!r}; use 0: everything is saved")
         program = default_main_program() if main_program is None else main_program
         if not isinstance(program, Program):
             raise ConfigError(
@@ -317,7 +323,7 @@ class Fleet:
                 period,
             )
         if self.is_first_worker():
-            write_vars(program.persistables(), Path(dirname, VARS_FILE), wholes)
+            write_vars(program.persistables(), Path(dirname, filename or VARS_FILE), wholes)
 
     def save_inference_model(
         self,

@@ -289,7 +289,7 @@ def _server_role(source: Mapping[str, str]) -> RoleAssignment:
     servers = _endpoints_of(source, "PADDLE_PSERVERS_IP_PORT_LIST")
     if not servers:
         return _role_without_servers(source)
-    num = _required(source, "PADDLE_TRAINERS_NUM")
+    num = env.trainers_num(source) or _required(source, "PADDLE_TRAINERS_NUM")
     if not num.isdecimal() or int(num) == 0:
         raise ConfigError(f"PADDLE_TRAINERS_NUM={num!r} is not a valid number of trainers; use 1 or more")
     role, index = _role_and_index(source, servers)

@@ -1,8 +1,8 @@
-"""fluid.incubate.fleet: the 1.x names of role makers and of collective training."""
+"""fluid.incubate.fleet: the 1.x names of role makers, collective training and parameter servers."""
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.fluid.incubate.fleet import base, collective, utils
+from argosy.fluid.incubate.fleet import base, collective, parameter_server, utils
 from argosy.framework.missing import missing
 
-__all__ = ["base", "collective", "utils"]
+__all__ = ["base", "collective", "parameter_server", "utils"]
 __getattr__ = missing(__name__, globals())

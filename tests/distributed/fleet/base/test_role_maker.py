@@ -126,6 +126,14 @@ def test_a_server_is_found_by_its_address(environ: pytest.MonkeyPatch) -> None:
     assert role.identity() == Identity()
 
 
+def test_workers_are_counted_by_their_endpoints_if_their_number_is_not_set(
+    environ: pytest.MonkeyPatch,
+) -> None:
+    put(environ, {name: value for name, value in TRAINER.items() if name != "PADDLE_TRAINERS_NUM"})
+    role = PaddleCloudRoleMaker()
+    assert (role._worker_index(), role._worker_num()) == (2, 3)
+
+
 def test_there_are_no_heter_workers(environ: pytest.MonkeyPatch) -> None:
     put(environ, SERVER)
     role = PaddleCloudRoleMaker()
@@ -136,7 +144,11 @@ def test_there_are_no_heter_workers(environ: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("variables", "dropped", "message"),
     [
-        (TRAINER, "PADDLE_TRAINERS_NUM", "PADDLE_TRAINERS_NUM is not set"),
+        (
+            {n: v for n, v in TRAINER.items() if n != "PADDLE_TRAINERS_NUM"},
+            "PADDLE_TRAINER_ENDPOINTS",
+            "PADDLE_TRAINERS_NUM is not set",
+        ),
         (TRAINER, "TRAINING_ROLE", "TRAINING_ROLE is not set"),
         (TRAINER, "PADDLE_TRAINER_ID", "PADDLE_TRAINER_ID is not set"),
         (SERVER, "POD_IP", "POD_IP is not set"),

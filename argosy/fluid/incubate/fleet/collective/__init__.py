@@ -1,8 +1,17 @@
-"""fluid.incubate.fleet.collective: the same fleet and strategy as `argosy.distributed.fleet`."""
+"""fluid.incubate.fleet.collective: `fleet` for collective training, and its strategy."""
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.distributed.fleet import DistributedStrategy, fleet
+from argosy.fluid.incubate.fleet.collective.checkpoints import TrainStatus
+from argosy.fluid.incubate.fleet.collective.collective_fleet import Collective, CollectiveOptimizer, fleet
+from argosy.fluid.incubate.fleet.collective.distributed_strategy import DistFCConfig, DistributedStrategy
 from argosy.framework.missing import missing
 
-__all__ = ["DistributedStrategy", "fleet"]
+__all__ = [
+    "Collective",
+    "CollectiveOptimizer",
+    "DistFCConfig",
+    "DistributedStrategy",
+    "TrainStatus",
+    "fleet",
+]
 __getattr__ = missing(__name__, globals())
