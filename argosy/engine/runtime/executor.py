@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -126,13 +126,12 @@ class Executor:
         wanted = fetched_variables(program, fetch_list)
         fetches = with_lengths(wanted, return_numpy)
         use_prune = use_prune and not fetches_updates(fetch_list)
-        build, sizes = build or program.build, {}
-        if build.recompute is not None:  # it plans for the sizes of the first batch
-            feed = fed_by_name(program, feed)
-            sizes = fed_sizes(program, feed)
+        fed = fed_by_name(program, feed)
+        build = build or program.build
+        sizes = fed_sizes(program, fed) if build.recompute is not None else {}  # it plans for the first batch
         compiled = self._compile(program, fetches, use_prune, build, _due(program, scope), sizes)
         recorded = timeline.begin(compiled, program.name)
-        out = self._run_compiled(program, compiled, feed, scope, is_timed=recorded is not None)
+        out = self._run_compiled(program, compiled, fed, scope, is_timed=recorded is not None)
         for name, value in zip(compiled.initialized, out[len(fetches) :], strict=True):
             scope.put(name, value, is_owned=True)
         with self._lock:
@@ -144,10 +143,10 @@ class Executor:
         return fetched
 
     def _run_compiled(
-        self, program: Program, compiled: Compiled, feed: FeedLike, scope: Scope, is_timed: bool
+        self, program: Program, compiled: Compiled, fed: Mapping[str, Any], scope: Scope, is_timed: bool
     ) -> tuple[Any, ...]:
         """Run a compiled step once: its fetches, then the values of the variables that it initializes."""
-        values, sizes = feed_values(program, compiled, feed)
+        values, sizes = feed_values(program, compiled, fed)
         self._check_sizes(program, compiled, sizes)
         if self.device != CPU:
             values = [v.to(self.device, non_blocking=True) for v in values]

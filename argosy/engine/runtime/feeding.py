@@ -21,10 +21,10 @@ FeedLike = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 def feed_values(
-    program: Program, compiled: Compiled, feed: FeedLike
+    program: Program, compiled: Compiled, fed: Mapping[str, Any]
 ) -> tuple[list[torch.Tensor], dict[sympy.Symbol, int]]:
     """The tensors in the order of the step's arguments, and the values of the unknown sizes."""
-    fed = with_companions(program, fed_by_name(program, feed))
+    fed = with_companions(program, fed)
     values = []
     sizes: dict[sympy.Symbol, int] = {}
     for want in compiled.feeds:
