@@ -5,6 +5,7 @@ that asks for `two_threads` computes with two.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import functools
 import gc
 import itertools
 import logging
@@ -44,6 +45,8 @@ from tests.ranks import pytest_configure_node, pytest_unconfigure, ranks
 
 __all__ = ["fresh", "kernels", "pytest_configure_node", "pytest_unconfigure", "ranks", "two_threads"]
 
+gc.disable()  # the modules and items that are collected stay: a garbage collection would find nothing
+
 # On a busy machine an example may take long for no reason of its own.
 hypothesis.settings.register_profile("argosy", deadline=None)
 hypothesis.settings.load_profile("argosy")
@@ -53,18 +56,19 @@ FUNCTIONS = {"fluid", "metric", "nn", "optimizer", "tensor"}
 """Folders whose tests build a small program for each function."""
 
 
-def folder_of(path: Path, config: pytest.Config) -> str:
+@functools.cache
+def folder_of(path: Path) -> str:
     """The folder below tests/ that a test file is in."""
-    return path.relative_to(config.rootpath / "tests").parts[0]
+    return path.relative_to(Path(__file__).parent).parts[0]
 
 
 LONG = ("simulation", "jobs", "torch_db", "docs")
 """Folders with tests of many seconds."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the long tests: one that begins last keeps a worker busy while the others are idle."""
-    items.sort(key=lambda item: folder_of(item.path, config) not in LONG)
+    items.sort(key=lambda item: folder_of(item.path) not in LONG)
 
 
 def freeze_heap() -> None:
@@ -86,8 +90,10 @@ def propagate_logs_of_torch() -> None:
     """Let torch's loggers pass records on to the root logger, where pytest captures them.
 
     To each logger that does not propagate, of which torch has dozens, pytest adds two handlers in each phase of each
-    test: a quarter of the time of a small test.
+    test: a quarter of the time of a small test. And torch writes traces, with call stacks, if the logger of traces has
+    any handler.
     """
+    logging.getLogger("torch.__trace").handlers.clear()
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger) and logger.name.startswith("torch."):
             logger.propagate = True
@@ -98,6 +104,7 @@ def pytest_collection_finish() -> None:
     are_ready(waits=False)  # one answer for all tests of a process, also those with a cache of their own
     freeze_heap()
     gc.set_threshold(10_000, 10, 10)
+    gc.enable()
 
 
 _TESTS_PER_FREEZE = 100
@@ -114,7 +121,7 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[None]:
     """Default programs, name counters, scope and world are the test's own; torch draws from a fixed seed."""
     torch.default_generator.manual_seed(0)  # torch.manual_seed formats a traceback for each kind of device
     # Torch keeps the shapes of each op for the next time, which in these programs hardly comes: a third of the time.
-    fake_tensors.fake_tensor_cache_enabled = folder_of(request.path, request.config) not in FUNCTIONS
+    fake_tensors.fake_tensor_cache_enabled = folder_of(request.path) not in FUNCTIONS
     with program_guard(Program("main"), Program("startup")), names.guard(), scope_guard(Scope()):
         yield
     collective.disconnect()

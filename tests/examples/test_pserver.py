@@ -9,10 +9,13 @@ import runpy
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.fleet_jobs import take_role
 from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 
+pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parent.parent.parent / "examples" / "pserver" / "train.py"
 STEPS = 60
 TRAINED = (f"--max_steps={STEPS}", "--lr=0.005")

@@ -87,6 +87,7 @@ def test_the_reader_prints_slots(scripts: tuple[Any, Any]) -> None:
     assert (first[-1], second[-1]) == ("1", "0")
 
 
+@pytest.mark.slow
 def test_the_sample_is_drawn_alike_every_time_and_its_best_auc_is_known(scripts: tuple[Any, Any]) -> None:
     reader, data = scripts
     assert data.draw("train", 3, 50)[0] == data.draw("train", 3, 50)[0] != data.draw("test", 3, 50)[0]
@@ -131,10 +132,12 @@ def test_one_process_learns_the_sample_from_memory(ranks: ForkServer, tmp_path: 
     assert (tmp_path / "model" / "__vars__").exists()
 
 
+@pytest.mark.slow
 def test_files_of_ones_own_are_read_inside_the_worker(ranks: ForkServer, few: Path) -> None:
     assert len(train(ranks, "--dataset", "loader", "--epochs", "1", "--data", str(few))) == 1
 
 
+@pytest.mark.slow
 def test_two_workers_train_a_table_on_a_server(ranks: ForkServer, few: Path) -> None:
     launcher = ["--server_num=1", "--worker_num=2", f"--log_dir={few / 'log'}"]
     words = ["--mode", "async", "--epochs", "2", "--data", str(few), "--save", str(few / "model")]

@@ -62,8 +62,17 @@ class Job:
         return [n.meta["val"].dtype for n in fused.graph.nodes if op == getattr(n.target, "_opname", "")]
 
 
-@pytest.mark.parametrize("optimizer", ["SGD", "Momentum", "Adam"])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("dtype", "optimizer"),
+    [
+        ("bfloat16", "SGD"),
+        ("float16", "Momentum"),
+        ("bfloat16", "Adam"),
+        pytest.param("float16", "SGD", marks=pytest.mark.slow),
+        pytest.param("bfloat16", "Momentum", marks=pytest.mark.slow),
+        pytest.param("float16", "Adam", marks=pytest.mark.slow),
+    ],
+)
 def test_trains_as_in_float32(dtype: str, optimizer: str) -> None:
     np.testing.assert_allclose(Job(optimizer, dtype=dtype).run(), Job(optimizer).run(), rtol=0.02)
 

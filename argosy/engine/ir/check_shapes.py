@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from argosy.engine.errors import FeedError
-from argosy.engine.ir.shape_functions import fake_result
+from argosy.engine.ir.shape_functions import fake_result_of_numbers
 from argosy.engine.ir.size_env import Assumption
 from argosy.engine.ir.symbols import Sizes, Symbols
 from argosy.engine.ir.verify import describe
@@ -71,7 +71,7 @@ def _value(
         return _UNKNOWN
     args, kwargs = tree_map_only(fx.Node, values.__getitem__, (node.args, node.kwargs))
     try:
-        return fake_result(node.target, args, kwargs, mode)
+        return fake_result_of_numbers(node.target, args, kwargs, mode)
     except (DynamicOutputShapeException, DataDependentOutputException, ZeroDivisionError):
         return _UNKNOWN
     except Exception as e:

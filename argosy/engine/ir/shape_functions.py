@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import _config as symbolic_config
 
 from argosy.engine import process_effects
+from argosy.engine.ir.shape_memo import run_with_numbers
 from argosy.engine.ir.size_env import SizeEnv
 from argosy.engine.ops.memory_format import empty_as, memory_format_of
 
@@ -141,6 +142,11 @@ def fake_result(target: Any, args: Any, kwargs: Any, mode: FakeTensorMode) -> An
         with _exact_sizes():
             return function(*args, **kwargs)
     return env.memo.run(mode, target, function, args, kwargs, is_muted=env.is_muted)
+
+
+def fake_result_of_numbers(target: Any, args: Any, kwargs: Any, mode: FakeTensorMode) -> Any:
+    """`fake_result` in a mode without unknown sizes, and without the python dispatcher."""
+    return run_with_numbers(mode, target, _SHAPES.get(target, target), args, kwargs)
 
 
 @contextmanager

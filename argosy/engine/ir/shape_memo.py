@@ -8,7 +8,8 @@ matter to a compiler. Here an op is memoized only if it returns new tensors that
 
 A miss looks into the results of all programs of the process, so that building the same layers again is fast, as for a
 training and a test program. There the key has all that a shape function can know of the sizes (`SizeEnv.facts`), and a
-hit repeats the assumptions that the shape function made.
+hit repeats the assumptions that the shape function made. Where all sizes are numbers (`run_with_numbers`), there are
+no assumptions.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -114,6 +115,27 @@ class ShapeMemo:
         return out
 
 
+_of_numbers: dict[Any, Any] = {}
+"""Key -> result, for arguments whose sizes are all numbers. Of all programs."""
+
+
+def run_with_numbers(
+    mode: FakeTensorMode, target: Any, function: Callable[..., Any], args: Any, kwargs: Any
+) -> Any:
+    """The result of `function`, the shape function of `target`, in a mode without unknown sizes."""
+    if (key := _key(target, args, kwargs)) is None:
+        return function(*args, **kwargs)
+    key = torch.get_default_dtype(), *key
+    if (known := _of_numbers.get(key)) is not None:
+        return _materialized(known, mode)
+    out = function(*args, **kwargs)
+    if (result := _spec_of(out, mode)) is not None:
+        if len(_of_numbers) >= _MAX_SHARED:
+            _of_numbers.clear()
+        _of_numbers[key] = result
+    return out
+
+
 def _map_sizes(result: Any, function: Callable[[Any], Any]) -> Any:
     if isinstance(result, _TensorSpec):
         return result.map_sizes(function)
@@ -141,9 +163,7 @@ def _spec_of(out: Any, mode: FakeTensorMode) -> Any:
 
 
 def _tensor_spec(out: FakeTensor, mode: FakeTensorMode) -> _TensorSpec | None:
-    env = mode.shape_env
-    assert env is not None, "a program's fake tensors have symbols"
-    known = env.backed_var_to_val.keys()
+    known = mode.shape_env.backed_var_to_val.keys() if mode.shape_env is not None else set()
     sizes, strides = tuple(out.shape), tuple(out.stride())
     if any(isinstance(s, torch.SymInt) and not s.node.expr.free_symbols <= known for s in sizes):
         return None  # a size that depends on data is a new symbol every time

@@ -1,6 +1,7 @@
 """strategy.amp: two ranks train as one process with the whole batch, and skip the same steps."""
 
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -95,12 +96,12 @@ def test_two_ranks_train_as_one_process_and_skip_the_same_steps(ranks: ForkServe
 
 REDUCE = paddle.static.BuildStrategy.ReduceStrategy.Reduce
 WITH_COPIES: tuple[dict[str, Any], ...] = (
-    {},
-    {"fuse_all_optimizer_ops": True},
     {"sync_nccl_allreduce": False, "fuse_all_optimizer_ops": True, "fuse_grad_size_in_MB": 0},
     {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}},
-    {"localsgd": True, "localsgd_configs": {"k_steps": 2, "begin_step": 1}},
     {"sharding": True},
+    {},
+    {"fuse_all_optimizer_ops": True},
+    {"localsgd": True, "localsgd_configs": {"k_steps": 2, "begin_step": 1}},
     {"recompute": True, "recompute_configs": {"checkpoints": "auto"}},
     {"lars": True},
     {"reduce_strategy": REDUCE},
@@ -113,7 +114,8 @@ def train_with_copies_and_with_casts() -> None:
     """On a rank: updates that write 16-bit copies train as casts in every step do, bit by bit."""
     fleet.init(is_collective=True)
     half = slice(4 * fleet.worker_index(), 4 * fleet.worker_index() + 4)
-    for switches in WITH_COPIES:
+    first, last = json.loads(os.environ["CASES"])
+    for switches in WITH_COPIES[first:last]:
         settings = dict(switches)
         configs = settings.pop("amp_configs", {})
         copied, _ = trained(configs, half, steps=5, **settings)
@@ -122,8 +124,11 @@ def train_with_copies_and_with_casts() -> None:
             assert value.tobytes() == cast[name].tobytes(), f"{name} with {switches}"
 
 
-def test_16_bit_copies_of_weights_change_no_bit_of_any_strategy(ranks: ForkServer) -> None:
-    ranks.check(2, train_with_copies_and_with_casts, timeout_s=120)
+@pytest.mark.parametrize("cases", [(0, 3), pytest.param((3, len(WITH_COPIES)), marks=pytest.mark.slow)])
+def test_16_bit_copies_of_weights_change_no_bit_of_any_strategy(
+    ranks: ForkServer, cases: tuple[int, int]
+) -> None:
+    ranks.check(2, train_with_copies_and_with_casts, timeout_s=120, CASES=json.dumps(cases))
 
 
 # --- gradients that travel in 16 bits -----------------------------------------------------------------
@@ -176,7 +181,7 @@ def sum_in_16_bits() -> None:
             assert bool(((total - wanted).abs() <= unit * wanted.abs() + 2.0**-25).all())
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_sum_of_16_bit_gradients_is_rounded_once(ranks: ForkServer, size: int) -> None:
     ranks.check(size, sum_in_16_bits)
 

@@ -144,7 +144,7 @@ class Job:
 def train_each_case() -> None:
     """On a rank."""
     fleet.init(is_collective=True)
-    train(CASES)
+    train({case: CASES[case] for case in ("plain", "from the first step", "clipped")})
     check_printed(Job(CASES["plain"]))
     check_fetched(Job(CASES["from the first step"]))
     check_saving()
@@ -155,6 +155,11 @@ def train_over_sockets() -> None:
     """On a rank: as between hosts."""
     fleet.init(is_collective=True)
     train({"overlap": CASES["overlap"]})
+
+
+def train_other_cases() -> None:
+    fleet.init(is_collective=True)
+    train({case: CASES[case] for case in ("nesterov and decay", "overlap", "unfused")})
 
 
 def train(cases: dict[str, dict[str, Any]]) -> None:
@@ -231,6 +236,11 @@ def check_the_optimizer_of_1x() -> None:
 
 def test_two_ranks_train_as_the_paper_says(ranks: ForkServer, tmp_path: Path) -> None:
     ranks.check(2, train_each_case, FOLDER=str(tmp_path), timeout_s=120)
+
+
+@pytest.mark.slow
+def test_they_do_with_other_settings(ranks: ForkServer) -> None:
+    ranks.check(2, train_other_cases)
 
 
 def test_they_do_over_sockets(ranks: ForkServer) -> None:

@@ -62,7 +62,7 @@ def assert_equal(actual: jobs.Arrays, wanted: jobs.Arrays) -> None:
         np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize(("workers", "servers"), [(2, 2), (3, 1)])
+@pytest.mark.parametrize(("workers", "servers"), [(2, 2), pytest.param(3, 1, marks=pytest.mark.slow)])
 def test_sync_workers_begin_with_worker_0_and_end_where_one_process_ends(
     ranks: ForkServer, tmp_path: Path, workers: int, servers: int
 ) -> None:
@@ -109,7 +109,9 @@ def test_a_single_worker_ends_where_one_process_ends_in_every_mode(
     assert f": {known.get(mode, mode)}, 1 trainers, 4 blocks, 1 tables" in said[1]
 
 
-@pytest.mark.parametrize("mode", ["async", "half_async", "geo", "dc_asgd"])
+@pytest.mark.parametrize(
+    "mode", ["half_async", "geo", *(pytest.param(m, marks=pytest.mark.slow) for m in ("async", "dc_asgd"))]
+)
 def test_two_workers_learn_together(ranks: ForkServer, tmp_path: Path, mode: str) -> None:
     given = MODES[mode] | {"table": True, "steps": 24}
     fetched, _ = jobs.run(ranks, trains, tmp_path, given, 2, 2)

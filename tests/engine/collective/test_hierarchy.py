@@ -161,8 +161,19 @@ def test_communicators_are_waited_for_in_any_order(ranks: ForkServer) -> None:
     ranks.check(2, two_concurrent_communicators, ARGOSY_SHM="0")
 
 
-@pytest.mark.parametrize("shm", ["1", "0"])
-@pytest.mark.parametrize("phase", ["before", "in flight", "after", "leaders"])
+@pytest.mark.parametrize(
+    ("phase", "shm"),
+    [
+        ("before", "1"),
+        ("in flight", "1"),
+        ("in flight", "0"),
+        ("leaders", "0"),
+        *(
+            pytest.param(phase, shm, marks=pytest.mark.slow)
+            for phase, shm in (("before", "0"), ("after", "1"), ("after", "0"), ("leaders", "1"))
+        ),
+    ],
+)
 def test_a_rank_that_dies_in_any_phase_is_reported_by_the_others(
     ranks: ForkServer, phase: str, shm: str
 ) -> None:

@@ -9,6 +9,7 @@ import torch
 import argosy as paddle
 from argosy.engine.ir import names, shape_memo
 from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.runtime.executor import Executor
 from argosy.framework.layer import apply
 
 
@@ -96,7 +97,11 @@ def test_a_program_that_is_built_again_is_equal(
 
 @pytest.mark.parametrize(
     ("build", "before"),
-    [(build, PROGRAMS[(i + n) % len(PROGRAMS)]) for i, build in enumerate(PROGRAMS) for n in (1, 3)],
+    [
+        pytest.param(build, PROGRAMS[(i + n) % len(PROGRAMS)], marks=[] if n == 1 else pytest.mark.slow)
+        for i, build in enumerate(PROGRAMS)
+        for n in (1, 3)
+    ],
 )
 def test_results_of_another_program_change_nothing(
     build: Callable[[], None], before: Callable[[], None], monkeypatch: pytest.MonkeyPatch
@@ -106,6 +111,21 @@ def test_results_of_another_program_change_nothing(
     shape_memo._shared.clear()
     Built(before)
     assert_equal(Built(build), expected)
+
+
+def test_shapes_of_numbers_are_inferred_once_for_all_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of one row, where the programs were built for more, is checked with its numbers."""
+    monkeypatch.setattr(shape_memo, "_of_numbers", {})
+    counts = []
+    for rows, width in ((1, 3), (1, 3), (1, 4)):
+        with program_guard(Program("main"), Program("startup")), names.guard():
+            x = paddle.static.data("x", [None, width])
+            out = paddle.nn.functional.softmax(paddle.tanh(x) + paddle.sin(x))
+            feed = torch.rand(rows, width)
+            (actual,) = Executor().run(feed={"x": feed.numpy()}, fetch_list=[out])
+        torch.testing.assert_close(torch.from_numpy(actual), (feed.tanh() + feed.sin()).softmax(-1))
+        counts.append(len(shape_memo._of_numbers))
+    assert 0 < counts[0] == counts[1] < counts[2], counts
 
 
 def test_the_number_of_shared_results_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,10 +108,14 @@ def test_a_server_that_does_not_exit_is_killed(fleetrun: Fleetrun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "ended"),
-    [("raise ValueError('bad batch')", "exit code 1"), ("os.kill(os.getpid(), 9)", "SIGKILL")],
+    ("failing", "how", "ended"),
+    [
+        ("worker 1", "raise ValueError('bad batch')", "exit code 1"),
+        ("server 0", "os.kill(os.getpid(), 9)", "SIGKILL"),
+        pytest.param("worker 1", "os.kill(os.getpid(), 9)", "SIGKILL", marks=pytest.mark.slow),
+        pytest.param("server 0", "raise ValueError('bad batch')", "exit code 1", marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("failing", ["worker 1", "server 0"])
 def test_a_failed_process_is_reported_and_all_are_terminated(
     fleetrun: Fleetrun, failing: str, how: str, ended: str
 ) -> None:

@@ -148,13 +148,15 @@ def test_a_module_runs_with_its_arguments(fleetrun: Fleetrun) -> None:
     assert fleetrun.log(1) == "__main__ ['-m', 'x']\n"
 
 
-@pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(
-    ("how", "ended"),
+    ("rank", "how", "ended"),
     [
-        ("raise ValueError('bad batch')", "exit code 1"),
-        ("print('enough'); sys.exit(3)", "exit code 3"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+        (0, "raise ValueError('bad batch')", "exit code 1"),
+        (0, "print('enough'); sys.exit(3)", "exit code 3"),
+        (1, "os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+        pytest.param(1, "raise ValueError('bad batch')", "exit code 1", marks=pytest.mark.slow),
+        pytest.param(1, "print('enough'); sys.exit(3)", "exit code 3", marks=pytest.mark.slow),
+        pytest.param(0, "os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL", marks=pytest.mark.slow),
     ],
 )
 def test_a_failed_rank_is_reported_and_the_others_are_terminated(
@@ -248,16 +250,23 @@ def test_a_signal_to_the_launcher_terminates_all_ranks(
     assert fleetrun.all_gone(within_s=1)
 
 
-def test_a_second_ctrl_c_kills_at_once(fleetrun: Fleetrun) -> None:
+def seconds_after_two_ctrl_c(fleetrun: Fleetrun) -> float:
+    """How long a job lives whose rank ignores SIGTERM."""
     job = fleetrun.start(fleetrun.script(f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{SAY_HERE}{WAIT}"))
     fleetrun.wait_for("here.0")
+    (fleetrun.directory / "here.0").unlink()
     began = time.monotonic()
     job.send_signal(signal.SIGINT)
     time.sleep(0.2)
     job.send_signal(signal.SIGINT)
     job.communicate(timeout=20)
-    assert time.monotonic() - began < 1.8
     assert job.returncode == 130
+    return time.monotonic() - began
+
+
+def test_a_second_ctrl_c_kills_at_once(fleetrun: Fleetrun) -> None:
+    """Within less than the grace period of 2 s; on a busy machine, in one of three attempts."""
+    assert any(seconds_after_two_ctrl_c(fleetrun) < 1.8 for _ in range(3))
 
 
 def test_killing_the_launcher_leaves_no_child_and_no_grandchild(fleetrun: Fleetrun) -> None:
@@ -414,7 +423,9 @@ def test_help_prints_examples(fleetrun: Fleetrun) -> None:
     assert "fleetrun --gpus=0,1 train.py" in done.stdout
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", ["<&- >&- 2>&-", *(pytest.param(c, marks=pytest.mark.slow) for c in ("<&-", ">&-"))]
+)
 def test_closed_standard_streams_do_not_end_the_job(fleetrun: Fleetrun, closed: str) -> None:
     script = fleetrun.script("print('trained')")
     command = f"{sys.executable} -m argosy.distributed.launch --nproc_per_node=2 {script} {closed}"

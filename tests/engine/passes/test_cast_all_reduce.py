@@ -250,7 +250,7 @@ def all_reduce_casts() -> None:
             np.testing.assert_array_equal(actual, rounded_sum(dtype), f"{dtype}, {switches}")
 
 
-@pytest.mark.parametrize("shm", ["1", "0"])
+@pytest.mark.parametrize("shm", ["1", pytest.param("0", marks=pytest.mark.slow)])
 def test_two_ranks_get_the_rounded_sum_of_rounded_gradients(ranks: ForkServer, shm: str) -> None:
     """Fused or not, overlapped or not, through shared memory or gloo."""
     ranks.check(2, all_reduce_casts, ARGOSY_SHM=shm)
@@ -266,6 +266,7 @@ def train_both_ways() -> None:
             assert 0 < off[1] < unit, (dtype, net.__name__, off)
 
 
+@pytest.mark.slow
 def test_after_five_steps_the_parameters_are_within_the_stated_bound(ranks: ForkServer) -> None:
     ranks.check(2, train_both_ways)
 

@@ -47,7 +47,9 @@ def test_a_second_run_changes_nothing() -> None:
     assert (second.changed, second.text) == (0, "nothing to fuse")
 
 
-@pytest.mark.parametrize("act", ["relu", "tanh", "sigmoid", "silu"])
+@pytest.mark.parametrize(
+    "act", ["relu", "silu", *(pytest.param(act, marks=pytest.mark.slow) for act in ("tanh", "sigmoid"))]
+)
 def test_training_goes_as_before(act: str) -> None:
     function = getattr(paddle.nn.functional, act)
     assert_trains_alike(lambda x: function(norm(function(norm(x)))), FuseBnAct())

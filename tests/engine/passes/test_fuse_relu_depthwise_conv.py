@@ -200,7 +200,9 @@ def steps(is_fused: bool, without: frozenset[str] = frozenset()) -> list[np.ndar
         return results + [paddle.static.global_scope().get(name).numpy().copy() for name in parameters]
 
 
-@pytest.mark.parametrize("without", [frozenset[str](), frozenset({"channels_last"})])
+@pytest.mark.parametrize(
+    "without", [frozenset[str](), pytest.param(frozenset({"channels_last"}), marks=pytest.mark.slow)]
+)
 def test_training_is_the_same_fused_and_unfused(without: frozenset[str]) -> None:
     for one, other in zip(steps(True, without), steps(False, without), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)

@@ -284,15 +284,22 @@ def dropped(x: Variable) -> Variable:
     return torch.sigmoid(F.silu(h) @ w[2])  # type: ignore[arg-type, return-value]
 
 
-@pytest.mark.parametrize("build", [residual, dropped])
-@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize(
+    ("build", "batch"),
+    [
+        (residual, 1),
+        (dropped, 5),
+        pytest.param(residual, 5, marks=pytest.mark.slow),
+        pytest.param(dropped, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_results_and_gradients_are_equal(build: Net, batch: int) -> None:
     loss = build(image()).square().mean()
     append_backward(loss)
     assert_equal_results(loss, {"x": torch.randn(batch, 8, 16, 16)})
 
 
-@pytest.mark.parametrize("layout", [[], [ChannelsLast()]])
+@pytest.mark.parametrize("layout", [pytest.param([], marks=pytest.mark.slow), [ChannelsLast()]])
 def test_results_are_equal_in_both_layouts(layout: list[Pass]) -> None:
     loss = residual(image()).square().mean()
     append_backward(loss)

@@ -108,7 +108,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(optimizer, dtype, is_fused, marks=[] if is_fast else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("optimizer", "dtype", "is_fused"), cases())
+@pytest.mark.parametrize(("optimizer", "dtype", "is_fused"), list(cases()))
 def test_training_is_bit_equal_to_that_with_casts(
     optimizer: str, is_fused: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,7 +111,9 @@ class Training:
 
 
 @pytest.mark.timeout(280)
-@pytest.mark.parametrize("mode", ROUNDS)
+@pytest.mark.parametrize(
+    "mode", ["sync", "geo", *(pytest.param(m, marks=pytest.mark.slow) for m in ("async", "half_async"))]
+)
 def test_nothing_that_a_server_has_acknowledged_is_lost_or_applied_twice(
     ranks: ForkServer, tmp_path: Path, mode: str
 ) -> None:

@@ -148,4 +148,4 @@ class TableMachine(RuleBasedStateMachine):
 
 
 TestTableAgainstItsModel = TableMachine.TestCase
-TestTableAgainstItsModel.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+TestTableAgainstItsModel.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
