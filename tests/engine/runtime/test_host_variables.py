@@ -26,8 +26,11 @@ SGD, Momentum = paddle.optimizer.SGD, paddle.optimizer.Momentum
 class Training:
     """A small network under a strategy, with its own scope."""
 
-    def __init__(self, optimizer: Any, divides: bool, has_average: bool = False, **switches: Any) -> None:
+    def __init__(
+        self, optimizer: Any, divides: bool, has_average: bool = False, fuses: bool = True, **switches: Any
+    ) -> None:
         strategy = fleet.DistributedStrategy()
+        strategy.build_strategy.fuse_all_optimizer_ops = fuses
         strategy.build_strategy.divide_updates = divides
         for name, value in switches.items():
             setattr(strategy, name, value)
@@ -98,6 +101,7 @@ def results_are_equal() -> None:
         ),
         ("small buckets", OPTIMIZERS["momentum"], {"fuse_grad_size_in_MB": 0}),
         ("averages", OPTIMIZERS["sgd"], {"has_average": True}),
+        ("torch's kernels", OPTIMIZERS["adam"], {"fuses": False}),
     ]
     for name, optimizer, switches in cases:
         divided, plain = Training(optimizer(), True, **switches), Training(optimizer(), False, **switches)
