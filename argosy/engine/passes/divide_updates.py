@@ -182,7 +182,8 @@ class DivideUpdates(Pass):
         place = {node: number for number, node in enumerate(graph.nodes)}
         first, last = min(updates, key=place.__getitem__), max(updates, key=place.__getitem__)
         views = {view for start in starts for view in _views(start)}
-        variables = list(dict.fromkeys(v for update in updates for v in _variables(update, views)))
+        # In the order of the program, which is the same on ranks with different kernels.
+        variables = sorted({v for u in updates for v in _variables(u, views)}, key=place.__getitem__)
         whats = [str(start.args[4]) for start in starts]
         what = whats[0] if len(whats) == 1 else f"{whats[0]}, …, {whats[-1]}"
         spans = [[start.args[i] for start in starts] for i in range(3)]
