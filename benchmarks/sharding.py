@@ -1,6 +1,6 @@
-"""strategy.sharding on ResNet50: step rate against the default strategy and DDP, and the memory of the ranks of a host.
+"""Divided updates and strategy.sharding on ResNet50: step rate against DDP, and the memory of the ranks of a host.
 
-python benchmarks/sharding.py one-host          2 ranks, batch 2 at 64 px
+python benchmarks/sharding.py one-host          2 ranks, batch 2 at 64 px; the contenders alternate
 python benchmarks/sharding.py memory            4 ranks: proportional set size (PSS) of weights and optimizer state
 python benchmarks/sharding.py two-hosts         2 hosts x 2 ranks in the lab, 1 Gbit/s: sharded inside a host
 
@@ -26,12 +26,24 @@ import harness
 from lab.network import Lab
 
 argosy = distributed_step.argosy
+
+
+def undivided(batch: int, pixels: int) -> harness.Step:
+    """The default strategy, but every rank has its own parameters and state, and updates all of them."""
+    import argosy as paddle
+
+    build = paddle.static.BuildStrategy()
+    build.divide_updates = False
+    return argosy(batch, pixels, build_strategy=build)
+
+
 ONE_HOST: distributed_step.Contenders = {
+    "argosy": argosy,
+    "argosy, undivided": undivided,
     "argosy, sharding": functools.partial(argosy, sharding=True),
     "argosy, sharding, private weights": functools.partial(
         argosy, sharding=True, sharding_configs={"shared_weights": False}
     ),
-    "argosy": argosy,
     **distributed_step.DDP,
 }
 HYBRID = {"sharding_degree": 2, "hybrid_dp": True}
@@ -49,10 +61,10 @@ def pss_mib() -> float:
     return int(line.split()[1]) / 1024
 
 
-def weigh(connection: Connection, environ: dict[str, str], switches: dict[str, Any]) -> None:
+def weigh(connection: Connection, environ: dict[str, str], divides: bool, switches: dict[str, Any]) -> None:
     """On a rank: send the PSS after two steps, and again when weights and optimizer state are freed."""
     os.environ.update(environ)
-    step = argosy(2, 64, **switches)
+    step = argosy(2, 64, **switches) if divides else undivided(2, 64)
     step()
     step()
     import argosy as paddle
@@ -64,6 +76,7 @@ def weigh(connection: Connection, environ: dict[str, str], switches: dict[str, A
             del step  # and its executor, which has references to the tensors
             scope.erase(names)
             scope.shared.clear()
+            scope.host.shared.clear()
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         connection.send(None)
@@ -72,10 +85,10 @@ def weigh(connection: Connection, environ: dict[str, str], switches: dict[str, A
         connection.recv()
 
 
-def weights_and_state(ranks: int, **switches: Any) -> float:
+def weights_and_state(ranks: int, divides: bool = True, **switches: Any) -> float:
     """The MiB of weights and optimizer state of all ranks together."""
     places = harness._places(ranks, None)
-    running = [harness.start(weigh, environ, switches) for environ, _ in places]
+    running = [harness.start(weigh, environ, divides, switches) for environ, _ in places]
     totals = []
     for _ in range(2):
         for _, connection in running:
@@ -91,15 +104,17 @@ def weights_and_state(ranks: int, **switches: Any) -> float:
 
 
 def memory() -> str:
-    default, sharded = weights_and_state(4), weights_and_state(4, sharding=True)
+    default, private_all = weights_and_state(4), weights_and_state(4, divides=False)
+    sharded = weights_and_state(4, sharding=True)
     private = weights_and_state(4, sharding=True, sharding_configs={"shared_weights": False})
     return f"""### ResNet50 with Momentum, 4 ranks on one host: PSS of weights and optimizer state
 
-| strategy | MiB, all ranks | of the default |
+| strategy | MiB, all ranks | of undivided |
 |---|---|---|
-| default | {default:.0f} | 1.00 |
-| sharding | {sharded:.0f} | {sharded / default:.2f} |
-| sharding, private weights | {private:.0f} | {private / default:.2f} |
+| default, undivided | {private_all:.0f} | 1.00 |
+| default | {default:.0f} | {default / private_all:.2f} |
+| sharding | {sharded:.0f} | {sharded / private_all:.2f} |
+| sharding, private weights | {private:.0f} | {private / private_all:.2f} |
 """
 
 

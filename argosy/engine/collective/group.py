@@ -149,11 +149,11 @@ class Group:
             lambda on_wait, number: shm.sum_shard(buffers, shard, on_wait, number),
         )
 
-    def start_barrier(self, what: str = "") -> Work:
-        """Start a barrier; for a group with shared memory."""
+    def start_barrier(self, what: str = "", part_of: str = "barrier") -> Work:
+        """Start a barrier; for a group with shared memory. `part_of`: the collective that messages name."""
         shm = self.shm
         assert shm is not None, self.name
-        return self._start_shm("barrier", what, [], shm.barrier)
+        return self._start_shm(part_of, what, [], shm.barrier)
 
     def start_reduce(self, tensor: torch.Tensor, root: int, what: str = "") -> Work:
         """Start to sum the tensor over the ranks, in place on rank `root`; on the others it is undefined afterwards."""

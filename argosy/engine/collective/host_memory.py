@@ -84,7 +84,7 @@ class HostMemory:
         else:
             status = Status.READY if self.is_ready else Status.PRIVATE
         statuses.local[0] = int(status)
-        group.start_barrier(what).wait()
+        group.start_barrier(what, part_of="all_reduce").wait()
         different = {int(flags[0]) for flags in statuses.per_rank}
         self.agreed = Status(different.pop()) if len(different) == 1 else Status.PRIVATE
         if self.agreed is not Status.SHARED:

@@ -37,12 +37,12 @@ from argosy.engine.ops.collectives import all_reduce_fused, wait
 from argosy.engine.ops.gradient_buckets import bucket_view, gradient_buffer
 from argosy.engine.ops.host_updates import begin_updates, end_updates, rank_gradients, sum_of_ranks
 from argosy.engine.ops.updates import FUSED
+from argosy.engine.optimizers import OPTIMIZERS
+from argosy.engine.optimizers.spec import OptimizerSpec
 from argosy.engine.passes.base import Pass, Report
 
 GROUP = "dp"
 _IN_KERNEL = torch.bfloat16
-_COUNT = "step"
-"""The argument with the step counts."""
 Memory = frozenset[int | None]
 
 
@@ -87,6 +87,8 @@ def _obstacle(start: fx.Node) -> str:
 
 
 def _unsupported(update: fx.Node) -> str:
+    if not _spec(update).is_elementwise:
+        return f"{_spec(update).name} needs norms of whole parameters"
     parameter = cast("fx.Node", update.args[0])
     dtype = parameter.meta["val"].dtype
     if _argument(update, "master") is not None and dtype is not _IN_KERNEL:
@@ -96,6 +98,10 @@ def _unsupported(update: fx.Node) -> str:
     if any(source.op != "placeholder" for source in mutated_inputs(update)):
         return f"{update.name} updates a part of a variable"
     return ""
+
+
+def _spec(update: fx.Node) -> OptimizerSpec:
+    return OPTIMIZERS[cast("OpOverload", update.target)._opname.removeprefix("fused_")]
 
 
 def _argument(update: fx.Node, name: str) -> Any:
@@ -120,10 +126,12 @@ def _variables(update: fx.Node, gradients: Collection[fx.Node]) -> list[fx.Node]
 
     Not the step counts: every rank increments its own. Not the 16-bit copies of weights, which are no variables.
     """
+    slots = _spec(update).slots
+    counts = {slot.op_name or slot.name for slot in slots if slot.is_count}
     columns = []
     for argument in cast("OpOverload", update.target)._schema.arguments:
         is_written = argument.alias_info is not None and argument.alias_info.is_write
-        if is_written and argument.name != _COUNT:
+        if is_written and argument.name not in counts:
             column = _argument(update, argument.name)
             columns.append(column if isinstance(column, list | tuple) else [column])
     read = update.args[1] if isinstance(update.args[1], list | tuple) else [update.args[1]]
@@ -174,7 +182,8 @@ class DivideUpdates(Pass):
         place = {node: number for number, node in enumerate(graph.nodes)}
         first, last = min(updates, key=place.__getitem__), max(updates, key=place.__getitem__)
         views = {view for start in starts for view in _views(start)}
-        variables = list(dict.fromkeys(v for update in updates for v in _variables(update, views)))
+        # In the order of the program, which is the same on ranks with different kernels.
+        variables = sorted({v for u in updates for v in _variables(u, views)}, key=place.__getitem__)
         whats = [str(start.args[4]) for start in starts]
         what = whats[0] if len(whats) == 1 else f"{whats[0]}, …, {whats[-1]}"
         spans = [[start.args[i] for start in starts] for i in range(3)]

@@ -215,8 +215,7 @@ def compile_program(
     with_inductor = build.compiler == "inductor" and check is None  # a check needs every node
     without = _without(build, device, with_inductor)
     outputs = _run_passes(program, graph, outputs, build, without, sizes or {})
-    if FuseOptimizer.name not in without:
-        outputs = _divide(graph, outputs, choice, copy_of, sums_all=check is not None)
+    outputs = _divide(graph, outputs, choice, copy_of, sums_all=check is not None)
     _place_on(device, graph)
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}

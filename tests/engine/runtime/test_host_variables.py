@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+import torch
 
 import argosy as paddle
 from argosy import nn
 from argosy.distributed import fleet
 from argosy.engine.collective import world
 from argosy.engine.collective.host_memory import Status
+from argosy.engine.errors import ArgosyError, ScopeError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
 from argosy.engine.runtime.scope import Scope, scope_guard
@@ -26,8 +29,11 @@ SGD, Momentum = paddle.optimizer.SGD, paddle.optimizer.Momentum
 class Training:
     """A small network under a strategy, with its own scope."""
 
-    def __init__(self, optimizer: Any, divides: bool, has_average: bool = False, **switches: Any) -> None:
+    def __init__(
+        self, optimizer: Any, divides: bool, has_average: bool = False, fuses: bool = True, **switches: Any
+    ) -> None:
         strategy = fleet.DistributedStrategy()
+        strategy.build_strategy.fuse_all_optimizer_ops = fuses
         strategy.build_strategy.divide_updates = divides
         for name, value in switches.items():
             setattr(strategy, name, value)
@@ -98,6 +104,7 @@ def results_are_equal() -> None:
         ),
         ("small buckets", OPTIMIZERS["momentum"], {"fuse_grad_size_in_MB": 0}),
         ("averages", OPTIMIZERS["sgd"], {"has_average": True}),
+        ("torch's kernels", OPTIMIZERS["adam"], {"fuses": False}),
     ]
     for name, optimizer, switches in cases:
         divided, plain = Training(optimizer(), True, **switches), Training(optimizer(), False, **switches)
@@ -267,3 +274,24 @@ def check_handed_out(pair: list[Training]) -> None:
 
 def test_a_user_sees_no_difference(ranks: ForkServer, tmp_path: Path) -> None:
     ranks.check(2, nothing_else_changes, SAVED=str(tmp_path))
+
+
+def fails_while_updating() -> None:
+    """An update that fails on rank 1 leaves parts of the variables updated: nobody can read them any more."""
+    fleet.init(is_collective=True)
+    training = Training(OPTIMIZERS["momentum"](), True)
+    training.run(0, 2)
+    if fleet.worker_index() == 1:
+        training.scope.put("learning_rate_0", torch.ones(2))  # the update takes one number
+    with pytest.raises(ArgosyError):
+        training.run(2, 3)
+    assert "fc_0.w_0" not in training.scope
+    assert "fc_0.w_0_velocity_0" not in training.scope
+    assert "batch_norm_0.w_1" in training.scope, "statistics are private"
+    with pytest.raises(ScopeError, match=r"'fc_0.w_0' has no value"):
+        training.scope.peek("fc_0.w_0")
+
+
+def test_variables_that_are_partly_updated_cannot_be_read(ranks: ForkServer) -> None:
+    for printed in ranks.check(2, fails_while_updating):
+        assert "are partly updated and were erased from the scope: resume from a checkpoint" in printed
