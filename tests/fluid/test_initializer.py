@@ -52,7 +52,11 @@ def started(initializers: list[Any], program_seed: int, extra_layers: int) -> li
             layers.create_parameter([30, 20], "float32", default_initializer=initializer)
             for initializer in initializers
         ]
-        values += [layers.dropout(x, 0.5, seed=5), layers.uniform_random([4], seed=3), layers.gaussian_random([4], seed=3)]
+        values += [
+            layers.dropout(x, 0.5, seed=5),
+            layers.uniform_random([4], seed=3),
+            layers.gaussian_random([4], seed=3),
+        ]
         exe, feed = fluid.Executor(), {"x": np.ones((16, 8), "float32")}
         exe.run(startup)
         runs = [exe.run(main, feed=feed, fetch_list=values) for _ in range(2)]
@@ -64,7 +68,12 @@ def started(initializers: list[Any], program_seed: int, extra_layers: int) -> li
 
 
 def test_a_seed_of_one_layer_is_independent_of_the_program() -> None:
-    kinds = [init.Uniform(seed=1), init.Normal(1.0, 2.0, 2), init.TruncatedNormal(seed=3), init.Xavier(seed=4)]
+    kinds = [
+        init.Uniform(seed=1),
+        init.Normal(1.0, 2.0, 2),
+        init.TruncatedNormal(seed=3),
+        init.Xavier(seed=4),
+    ]
     kinds += [init.MSRA(uniform=False, seed=5)]
     alone, among_others = started(kinds, 0, 0), started(kinds, 11, 2)
     for first, second in zip(alone, among_others, strict=True):

@@ -33,7 +33,13 @@ ACCEPTED = {
     "integer": "int64 int32",
     "bool": "bool",
 }
-REJECTED = {"any": "", "float": "int64 bool", "number": "bool", "integer": "float32 bool", "bool": "int64 float32"}
+REJECTED = {
+    "any": "",
+    "float": "int64 bool",
+    "number": "bool",
+    "integer": "float32 bool",
+    "bool": "int64 float32",
+}
 
 
 def variable(dtype: str) -> Variable:
@@ -47,7 +53,9 @@ def functions() -> Iterator[tuple[Callable[..., Any], list[InputType]]]:
                 yield getattr(package, name), input_types(text)
 
 
-def arguments(function: Callable[..., Any], rules: list[InputType], wrong: InputType, value: Any) -> dict[str, Any]:
+def arguments(
+    function: Callable[..., Any], rules: list[InputType], wrong: InputType, value: Any
+) -> dict[str, Any]:
     """Valid inputs, except for one; other arguments are not looked at before the inputs are checked."""
     given = {rule.name: variable(ACCEPTED[rule.kind].split()[0]) for rule in rules}
     given = {rule.name: [given[rule.name]] * (2 if rule.is_list else 1) for rule in rules}
@@ -93,7 +101,9 @@ def test_accepted_inputs_are_passed_on_by_position_and_by_name() -> None:
         assert guarded(variable(dtype)) == (variable(dtype), None)
     x, label = variable("float32"), variable("int64")
     assert guarded(x, label) == guarded(label=label, x=x) == (x, label)
-    with pytest.raises(ArgumentTypeError, match="pair: label is 'x_float32' of float32; give a Variable of integers"):
+    with pytest.raises(
+        ArgumentTypeError, match="pair: label is 'x_float32' of float32; give a Variable of integers"
+    ):
         guarded(x, x)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         guarded()

@@ -1,4 +1,4 @@
-"""seeded_random, seeded_dropout: the same numbers for one seed, their distribution, and no effect on torch's generator."""
+"""seeded_random, seeded_dropout: one seed gives the same numbers; their distribution; torch's generator is unchanged."""
 
 # SPDX-License-Identifier: Apache-2.0
 import pytest

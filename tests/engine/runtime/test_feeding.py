@@ -23,7 +23,13 @@ def test_only_a_missing_last_dimension_of_one_is_added() -> None:
     (value,) = exe.run(feed={"x": vector}, fetch_list=[x + 1])
     np.testing.assert_array_equal(value, vector[:, None] + 1)
     assert exe.run(feed={"y": np.ones((3, 2), "float32")}, fetch_list=[y * 2])[0].shape == (3, 2, 1)
-    wrong: list[tuple[str, tuple[int, ...]]] = [("x", ()), ("x", (3, 2)), ("x", (3, 1, 1)), ("y", (6,)), ("y", (3, 3))]
+    wrong: list[tuple[str, tuple[int, ...]]] = [
+        ("x", ()),
+        ("x", (3, 2)),
+        ("x", (3, 1, 1)),
+        ("y", (6,)),
+        ("y", (3, 3)),
+    ]
     for name, shape in wrong:
         with pytest.raises(FeedError, match=f"feed '{name}' has shape"):
             exe.run(feed={name: np.ones(shape, "float32")}, fetch_list=[x if name == "x" else y])
@@ -36,7 +42,9 @@ def batches() -> Iterator[list[Any]]:
 
 def test_a_clone_is_fed_by_the_loader_of_its_variables() -> None:
     x, y = fluid.data("x", [None, 4]), fluid.data("y", [None, 1])
-    loader = DataLoader.from_generator(feed_list=[x, y], capacity=2, iterable=False).set_batch_generator(batches)
+    loader = DataLoader.from_generator(feed_list=[x, y], capacity=2, iterable=False).set_batch_generator(
+        batches
+    )
     total = layers.reduce_sum(x) + layers.reduce_sum(y)
     main = default_main_program()
     copy, test = main.clone(), main.clone(for_test=True)
@@ -73,8 +81,13 @@ def test_a_started_loader_and_feeds_complement_each_other() -> None:
         with pytest.raises(ConfigError, match="not started"):
             exe.run(program, fetch_list=[scaled])
         loader.start()
-        assert [float(exe.run(program, feed={"factor": two}, fetch_list=[scaled])[0]) for _ in "ab"] == [0.0, 16.0]
-        with pytest.raises(FeedError, match=r"feed 'x' was given, but a started data loader feeds it: x, y; .*reset\(\)"):
+        assert [float(exe.run(program, feed={"factor": two}, fetch_list=[scaled])[0]) for _ in "ab"] == [
+            0.0,
+            16.0,
+        ]
+        with pytest.raises(
+            FeedError, match=r"feed 'x' was given, but a started data loader feeds it: x, y; .*reset\(\)"
+        ):
             exe.run(program, feed=ones, fetch_list=[scaled])
         loader.reset()
         assert exe.run(program, feed=ones, fetch_list=[scaled])[0] == 8.0

@@ -32,10 +32,17 @@ def test_lists_tuples_and_pairs_are_flattened_and_updates_fetch_nothing() -> Non
     assert names(bias.name) == [bias.name]
     assert names(None) == names([]) == []
     for wrong in ([None], [loss, [None]], [3], [loss, (weight, None)]):
-        with pytest.raises(TypeError, match="fetch_list holds (None|3); give Variables or their names") as caught:
+        with pytest.raises(
+            TypeError, match="fetch_list holds (None|3); give Variables or their names"
+        ) as caught:
             names(wrong)
         assert isinstance(caught.value, FetchError)
-    assert [fetches_updates(f) for f in ([loss], [loss, returned], returned[0], None)] == [False, True, True, False]
+    assert [fetches_updates(f) for f in ([loss], [loss, returned], returned[0], None)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
     exe, feed = Executor(), {"x": np.ones((2, 4), "float32")}
     exe.run(default_startup_program())

@@ -29,7 +29,10 @@ def test_a_flag_without_effect_is_logged_once_and_can_be_read(caplog: pytest.Log
 
 @pytest.mark.parametrize(
     ("misspelt", "meant"),
-    [("FLAGS_chek_nan_inf", "FLAGS_check_nan_inf"), ("FLAGS_cudnn_determinstic", "FLAGS_cudnn_deterministic")],
+    [
+        ("FLAGS_chek_nan_inf", "FLAGS_check_nan_inf"),
+        ("FLAGS_cudnn_determinstic", "FLAGS_cudnn_deterministic"),
+    ],
 )
 def test_a_misspelt_flag_raises_with_a_suggestion(misspelt: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown flag '{misspelt}' .did you mean '{meant}'"):
