@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine.data.lod_tensor import LoDTensor, LoDTensorArray
-from argosy.engine.errors import EOFException
+from argosy.engine.errors import EnforceNotMet, EOFException
 from argosy.engine.runtime.scope import Scope
 from argosy.framework.missing import missing
 from argosy.framework.place import CPUPlace, CUDAPlace, is_compiled_with_cuda
@@ -11,6 +11,7 @@ __all__ = [
     "CPUPlace",
     "CUDAPlace",
     "EOFException",
+    "EnforceNotMet",
     "LoDTensor",
     "LoDTensorArray",
     "Scope",

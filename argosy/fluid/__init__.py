@@ -34,7 +34,7 @@ from argosy.fluid import (
 from argosy.fluid.backward import gradients
 from argosy.fluid.data_feeder import DataFeeder
 from argosy.fluid.dataset import DatasetFactory
-from argosy.fluid.input import embedding, one_hot
+from argosy.fluid.input import data, embedding, one_hot
 from argosy.fluid.io import load, save
 from argosy.fluid.parallel_executor import ParallelExecutor
 from argosy.fluid.param_attr import ParamAttr
@@ -42,7 +42,7 @@ from argosy.fluid.transpiler import DistributeTranspiler, DistributeTranspilerCo
 from argosy.framework.missing import missing
 from argosy.framework.place import CPUPlace, CUDAPlace, cpu_places, cuda_places, is_compiled_with_cuda
 from argosy.static.compiled_program import CompiledProgram
-from argosy.static.input import data, name_scope
+from argosy.static.input import name_scope
 from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 from argosy.utils import unique_name
 

@@ -1,4 +1,8 @@
-"""fluid.one_hot and fluid.embedding of 1.x, for ids of any shape; those of fluid.layers drop a last dimension of 1."""
+"""fluid.data, fluid.one_hot and fluid.embedding of 1.x.
+
+They take shapes as they are: fluid.layers.data adds a batch dimension, and the others of fluid.layers drop a last
+dimension of 1 of the ids.
+"""
 
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
@@ -9,10 +13,17 @@ from torch import Tensor
 from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
 from argosy.framework.missing import missing
+from argosy.framework.variant import variant
+from argosy.static import input as static_input
 from argosy.static.nn import embedding
 from argosy.tensor.arguments import number
 
-__all__ = ["embedding", "one_hot"]
+__all__ = ["data", "embedding", "one_hot"]
+
+
+@variant(static_input.data, dtype="float32")
+def data() -> Any:
+    """A variable to feed; None or -1 in the shape is a size that may differ between runs."""
 
 
 def one_hot(input: Variable, depth: int, allow_out_of_range: bool = False) -> Any:

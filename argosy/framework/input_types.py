@@ -13,6 +13,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -70,9 +71,14 @@ def check_inputs(package: dict[str, Any], table: Mapping[str, str]) -> None:
     `table`: the inputs, "x: float; label: any", or for lists of Variables "input: any[]", and the functions that have
     them. An input that is None is not checked.
     """
-    for text, names in table.items():
-        for name in names.split():
-            package[name] = checked(package[name], input_types(text))
+    replacements = {
+        package[name]: checked(package[name], input_types(text))
+        for text, names in table.items()
+        for name in names.split()
+    }
+    for name, value in package.items():  # other names of a function, too
+        if isinstance(value, FunctionType) and value in replacements:
+            package[name] = replacements[value]
 
 
 def input_types(text: str) -> list[InputType]:

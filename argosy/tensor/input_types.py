@@ -5,11 +5,11 @@
 INPUTS = {
     "x: float": """
         acos asin atan bernoulli ceil cholesky cos cosh dist erf exp expm1 floor inverse log log10 log1p
-        log2 logsumexp mean median multinomial norm reciprocal round rsqrt sin sinh sqrt stanh std tan
+        log2 logsumexp mean multinomial norm reciprocal round rsqrt sin sinh sqrt stanh std tan
         tanh trunc var
     """,
     "x: number": """
-        abs argmax argmin argsort cumsum increment isfinite isinf isnan max min neg prod scale sign sort
+        abs argmax argmin argsort cumsum increment isfinite isinf isnan max median min neg prod scale sign sort
         square topk trace tril triu
     """,
     "x: float; y: float": "bmm matmul",

@@ -76,7 +76,7 @@ def test_sizes_may_be_symbols(agree: Agree) -> None:
 
 
 def test_sizes_from_values_are_refused_with_the_way_out() -> None:
-    size = tensor.to_tensor([2])
+    size = default_main_program().data("size", [1], "int64")
     with pytest.raises(ConfigError, match=r"x\.size\(0\)"):
         tensor.zeros([size, 3])
     with pytest.raises(ConfigError, match=r"x\.size\(0\)"):
@@ -177,9 +177,13 @@ def test_randperm_and_multinomial_draw_indices() -> None:
     assert set(actual[1]) == {0, 2}
 
 
-def test_a_seed_of_one_layer_is_refused() -> None:
-    with pytest.raises(ConfigError, match="random_seed"):
-        tensor.uniform([2], seed=5)
+def test_a_seed_of_one_layer_gives_the_same_numbers_in_every_run() -> None:
+    drawn = tensor.uniform([500], min=2.0, max=4.0, seed=5)
+    first, second = value(drawn), value(drawn)
+    np.testing.assert_array_equal(first, second)
+    assert (first.min(), first.mean(), first.max()) == pytest.approx((2, 3, 4), abs=0.1)
+    with pytest.raises(TypeError, match="uniform: seed is 'x'"):
+        tensor.uniform([2], seed="x")
 
 
 @pytest.mark.parametrize("name", ["tril", "triu"])

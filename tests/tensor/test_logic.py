@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from argosy import tensor
-from argosy.engine.errors import ConfigError, FeedError
+from argosy.engine.errors import FeedError
 from argosy.engine.ir.program import default_main_program
 from argosy.engine.runtime.executor import Executor
 
@@ -41,12 +41,12 @@ def test_logical_not_is_torch_s(agree: Agree) -> None:
     agree(tensor.logical_not, torch.logical_not, ((None, 3), bool))
 
 
-def test_out_is_refused() -> None:
-    x = tensor.ones([2], "bool")
-    with pytest.raises(ConfigError, match="assign"):
-        tensor.logical_not(x, out=x)
-    with pytest.raises(ConfigError, match="assign"):
-        tensor.logical_and(x, x, out=x)
+def test_results_are_written_to_out() -> None:
+    x, out = tensor.ones([2], "bool"), tensor.zeros([2], "bool")
+    written = tensor.logical_and(x, x, out=out)
+    assert Executor().run(fetch_list=[written, out])[1].all()
+    tensor.logical_not(x, out=out)
+    assert not Executor().run(fetch_list=[out])[0].any()
 
 
 def test_equal_all_compares_shapes_and_elements() -> None:

@@ -61,7 +61,8 @@ def test_reshape_says_what_is_wrong_with_a_shape() -> None:
     with pytest.raises(ConfigError, match="more than once"):
         tensor.reshape(x, [-1, -1])
     with pytest.raises(ConfigError, match=r"x\.size\(0\)"):
-        tensor.reshape(x, [tensor.to_tensor([6]), 1])
+        tensor.reshape(x, [default_main_program().data("size", [1], "int64"), 1])
+    assert tensor.reshape(x, [tensor.to_tensor([6]), 1]).shape == (6, 1)
 
 
 @pytest.mark.parametrize("axes", [(0, -1), (1, 2), (1, -1), (0, 1), (2, 2)])
@@ -139,7 +140,7 @@ def test_concat_joins_along_an_axis(agree: Agree, axis: int) -> None:
 def test_concat_joins_different_sizes(agree: Agree) -> None:
     agree(lambda x, y: tensor.concat([x, y]), lambda x, y: torch.cat([x, y]), (None, 3), (4, 3))
     with pytest.raises(ConfigError, match="axis"):
-        tensor.concat([tensor.ones([1])], tensor.to_tensor([0]))
+        tensor.concat([tensor.ones([1])], default_main_program().data("axis", [1], "int64"))
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -221,7 +222,7 @@ def test_slices_want_one_number_for_each_axis() -> None:
     with pytest.raises(ConfigError, match="sliced backwards"):
         tensor.strided_slice(batch(), [0], [3], [0], [-1])
     with pytest.raises(ConfigError, match="ends"):
-        tensor.slice(tensor.ones([2]), [0], [0], [tensor.to_tensor([1])])
+        tensor.slice(tensor.ones([2]), [0], [0], [default_main_program().data("end", [1], "int64")])
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def fed_by_name(program: Program, feed: FeedLike) -> Mapping[str, Any]:
 
 def fed_variables(program: Program, feed: FeedLike) -> tuple[str, ...]:
     """The names in `feed` of variables that the program computes; they are fed instead."""
-    if not feed:
+    if feed is None:
         return ()
     named = (program.vars.get(name) for name in _merged(feed))
     return tuple(v.name for v in named if v is not None and not (v.is_data or v.persistable))

@@ -10,10 +10,12 @@ from argosy.engine.ir.variable import Variable
 from argosy.framework.layer import apply
 from argosy.framework.variant import variant
 from argosy.nn.functional.activation import hardsigmoid
+from argosy.tensor.arguments import one_axis
 
 
 def softmax(input: Variable, use_cudnn: bool = False, name: str | None = None, axis: int = -1) -> Any:
     """exp(x) divided by its sum along `axis`."""
+    one_axis("softmax", axis, input.ndim)
     return apply("softmax", torch.softmax, input, axis, name=name)
 
 

@@ -89,11 +89,13 @@ def softplus(x: Variable, beta: float = 1, threshold: float = 20, name: str | No
 
 def softmax(x: Variable, axis: int = -1, dtype: Any = None, name: str | None = None) -> Any:
     """exp(x) / sum(exp(x)) along an axis, computed in `dtype` if one is given."""
+    one_axis("softmax", axis, x.ndim)
     return apply("softmax", torch.softmax, x, axis, dtype=dtype and chosen_dtype(dtype), name=name)
 
 
 def log_softmax(x: Variable, axis: int = -1, dtype: Any = None, name: str | None = None) -> Any:
     """log(softmax(x)), without overflow."""
+    one_axis("log_softmax", axis, x.ndim)
     return apply("log_softmax", torch.log_softmax, x, axis, dtype=dtype and chosen_dtype(dtype), name=name)
 
 

@@ -161,10 +161,7 @@ def test_a_scale_multiplies_the_sizes_and_rounds_down(agree: Agree) -> None:
         (lambda x: layers.adaptive_pool2d(x, 2, "avg", True), "which has no index; use 'max'"),
         (layers.image_resize, "neither out_shape nor scale"),
         (lambda x: layers.image_resize(x, [2, 2], resample="LANCZOS"), "use BILINEAR or BICUBIC or NEAREST"),
-        (
-            lambda x: layers.image_resize(x, [2, 2], actual_shape=[1]),
-            "actual_shape is known only at run time",
-        ),
+        (lambda x: layers.image_resize(x, [2, 2], actual_shape=[1, 2, 3]), "has 3 numbers; give one, or 2"),
     ],
 )
 def test_what_does_not_fit_is_refused(build: Callable[..., Any], message: str) -> None:
