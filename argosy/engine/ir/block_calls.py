@@ -52,10 +52,13 @@ def recorded(program: Program, block: BlockRecorder, results: Sequence[torch.Ten
             outputs.append(value)
     block.check_leaves(outputs)
     for node in block.graph.nodes:
+        call = block.calls.get(node.meta.pop("call", -1))
+        if call is not None and call.evaluate is not None:
+            node.meta["is_training"] = True  # in evaluation mode its code would record something else
         if is_collective(node) or "is_table" in node.meta:
             raise ProgramError(
-                f"{describe(node)} is a collective inside a branch or a loop, where other ranks may not take part; move "
-                "it out of the branch"
+                f"{describe(node)} is a collective inside a branch or a loop, where other ranks may not take part; "
+                "move it out of the branch"
             )
     return Recorded(block, outputs)
 
@@ -174,7 +177,11 @@ def add_branch(
 
 
 def add_steps(
-    program: Program, name: str, part: Recorded, steps: Sequence[dict[int, torch.Tensor]], carried: dict[int, int]
+    program: Program,
+    name: str,
+    part: Recorded,
+    steps: Sequence[dict[int, torch.Tensor]],
+    carried: dict[int, int],
 ) -> list[list[torch.Tensor]]:
     """Add a node for each step of a recurrent network; returns the results of each.
 
@@ -266,7 +273,9 @@ class _DifferentiatedOnce(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> NoReturn:
-        raise ProgramError("the second derivative of a branch or a loop is not supported; differentiate it once")
+        raise ProgramError(
+            "the second derivative of a branch or a loop is not supported; differentiate it once"
+        )
 
 
 def _check_versions(call: Call) -> None:
@@ -365,5 +374,3 @@ def _add_backward(
     results = tuple(contiguous_fake(value, recorder.symbols) for value in outputs)
     recorder.bind_results(node, results)
     return list(results)
-
-
