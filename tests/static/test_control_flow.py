@@ -244,9 +244,13 @@ def test_closures_of_a_loop_read_the_present_values() -> None:
 def test_the_wrong_types_are_named() -> None:
     x = static.data("x", [None, 3])
     true = x.sum() > 0
-    with pytest.raises(ConfigError, match=r"true_fn returns float32\[-1, 3\], and false_fn returns \[float32"):
+    with pytest.raises(
+        ConfigError, match=r"true_fn returns float32\[-1, 3\], and false_fn returns \[float32"
+    ):
         cond(true, lambda: x, lambda: [x, x])
-    with pytest.raises(ConfigError, match=r"result 0 is float32\[any, 3\] in true_fn and float32\[any, 2\] in false"):
+    with pytest.raises(
+        ConfigError, match=r"result 0 is float32\[any, 3\] in true_fn and float32\[any, 2\] in false"
+    ):
         cond(true, lambda: x, lambda: x[:, :2])
     with pytest.raises(ConfigError, match=r"float32\[any, 3\] in true_fn and int64\[any, 3\]"):
         cond(true, lambda: x, lambda: x.long())
@@ -254,7 +258,9 @@ def test_the_wrong_types_are_named() -> None:
         cond(x, lambda: x, lambda: x)
     with pytest.raises(ConfigError, match=r"cond: true_fn\(\) has 3; use Variables"):
         cond(true, lambda: 3, lambda: 4)
-    with pytest.raises(ConfigError, match=r"is float32\[1, 3\] before and float32\[2, 3\] after an iteration"):
+    with pytest.raises(
+        ConfigError, match=r"is float32\[1, 3\] before and float32\[2, 3\] after an iteration"
+    ):
         h = paddle.zeros([1, 3], "float32")
         while_loop(lambda h: h.sum() < 1, lambda h: torch.cat([h, h]), [h])
     with pytest.raises(ConfigError, match="the structure must be the same"):

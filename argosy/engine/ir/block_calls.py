@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._python_dispatch import _disable_current_modes
 
 from argosy.engine.errors import ProgramError
@@ -27,6 +26,7 @@ from argosy.engine.ir.block_recorder import BlockRecorder, contiguous_fake, exte
 from argosy.engine.ir.blocks import Block, BlockCall, Branch, Loop, LoopGradient, new_state
 from argosy.engine.ir.effects import has_side_effects, is_collective, is_random, live_nodes
 from argosy.engine.ir.program import Program, recording_program
+from argosy.engine.ir.symbols import are_equal
 from argosy.engine.ir.verify import describe
 from argosy.engine.ops.tensor_array import is_array
 
@@ -71,7 +71,7 @@ def _is_contiguous(value: torch.Tensor) -> bool:
     """True if it is for every feed; without adding assumptions."""
     expected: Any = 1
     for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
-        if not (statically_known_true(size == 1) or statically_known_true(stride == expected)):
+        if not (are_equal([size], [1]) or are_equal([stride], [expected])):
             return False
         expected = expected * size
     return True

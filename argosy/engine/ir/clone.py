@@ -198,7 +198,8 @@ def _remove(program: Program, node: fx.Node) -> None:
 def _remove_dead(program: Program) -> None:
     """Erase the optimizer's variables, constants and sizes that have no users left."""
     for name, variable in list(program.vars.items()):
-        if variable.persistable and not isinstance(variable, Parameter) and not variable.node.users:
+        is_state = variable.persistable and not isinstance(variable, Parameter)
+        if is_state and variable.node.op == "placeholder" and not variable.node.users:
             program.graph.erase_node(variable.node)
             del program.vars[name]
     named = {variable.node for variable in program.vars.values()}

@@ -22,7 +22,7 @@ from argosy.engine.ir.blocks import Block, BlockCall, Branch, Loop, LoopGradient
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.recorder import Recorder
 
-KINDS: dict[str, type[BlockCall]] = {kind.__name__: kind for kind in (Branch, Loop, LoopGradient)}
+KINDS: dict[str, type[BlockCall]] = {"Branch": Branch, "Loop": Loop, "LoopGradient": LoopGradient}
 NodeRecord = Callable[[fx.Node], dict[str, Any]]
 AddNode = Callable[[Program, dict[str, Any], dict[str, fx.Node], dict[str, Any]], fx.Node]
 

@@ -67,7 +67,7 @@ class StaticRNN:
                 f"StaticRNN.step_input: {x!r} and {self._inputs[0][1]!r} have different lengths"
             )
         with outside_of_block(x.program, block):
-            element = x[0]
+            element: Variable = x[0]
         self._inputs.append((element, x))
         return element
 
@@ -86,6 +86,7 @@ class StaticRNN:
             raise ConfigError("StaticRNN.memory: give init, or shape and batch_ref")
         program = block_program(self)
         with outside_of_block(program, block):
+            first: Variable
             if init is not None:
                 first = creation.assign(init)
             else:

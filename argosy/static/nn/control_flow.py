@@ -178,7 +178,11 @@ def _branch(
         )
     outputs = add_branches(program, what, condition, blocks)
     layer = name or names.generate(what)
-    return None if trees[0] is None else tree_unflatten([wrap(program, value, layer) for value in outputs], specs[0])
+    return (
+        None
+        if trees[0] is None
+        else tree_unflatten([wrap(program, value, layer) for value in outputs], specs[0])
+    )
 
 
 def _recorded(
