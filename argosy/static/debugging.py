@@ -59,7 +59,7 @@ def Print(
                 show(gradients[0], f"{input.name}@GRAD")
             return gradients[0]
 
-    return apply("print", Printed.apply, input, name=layer)  # type: ignore[no-untyped-call]
+    return apply("print", Printed.apply, input, name=layer)
 
 
 def Assert(

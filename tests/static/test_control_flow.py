@@ -253,15 +253,15 @@ def test_the_wrong_types_are_named() -> None:
     ):
         cond(true, lambda: x, lambda: x[:, :2])
     with pytest.raises(ConfigError, match=r"float32\[any, 3\] in true_fn and int64\[any, 3\]"):
-        cond(true, lambda: x, lambda: x.long())
+        cond(true, lambda: x, lambda: x.long() + 1)
     with pytest.raises(ConfigError, match="condition is Variable"):
         cond(x, lambda: x, lambda: x)
     with pytest.raises(ConfigError, match=r"cond: true_fn\(\) has 3; use Variables"):
         cond(true, lambda: 3, lambda: 4)
+    h = paddle.zeros([1, 3], "float32")
     with pytest.raises(
         ConfigError, match=r"is float32\[1, 3\] before and float32\[2, 3\] after an iteration"
     ):
-        h = paddle.zeros([1, 3], "float32")
         while_loop(lambda h: h.sum() < 1, lambda h: torch.cat([h, h]), [h])
     with pytest.raises(ConfigError, match="the structure must be the same"):
         while_loop(lambda h: h.sum() < 1, lambda h: [h, h], [x])

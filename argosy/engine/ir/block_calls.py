@@ -136,7 +136,7 @@ def _block(part: Recorded, sources: Sequence[Any]) -> Block:
 
 
 @dataclass
-class Call:
+class DifferentiableCall:
     """A node with blocks, and what its derivative needs."""
 
     target: BlockCall
@@ -173,7 +173,7 @@ def add_branch(
     sources, blocks = assemble(parts)
     saves_state = _is_random_call(blocks) and any(map(_is_differentiable, _tensors(sources)))
     target = Branch(name, tuple(blocks), saves_state=saves_state)
-    return _add(program, Call(target, parts, sources, parts[0].outputs, condition))
+    return _add(program, DifferentiableCall(target, parts, sources, parts[0].outputs, condition))
 
 
 def add_steps(
@@ -193,7 +193,9 @@ def add_steps(
     results: list[list[torch.Tensor]] = []
     for step in steps:
         last = {key: results[-1][number] for key, number in carried.items()} if results else {}
-        results.append(_add(program, Call(target, [part], sources, part.outputs, actual=step | last)))
+        results.append(
+            _add(program, DifferentiableCall(target, [part], sources, part.outputs, actual=step | last))
+        )
     return results
 
 
@@ -210,10 +212,12 @@ def add_loop(
 ) -> list[torch.Tensor]:
     """Add a node that runs the block while the first of the carried values is true; returns the last ones."""
     sources, blocks = assemble([part], first=carried)
-    return _add(program, Call(Loop(name, tuple(blocks), len(carried)), [part], sources, part.outputs))
+    return _add(
+        program, DifferentiableCall(Loop(name, tuple(blocks), len(carried)), [part], sources, part.outputs)
+    )
 
 
-def _add(program: Program, call: Call) -> list[torch.Tensor]:
+def _add(program: Program, call: DifferentiableCall) -> list[torch.Tensor]:
     """Add the node in forward, as one operation of autograd."""
     with program.recording():
         results = _Run.apply(call, *call.tensors())  # type: ignore[no-untyped-call]
@@ -230,7 +234,7 @@ class _Run(torch.autograd.Function):
     """A node with blocks as an operation of autograd: its results have no data, so there is nothing to compute."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, call: DifferentiableCall, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.call = call
         ctx.set_materialize_grads(False)
         symbols = call.parts[0].recorder.symbols
@@ -249,7 +253,7 @@ class _Run(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
-        call: Call = ctx.call
+        call: DifferentiableCall = ctx.call
         _check_versions(call)
         program = recording_program()
         present = {i: g for i, g in enumerate(gradients[: len(call.outputs)]) if g is not None}
@@ -278,7 +282,7 @@ class _DifferentiatedOnce(torch.autograd.Function):
         )
 
 
-def _check_versions(call: Call) -> None:
+def _check_versions(call: DifferentiableCall) -> None:
     for part in call.parts:
         for capture in part.recorder.captures:
             if isinstance(capture.source, torch.Tensor) and capture.source._version != capture.version:
@@ -292,7 +296,7 @@ def _check_versions(call: Call) -> None:
 
 
 def _branch_gradient(
-    program: Program, call: Call, seeds: dict[int, torch.Tensor], wanted: list[torch.Tensor]
+    program: Program, call: DifferentiableCall, seeds: dict[int, torch.Tensor], wanted: list[torch.Tensor]
 ) -> list[torch.Tensor]:
     parts = [_derivative(program, part, seeds, wanted) for part in call.parts]
     sources, blocks = assemble(parts)
@@ -302,7 +306,7 @@ def _branch_gradient(
 
 
 def _loop_gradient(
-    program: Program, call: Call, seeds: dict[int, torch.Tensor], wanted: list[torch.Tensor]
+    program: Program, call: DifferentiableCall, seeds: dict[int, torch.Tensor], wanted: list[torch.Tensor]
 ) -> list[torch.Tensor]:
     assert isinstance(call.target, Loop), f"{call.target.name} is no loop"
     for node in call.target.blocks[0].nodes:

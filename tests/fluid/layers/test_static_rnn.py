@@ -8,6 +8,7 @@ import torch
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.backward import append_backward
 from argosy.engine.ir.program import default_startup_program
+from argosy.engine.ir.variable import Variable
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
 from argosy.fluid import layers
@@ -53,13 +54,17 @@ def test_wrong_uses_raise() -> None:
     rnn = layers.StaticRNN()
     with pytest.raises(ConfigError, match="outside of `with rnn.step"):
         rnn.step_input(data("a", [4, 2]))
-    with pytest.raises(ConfigError, match="the length of"), layers.StaticRNN().step():
-        rnn = layers.StaticRNN()
-        with rnn.step():
-            rnn.step_input(data("x", [None, 2]))
+    with pytest.raises(ConfigError, match="the length of"):
+        step_of(layers.StaticRNN(), data("x", [None, 2]))
     forgetful = layers.StaticRNN()
-    with pytest.raises(ConfigError, match="is never updated"), forgetful.step():
-        word = forgetful.step_input(data("y", [4, None, 2]))
-        forgetful.step_output(word + forgetful.memory(shape=[-1, 2], batch_ref=word))
+    with pytest.raises(ConfigError, match="is never updated"):
+        step_of(forgetful, data("y", [4, None, 2]))
     with pytest.raises(ConfigError, match="before its step is complete"):
         forgetful()
+
+
+def step_of(rnn: layers.StaticRNN, x: Variable) -> None:
+    """A step with a memory that is not updated."""
+    with rnn.step():
+        word = rnn.step_input(x)
+        rnn.step_output(word + rnn.memory(shape=[-1, 2], batch_ref=word))
