@@ -59,15 +59,24 @@ def Print(
                 show(gradients[0], f"{input.name}@GRAD")
             return gradients[0]
 
-    return apply("print", lambda x: Printed.apply(x), input, name=layer)  # type: ignore[no-untyped-call]
+    return apply("print", Printed.apply, input, name=layer)
 
 
-def Assert(cond: Variable, data: Sequence[Variable] | None = None, summarize: int = 20, name: str | None = None) -> None:
+def Assert(
+    cond: Variable, data: Sequence[Variable] | None = None, summarize: int = 20, name: str | None = None
+) -> None:
     """Raise when the step runs if the condition is false; the message shows the first elements of `data`."""
     if not isinstance(cond, Variable) or cond.dtype is not torch.bool:
         raise ConfigError(f"Assert: the condition is {cond!r}; use a bool Variable of one element")
     message = f"Assert: {cond.name!r} is false"
-    apply("assert", assertion, cond, list(data or ()), message, integer("Assert: summarize", summarize, least=-1))
+    apply(
+        "assert",
+        assertion,
+        cond,
+        list(data or ()),
+        message,
+        integer("Assert: summarize", summarize, least=-1),
+    )
 
 
 def py_func(
@@ -80,7 +89,7 @@ def py_func(
     """Call a Python function on the arrays of `x` in every run; its arrays are the values of `out`, which is returned.
 
     `out`: variables of create_var. An unknown size (-1) is that of the same dimension of the first x that has one.
-    `backward_func(*x, *out, *gradients of out)`, without the skipped, returns the gradients of x; without it, none flow.
+    `backward_func(*x, *out, *gradients of out)`, without the skipped, returns the gradients of x; without it none flow.
     """
     if not callable(func) or not (backward_func is None or callable(backward_func)):
         raise ConfigError(f"py_func: func is {func!r}, backward_func is {backward_func!r}; use functions")
@@ -89,7 +98,9 @@ def py_func(
         if not isinstance(variable, Variable):
             raise ConfigError(f"py_func was given {variable!r}; use Variables")
     if unknown := [v for v in skipped if all(v is not other for other in (*inputs, *outs))]:
-        raise ConfigError(f"py_func: {unknown[0]!r} of skip_vars_in_backward_input is neither in x nor in out")
+        raise ConfigError(
+            f"py_func: {unknown[0]!r} of skip_vars_in_backward_input is neither in x nor in out"
+        )
     shapes = [_sizes(variable, inputs) for variable in outs]
     kept = [all(v is not other for other in skipped) for v in (*inputs, *outs)]
     call = _function(func, backward_func, shapes, [v.dtype for v in outs], kept)
@@ -102,7 +113,11 @@ def py_func(
 
 
 def _function(
-    func: Callable[..., Any], backward_func: Any, shapes: list[Any], dtypes: list[torch.dtype], kept: list[bool]
+    func: Callable[..., Any],
+    backward_func: Any,
+    shapes: list[Any],
+    dtypes: list[torch.dtype],
+    kept: list[bool],
 ) -> Any:
     numbers = [py_func_op.register(f) if f is not None else -1 for f in (func, backward_func)]
 

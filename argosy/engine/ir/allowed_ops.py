@@ -47,6 +47,7 @@ REJECTED: dict[str, str] = {
     "aten.lu_solve": "LAPACK trusts the pivots, which a file or a feed could choose",
     "aten._ctc_loss": "the kernel trusts the labels; record ctc_loss, which becomes argosy.ctc_loss",
     "aten._ctc_loss_backward": "the kernel trusts the labels; record ctc_loss, which becomes argosy.ctc_loss",
+    "argosy.py_func": "it calls a function of the script that built the program",
     **{
         f"argosy.{name}": _SERVERS
         for name in (

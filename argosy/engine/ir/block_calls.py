@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._python_dispatch import _disable_current_modes
 
 from argosy.engine.errors import ProgramError
@@ -27,6 +26,7 @@ from argosy.engine.ir.block_recorder import BlockRecorder, contiguous_fake, exte
 from argosy.engine.ir.blocks import Block, BlockCall, Branch, Loop, LoopGradient, new_state
 from argosy.engine.ir.effects import has_side_effects, is_collective, is_random, live_nodes
 from argosy.engine.ir.program import Program, recording_program
+from argosy.engine.ir.symbols import are_equal
 from argosy.engine.ir.verify import describe
 from argosy.engine.ops.tensor_array import is_array
 
@@ -52,10 +52,13 @@ def recorded(program: Program, block: BlockRecorder, results: Sequence[torch.Ten
             outputs.append(value)
     block.check_leaves(outputs)
     for node in block.graph.nodes:
+        call = block.calls.get(node.meta.pop("call", -1))
+        if call is not None and call.evaluate is not None:
+            node.meta["is_training"] = True  # in evaluation mode its code would record something else
         if is_collective(node) or "is_table" in node.meta:
             raise ProgramError(
-                f"{describe(node)} is a collective inside a branch or a loop, where other ranks may not take part; move "
-                "it out of the branch"
+                f"{describe(node)} is a collective inside a branch or a loop, where other ranks may not take part; "
+                "move it out of the branch"
             )
     return Recorded(block, outputs)
 
@@ -68,7 +71,7 @@ def _is_contiguous(value: torch.Tensor) -> bool:
     """True if it is for every feed; without adding assumptions."""
     expected: Any = 1
     for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
-        if not (statically_known_true(size == 1) or statically_known_true(stride == expected)):
+        if not (are_equal([size], [1]) or are_equal([stride], [expected])):
             return False
         expected = expected * size
     return True
@@ -133,7 +136,7 @@ def _block(part: Recorded, sources: Sequence[Any]) -> Block:
 
 
 @dataclass
-class Call:
+class DifferentiableCall:
     """A node with blocks, and what its derivative needs."""
 
     target: BlockCall
@@ -170,11 +173,15 @@ def add_branch(
     sources, blocks = assemble(parts)
     saves_state = _is_random_call(blocks) and any(map(_is_differentiable, _tensors(sources)))
     target = Branch(name, tuple(blocks), saves_state=saves_state)
-    return _add(program, Call(target, parts, sources, parts[0].outputs, condition))
+    return _add(program, DifferentiableCall(target, parts, sources, parts[0].outputs, condition))
 
 
 def add_steps(
-    program: Program, name: str, part: Recorded, steps: Sequence[dict[int, torch.Tensor]], carried: dict[int, int]
+    program: Program,
+    name: str,
+    part: Recorded,
+    steps: Sequence[dict[int, torch.Tensor]],
+    carried: dict[int, int],
 ) -> list[list[torch.Tensor]]:
     """Add a node for each step of a recurrent network; returns the results of each.
 
@@ -186,7 +193,9 @@ def add_steps(
     results: list[list[torch.Tensor]] = []
     for step in steps:
         last = {key: results[-1][number] for key, number in carried.items()} if results else {}
-        results.append(_add(program, Call(target, [part], sources, part.outputs, actual=step | last)))
+        results.append(
+            _add(program, DifferentiableCall(target, [part], sources, part.outputs, actual=step | last))
+        )
     return results
 
 
@@ -203,10 +212,12 @@ def add_loop(
 ) -> list[torch.Tensor]:
     """Add a node that runs the block while the first of the carried values is true; returns the last ones."""
     sources, blocks = assemble([part], first=carried)
-    return _add(program, Call(Loop(name, tuple(blocks), len(carried)), [part], sources, part.outputs))
+    return _add(
+        program, DifferentiableCall(Loop(name, tuple(blocks), len(carried)), [part], sources, part.outputs)
+    )
 
 
-def _add(program: Program, call: Call) -> list[torch.Tensor]:
+def _add(program: Program, call: DifferentiableCall) -> list[torch.Tensor]:
     """Add the node in forward, as one operation of autograd."""
     with program.recording():
         results = _Run.apply(call, *call.tensors())  # type: ignore[no-untyped-call]
@@ -223,7 +234,7 @@ class _Run(torch.autograd.Function):
     """A node with blocks as an operation of autograd: its results have no data, so there is nothing to compute."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, call: DifferentiableCall, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.call = call
         ctx.set_materialize_grads(False)
         symbols = call.parts[0].recorder.symbols
@@ -242,7 +253,7 @@ class _Run(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
-        call: Call = ctx.call
+        call: DifferentiableCall = ctx.call
         _check_versions(call)
         program = recording_program()
         present = {i: g for i, g in enumerate(gradients[: len(call.outputs)]) if g is not None}
@@ -266,10 +277,12 @@ class _DifferentiatedOnce(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> NoReturn:
-        raise ProgramError("the second derivative of a branch or a loop is not supported; differentiate it once")
+        raise ProgramError(
+            "the second derivative of a branch or a loop is not supported; differentiate it once"
+        )
 
 
-def _check_versions(call: Call) -> None:
+def _check_versions(call: DifferentiableCall) -> None:
     for part in call.parts:
         for capture in part.recorder.captures:
             if isinstance(capture.source, torch.Tensor) and capture.source._version != capture.version:
@@ -283,7 +296,7 @@ def _check_versions(call: Call) -> None:
 
 
 def _branch_gradient(
-    program: Program, call: Call, seeds: dict[int, torch.Tensor], wanted: list[torch.Tensor]
+    program: Program, call: DifferentiableCall, seeds: dict[int, torch.Tensor], wanted: list[torch.Tensor]
 ) -> list[torch.Tensor]:
     parts = [_derivative(program, part, seeds, wanted) for part in call.parts]
     sources, blocks = assemble(parts)
@@ -293,7 +306,7 @@ def _branch_gradient(
 
 
 def _loop_gradient(
-    program: Program, call: Call, seeds: dict[int, torch.Tensor], wanted: list[torch.Tensor]
+    program: Program, call: DifferentiableCall, seeds: dict[int, torch.Tensor], wanted: list[torch.Tensor]
 ) -> list[torch.Tensor]:
     assert isinstance(call.target, Loop), f"{call.target.name} is no loop"
     for node in call.target.blocks[0].nodes:
@@ -365,5 +378,3 @@ def _add_backward(
     results = tuple(contiguous_fake(value, recorder.symbols) for value in outputs)
     recorder.bind_results(node, results)
     return list(results)
-
-

@@ -180,10 +180,10 @@ class BlockRecorder(Recorder):
             node_map[node] = copied.graph.node_copy(node, node_map.__getitem__)
         self.bind_copy(copied, node_map)
         for key, capture in self._sources.items():
-            copied._sources[key] = Capture(capture.source, capture.local, node_map[capture.node], capture.version)
-        copied.captures = [
-            Capture(c.source, c.local, node_map[c.node], c.version) for c in self.captures
-        ]
+            copied._sources[key] = Capture(
+                capture.source, capture.local, node_map[capture.node], capture.version
+            )
+        copied.captures = [Capture(c.source, c.local, node_map[c.node], c.version) for c in self.captures]
         copied._leaves = set(self._leaves)
         copied._memory_of_constants = set(self._memory_of_constants)
         return copied

@@ -4,9 +4,9 @@
         true:   mm(x, w)            each block is a graph of its own, with a placeholder for each input
         false:  mul(x, 2)
 
-A node with blocks is pure: it mutates none of its inputs, and its results are new contiguous tensors that alias nothing.
-So passes treat it as one op, and never look inside. What a block reads of the enclosing program is an input of the node,
-and is made contiguous, so that the strides inside do not depend on passes outside.
+A node with blocks is pure: it mutates none of its inputs, and its results are new contiguous tensors that alias
+nothing. So passes treat it as one op, and never look inside. What a block reads of the enclosing program is an input of
+the node, and is made contiguous, so that the strides inside do not depend on passes outside.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -53,12 +53,25 @@ class Block:
                 known[node] = fake_result(node.target, args, kwargs, mode)
         return [known[node] for node in self.outputs]
 
+    def refreshed(self, values: Sequence[Any]) -> Block:
+        """A copy whose nodes have the values that these inputs give: fake tensors, as in another program."""
+        copied, _ = self.copy()
+        mode = next(v.fake_mode for v in tree_leaves(values) if isinstance(v, FakeTensor))
+        for node, value in zip(copied.inputs, values, strict=True):
+            node.meta["val"] = value
+        for node in copied.nodes:
+            args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+            if isinstance(node.target, BlockCall):
+                node.target = node.target.refreshed(args)
+            node.meta["val"] = fake_result(node.target, args, kwargs, mode)
+        return copied
+
     def copy(self) -> tuple[Block, dict[fx.Node, fx.Node]]:
         """A copy, and its nodes by those of this block."""
         graph = fx.Graph()
         node_map: dict[fx.Node, fx.Node] = {}
         for node in self.graph.nodes:
-            node_map[node] = graph.node_copy(node, node_map.__getitem__)
+            node_map[node] = graph.node_copy(node, node_map.__getitem__)  # its meta is a copy
         inputs, outputs = ([node_map[n] for n in nodes] for nodes in (self.inputs, self.outputs))
         return Block(graph, tuple(inputs), tuple(outputs)), node_map
 
@@ -83,6 +96,15 @@ class BlockCall:
     def labels(self) -> tuple[str, ...]:
         """A word for each block, for printing."""
         raise NotImplementedError(f"{type(self).__name__} has no labels; define them")
+
+    def inputs(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Those of a node's arguments that its blocks get."""
+        return args
+
+    def refreshed(self, args: Sequence[Any]) -> Self:
+        """The same for other fake tensors: blocks whose nodes have the values that these arguments give."""
+        values = [_plain_fake(value) for value in self.inputs(args)]
+        return self.with_blocks([block.refreshed(values) for block in self.blocks])
 
     def with_blocks(self, blocks: Sequence[Block]) -> Self:
         """The same with other blocks."""
@@ -120,6 +142,9 @@ class Branch(BlockCall):
     def labels(self) -> tuple[str, ...]:
         return ("true", "false") if len(self.blocks) > 1 else ("step",)
 
+    def inputs(self, args: Sequence[Any]) -> Sequence[Any]:
+        return args[int(len(self.blocks) > 1) + int(self.takes_state) :]
+
     def execute(self, functions: Sequence[BlockFunction], args: Sequence[Any]) -> Sequence[Any]:
         rest = list(args)
         function = functions[0] if len(functions) == 1 or bool(rest.pop(0)) else functions[1]
@@ -133,8 +158,7 @@ class Branch(BlockCall):
         return tuple(function(*map(plain, rest)))
 
     def infer(self, args: Sequence[Any]) -> Sequence[Any]:
-        inputs = args[int(len(self.blocks) > 1) + int(self.takes_state) :]
-        results = [block.run(*inputs) for block in self.blocks]
+        results = [block.run(*self.inputs(args)) for block in self.blocks]
         for other in results[1:]:
             _check_same(self.name, results[0], other)
         state = [new_state()] if self.saves_state else []
@@ -224,7 +248,9 @@ def _check_same(name: str, expected: Sequence[Any], computed: Sequence[Any]) -> 
         # As text: comparing symbolic sizes would add assumptions.
         texts = [f"{v.dtype}{[str(s) for s in v.shape]}" for v in (first, other)]
         if texts[0] != texts[1]:
-            raise ValueError(f"{name}: result {number} is {texts[0]} in one block, and {texts[1]} in the other")
+            raise ValueError(
+                f"{name}: result {number} is {texts[0]} in one block, and {texts[1]} in the other"
+            )
 
 
 def new_state() -> torch.Tensor:

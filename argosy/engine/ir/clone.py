@@ -13,18 +13,22 @@ For torch modules, `replay.py` records the modules again in evaluation mode.
 
 # SPDX-License-Identifier: Apache-2.0
 import copy
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
 
+from argosy.engine.errors import ProgramError
 from argosy.engine.ir import names
+from argosy.engine.ir.blocks import Block, BlockCall, Branch
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.effects import is_random, mutated_inputs
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.replay import replay
 from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.variable import Parameter, Variable
+from argosy.engine.ir.verify import describe
 from argosy.engine.log import logger
 from argosy.engine.ops.batch_norm import sync_batch_norm, update_running_stats
 from argosy.engine.ops.seeded import seeded_dropout
@@ -100,14 +104,35 @@ def _copy_variable(variable: Variable, program: Program) -> Variable:
 # --- the layers of Argosy -----------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Editor:
+    """A graph, and how to replace and remove its nodes."""
+
+    graph: fx.Graph
+    rebind: Callable[[fx.Node, fx.Node], None]
+    """Let what had the first node's value have the second one's."""
+    remove: Callable[[fx.Node], None]
+
+
 def _to_inference(program: Program) -> None:
-    graph = program.graph
-    _normalise_by_running_statistics(program)
+    _edit(_Editor(program.graph, program.recorder.rebind, lambda node: _remove(program, node)))
+
+
+def _edit(editor: _Editor) -> None:
+    graph = editor.graph
+    for node in graph.nodes:
+        if isinstance(node.target, BlockCall):
+            node.target = node.target.with_blocks([_block_to_inference(b) for b in node.target.blocks])
+        if isinstance(node.target, Branch):
+            node.target = replace(
+                node.target, saves_state=False
+            )  # there is no backward to repeat random numbers
+    _normalise_by_running_statistics(editor)
     for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
         if "call" in node.meta:
             continue
         for item in list(node.users):
-            program.recorder.rebind(item, node.args[0])
+            editor.rebind(item, node.args[0])
             item.replace_all_uses_with(node.args[0])  # the mask has no users: backward was removed
             graph.erase_node(item)
         graph.erase_node(node)
@@ -116,17 +141,39 @@ def _to_inference(program: Program) -> None:
         node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
     for node in reversed(graph.nodes):
-        is_size = isinstance(node.meta.get("val"), torch.SymInt)  # may be read by backward only
+        is_size = isinstance(node.meta.get("val"), torch.SymInt) and node.op == "call_function"
         if node.meta.get("train_only"):
             for source in mutated_inputs(node):
-                program.recorder.rebind(node, source)
+                editor.rebind(node, source)
                 node.replace_all_uses_with(source)
-        if (node.meta.get("train_only") or is_size) and not node.users:
+        if (node.meta.get("train_only") or is_size) and not node.users:  # a size may be read by backward only
             graph.erase_node(node)
 
 
-def _normalise_by_running_statistics(program: Program) -> None:
-    graph = program.graph
+def _block_to_inference(block: Block) -> Block:
+    """A copy of a branch or a loop's body in inference mode."""
+    copied, _ = block.copy()
+    outputs = list(copied.outputs)
+    for node in copied.nodes:
+        if node.meta.get("is_training"):
+            raise ProgramError(
+                f"{describe(node)} is a torch module in training mode inside a branch or a loop, which cannot be "
+                "switched to inference; build a program for testing with the module in eval()"
+            )
+
+    def rebind(old: fx.Node, new: fx.Node) -> None:
+        if old in outputs and new in copied.inputs:  # a result must not alias an input
+            with copied.graph.inserting_before(old):
+                new = copied.graph.call_function(aten.clone.default, (new,))
+            new.meta = dict(old.meta)
+        outputs[:] = [new if node is old else node for node in outputs]
+
+    _edit(_Editor(copied.graph, rebind, copied.graph.erase_node))
+    return Block(copied.graph, copied.inputs, tuple(outputs))
+
+
+def _normalise_by_running_statistics(editor: _Editor) -> None:
+    graph = editor.graph
     for node in graph.find_nodes(op="call_function", target=sync_batch_norm):
         if "call" not in node.meta:
             _to_this_rank(node)
@@ -140,7 +187,7 @@ def _normalise_by_running_statistics(program: Program) -> None:
         norm.args = (x, weight, bias, mean, var, False, momentum, eps)
         unused = [n for n in norm.users if n.args[1] != 0 and not n.users]  # batch statistics are empty now
         for item in unused:
-            _remove(program, item)
+            editor.remove(item)
 
 
 def _to_this_rank(norm: fx.Node) -> None:
@@ -161,7 +208,8 @@ def _remove(program: Program, node: fx.Node) -> None:
 def _remove_dead(program: Program) -> None:
     """Erase the optimizer's variables, constants and sizes that have no users left."""
     for name, variable in list(program.vars.items()):
-        if variable.persistable and not isinstance(variable, Parameter) and not variable.node.users:
+        is_state = variable.persistable and not isinstance(variable, Parameter)
+        if is_state and variable.node.op == "placeholder" and not variable.node.users:
             program.graph.erase_node(variable.node)
             del program.vars[name]
     named = {variable.node for variable in program.vars.values()}

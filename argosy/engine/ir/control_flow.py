@@ -31,7 +31,9 @@ def add_branches(
     for where, block, results in blocks:
         after = [block.local(variable.value) for variable in written]
         for variable, value in zip(written, after, strict=True):
-            check_same_type(f"{name}: variable {variable.name!r}", variable.value, value, "before", f"in {where}")
+            check_same_type(
+                f"{name}: variable {variable.name!r}", variable.value, value, "before", f"in {where}"
+            )
         columns.append([*map(block.local, results), *after])
     for number, values in enumerate(zip(*columns, strict=True)):
         for (where, _, _), value in zip(blocks, values, strict=True):
@@ -62,10 +64,14 @@ def add_while(
     everything = [*variables, *others]
     after = [block.local(variable.value) for variable in everything]
     for variable, value in zip(everything, after, strict=True):
-        check_same_type(f"{name}: variable {variable.name!r}", variable.value, value, "before", "after an iteration")
+        check_same_type(
+            f"{name}: variable {variable.name!r}", variable.value, value, "before", "after an iteration"
+        )
     first = [program.recorder.local(v.value) for v in (condition[0], *everything)]
     if len(set(map(id, first))) < len(first):
-        raise ConfigError(f"{name}: two variables that the loop changes have one value; assign one of them a copy")
+        raise ConfigError(
+            f"{name}: two variables that the loop changes have one value; assign one of them a copy"
+        )
     part = recorded(program, block, [condition[1], *after])
     is_false, *last = add_loop(program, name, first, part)
     if id(condition[0].value) in block.written:

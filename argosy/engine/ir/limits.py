@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from argosy.engine.errors import FeedError, ProgramError
+from argosy.engine.ir.effects import nodes_inside
 from argosy.engine.ir.symbols import Sizes, Symbols, hint
 from argosy.engine.ir.verify import describe
 
@@ -39,7 +40,7 @@ def check_bytes(value: Any) -> None:
 def check_fed_bytes(nodes: Iterable[fx.Node], symbols: Symbols, sizes: Sizes) -> None:
     """Raise FeedError if, for the sizes that are fed, a node's result is larger than the machine's memory."""
     numbers = {symbols.env.replace(s): sympy.Integer(n) for s, n in sizes.items()}
-    for node in nodes:
+    for node in (inner for outer in nodes for inner in (outer, *nodes_inside(outer))):
         value = node.meta.get("val")
         for part in value if isinstance(value, tuple | list) else (value,):
             size = part.untyped_storage().nbytes() if isinstance(part, torch.Tensor) else 0

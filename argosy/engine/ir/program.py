@@ -289,7 +289,9 @@ class Program:
         """A variable without a value, which `py_func` or `assign` writes; -1 in the shape is an unknown size."""
         unknown = [key for key in attrs if key not in ("persistable", "stop_gradient", "type", "lod_level")]
         if unknown or attrs.get("persistable"):
-            raise ConfigError(f"create_var: {attrs} is not supported; use create_global_var for a persistable variable")
+            raise ConfigError(
+                f"create_var: {attrs} is not supported; use create_global_var for a persistable variable"
+            )
         with self.symbols.mode:
             fake = torch.empty([max(size, 1) for size in shape], dtype=to_dtype(dtype))
         variable = Variable(self, name or names.generate_unused("_generated_var", self.vars), fake)

@@ -29,6 +29,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from argosy.engine import process_effects
 from argosy.engine.errors import ProgramError
+from argosy.engine.ir.blocks import BlockCall
 from argosy.engine.ir.infer import value_of_constant
 from argosy.engine.ir.periods import in_period
 from argosy.engine.ir.recorded_call import RecordedCall
@@ -302,6 +303,8 @@ class Recorder(TorchDispatchMode):
         """
         node = self.graph.create_node("call_function", target, args, kwargs, name)
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+        if isinstance(target, BlockCall):
+            target = node.target = target.refreshed(args)
         old, self.symbols.env.context = (
             self.symbols.env.context,
             lambda: (meta.get("source"), "forward", None),

@@ -32,11 +32,13 @@ from torch.utils._sympy.interp import sympy_interp
 import argosy.engine.ops
 from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.allowed_ops import check_call, check_op, check_saved
+from argosy.engine.ir.blocks import BlockCall
 from argosy.engine.ir.limits import check_bytes, checked_number
 from argosy.engine.ir.periods import Period
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.ragged import ROWS_HINT, lengths_of, set_lengths
 from argosy.engine.ir.recorder import ROLES
+from argosy.engine.ir.serialize_blocks import blocks_record, target_of
 from argosy.engine.ir.size_nodes import SizeArithmetic
 from argosy.engine.ir.source import SourceLine
 from argosy.engine.ir.variable import Parameter, Variable
@@ -65,9 +67,12 @@ MARKS: dict[str, type] = {
     "shape_input_swapped": bool,
     "period": str,
     "drops_gradient": bool,
+    "is_training": bool,
 }
 """Keys of node.meta that are saved, set by passes and layers, and their types."""
 
+_BLOCKS = "blocks"
+"""The target of a branch or a loop; its record has the blocks."""
 _VARIABLES = ("parameter", "feed", "state", "value")
 _FIELDS: dict[str, Any] = {
     "name": str,
@@ -106,11 +111,13 @@ def to_dict(program: Program) -> dict[str, Any]:
 
 def _node_record(node: fx.Node) -> dict[str, Any]:
     marks = {key: value for key, value in node.meta.items() if key not in ("val", "role", "source", "call")}
+    blocks = node.target if isinstance(node.target, BlockCall) else None
     try:
         return {
             "name": node.name,
             "op": node.op,
             "target": _target_name(node.target) if node.op == "call_function" else str(node.target),
+            **({"blocks": blocks_record(blocks, _node_record)} if blocks is not None else {}),
             "args": [encode(a) for a in node.args],
             "kwargs": {key: encode(a) for key, a in node.kwargs.items()},
             "role": node.meta["role"],
@@ -122,6 +129,8 @@ def _node_record(node: fx.Node) -> dict[str, Any]:
 
 
 def _target_name(target: Any) -> str:
+    if isinstance(target, BlockCall):
+        return _BLOCKS
     name = str(target) if isinstance(target, OpOverload) else _PLAIN_NAMES.get(target, "")
     if not name:
         raise ProgramError(f"it calls {target!r}, which is not an operator; record it as ATen ops")
@@ -334,7 +343,10 @@ def _check_records(nodes: list[dict[str, Any]]) -> None:
             raise ProgramError(
                 f"node {name!r} is a {op!r} of role {record['role']!r}, which is invalid; save the program again"
             )
-        if op == "call_function":
+        if op == "call_function" and record["target"] == _BLOCKS:
+            for block in record["blocks"]["blocks"]:
+                _check_records(block["nodes"])
+        elif op == "call_function":
             try:
                 find_target(record["target"])
             except ProgramError as e:
@@ -400,7 +412,7 @@ def _add_node(
     name, op, role, line = record["name"], record["op"], record["role"], _source_line(record["source"])
     args = tuple(decode(a, nodes) for a in record["args"])
     kwargs = {key: decode(a, nodes) for key, a in record["kwargs"].items()}
-    target: Any = find_target(record["target"]) if op == "call_function" else str(record["target"])
+    target: Any = _target(program, record, args) if op == "call_function" else str(record["target"])
     if op == "call_function":
         _check_call(name, target, args, kwargs)
     elif args or kwargs:
@@ -409,7 +421,7 @@ def _add_node(
     meta = {**marks, "role": role, "source": line}
     if op == "call_function":
         try:
-            if not isinstance(target, OpOverload) and target is not operator.getitem:
+            if not isinstance(target, OpOverload | BlockCall) and target is not operator.getitem:
                 checked_number(target, *(a.meta["val"] if isinstance(a, fx.Node) else a for a in args))
             node = program.recorder.replay(target, args, kwargs, meta, name)
             check_bytes(node.meta["val"])
@@ -421,14 +433,22 @@ def _add_node(
         node = program.graph.create_node(op, target, args, kwargs, name=name)
         value = inputs[name] if op == "placeholder" else _constant_value(program, node)
         node.meta = {**meta, "val": value}
-        if op == "placeholder":
-            program.recorder.placeholder_of[value] = node
-        program.recorder.bind(value, node)
+        if isinstance(value, torch.Tensor):  # an input of a block may be a size
+            if op == "placeholder":
+                program.recorder.placeholder_of[value] = node
+            program.recorder.bind(value, node)
     if node.name != name:
         raise ProgramError(
             f"node {name!r} became {node.name!r}: the name is not unique, or not a valid identifier"
         )
     return node
+
+
+def _target(program: Program, record: dict[str, Any], args: tuple[Any, ...]) -> Any:
+    if record["target"] != _BLOCKS:
+        return find_target(record["target"])
+    values = [a.meta["val"] if isinstance(a, fx.Node) else a for a in args]
+    return target_of(program, record["blocks"], values, _add_node)
 
 
 def _constant_value(program: Program, node: fx.Node) -> torch.Tensor:
@@ -451,6 +471,10 @@ def _check_call(name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str,
             raise ProgramError(f"node {name!r}: {e}") from e
         return
     numbers = (fx.Node, bool, int, float)
+    if isinstance(target, BlockCall):
+        if kwargs or not all(isinstance(a, fx.Node | int) for a in args):
+            raise ProgramError(f"node {name!r}: {target.name} with {args} {kwargs}; it takes nodes and sizes")
+        return
     values = [a.meta.get("val") if isinstance(a, fx.Node) else a for a in args]
     if target is operator.getitem:
         allowed = len(args) == 2 and isinstance(values[0], tuple | list) and type(args[1]) is int

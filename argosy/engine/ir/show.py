@@ -6,6 +6,7 @@ from __future__ import annotations
 import operator
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import fx
 
 from argosy.engine.errors import ConfigError
+from argosy.engine.ir.blocks import BlockCall
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.periods import condition_text, conditions
 from argosy.engine.ir.symbols import Symbols
@@ -49,14 +51,14 @@ def type_text(value: Any, symbols: Symbols) -> str:
 def text(program: Program, source: bool = False) -> str:
     """The program, one line per node: role, name = op(inputs), type, and with `source` the user's source line.
 
-    The line of a node that runs only in some steps says in which.
+    The line of a node that runs only in some steps says in which. The nodes of branches and loops are indented.
     """
     named = program.names_of_nodes()
-    rows = [_row(program, node, named) for node in program.graph.nodes]
-    width = min(max((len(left) for left, _ in rows), default=0), 100)
+    rows = [(node, *row) for node in program.graph.nodes for row in _rows(program, node, named)]
+    width = min(max((len(left) for _, left, _ in rows), default=0), 100)
     lines = [_head(program)]
     wanted = conditions(program.graph)
-    for (left, kind), node in zip(rows, program.graph.nodes, strict=True):
+    for node, left, kind in rows:
         notes = [condition_text(wanted[node], program.training.periods)] if node in wanted else []
         notes += [str(node.meta["source"])] if source and node.meta.get("source") else []
         note = f"  # {'; '.join(notes)}" if notes else ""
@@ -72,6 +74,23 @@ def _head(program: Program) -> str:
     counts = ", ".join(f"{count} {role}" for role, count in by_role.items() if count)
     kinds = f"{len(program.feeds())} feeds, {len(program.all_parameters())} parameters"
     return f"{program.name}: {kinds}, {len(nodes)} nodes ({counts or 'empty'})"
+
+
+def _rows(program: Program, node: fx.Node, named: dict[fx.Node, str]) -> Iterator[tuple[str, str]]:
+    """The line of a node, and those of its blocks."""
+    yield _row(program, node, named)
+    if not isinstance(node.target, BlockCall):
+        return
+    given = node.target.inputs(node.args)
+    for label, block in zip(node.target.labels(), node.target.blocks, strict=True):
+        yield f"{'':<11}   {label}:", ""
+        inside = {n: _argument(a, named) for n, a in zip(block.inputs, given, strict=True)}
+        inside |= {n: n.name for n in block.nodes}
+        for inner in block.nodes:
+            for left, kind in _rows(program, inner, inside):
+                yield f"{'':<11}     {left[12:]}", kind
+        results = ", ".join(inside[n] for n in block.outputs)
+        yield f"{'':<11}     return {results}", ""
 
 
 def _row(program: Program, node: fx.Node, named: dict[fx.Node, str]) -> tuple[str, str]:

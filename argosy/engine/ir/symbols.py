@@ -15,7 +15,7 @@ import sympy
 import torch
 from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, statically_known_true
+from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.utils._sympy.printers import PythonPrinter
 
 from argosy.engine.errors import FeedError
@@ -28,7 +28,15 @@ Sizes = Mapping[sympy.Symbol, int]
 
 def are_equal(a: Sequence[Size], b: Sequence[Size]) -> bool:
     """True if sizes, or strides, are equal for every feed; `==` on symbols would add an assumption instead."""
-    return len(a) == len(b) and all(statically_known_true(x == y) for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(_is_known(x == y) for x, y in zip(a, b, strict=True))
+
+
+def _is_known(condition: bool | torch.SymBool) -> bool:
+    """True if it holds for every feed; torch's statically_known_true decides by the first hint of a size, which a
+    later assumption may have changed."""
+    if isinstance(condition, bool):
+        return condition
+    return bool(condition.node.shape_env._maybe_evaluate_static(condition.node.expr) or False)
 
 
 def hint(size: Size) -> int:

@@ -87,7 +87,12 @@ def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwar
         if any(is_lazy(t) for t in (*module.parameters(), *module.buffers())):
             _initialize_lazy(module, plain_args, plain_kwargs)
         values = _variables(program, module)
-        run = _Run(module, {key: program.recorder.local(v.value) for key, v in values.items()}, plain_args, plain_kwargs)
+        run = _Run(
+            module,
+            {key: program.recorder.local(v.value) for key, v in values.items()},
+            plain_args,
+            plain_kwargs,
+        )
         inputs = [
             t for t in tree_leaves((run.tensors, plain_args, plain_kwargs)) if isinstance(t, FakeTensor)
         ]

@@ -4,11 +4,13 @@
 import operator
 from typing import Any
 
+import torch
 from torch import fx
 from torch._ops import OpOverload
 
 from argosy.engine.errors import ProgramError
-from argosy.engine.ir.blocks import BlockCall, blocks_of
+from argosy.engine.ir.blocks import Block, BlockCall, blocks_of
+from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.recorder import ROLES
 from argosy.engine.ops.op_spec import OpSpec
 
@@ -62,8 +64,26 @@ def verify(graph: fx.Graph, constants: dict[str, Any] | None = None) -> None:
             raise ProgramError(f"{describe(node)} calls {node.target}: {problem}")
         for block in blocks_of(node):
             verify(block.graph)
+            _verify_block(node, block)
         seen.add(node)
         names.add(node.name)
+
+
+def _verify_block(node: fx.Node, block: Block) -> None:
+    """Raise unless a block is pure: passes treat the node as one op that returns new tensors."""
+    memory = {storage(n) for n in block.inputs} - {None}
+    for inner in block.nodes:
+        if any(storage(source) in memory for source in mutated_inputs(inner)):
+            raise ProgramError(
+                f"{describe(node)}: {describe(inner)} writes into an input of its block; copy it before"
+            )
+    for output in block.outputs:
+        if storage(output) in memory or not isinstance(output.meta.get("val"), torch.Tensor):
+            raise ProgramError(
+                f"{describe(node)}: result {output.name!r} of a block is not a new tensor: it aliases an input or "
+                "another result; copy it"
+            )
+        memory.add(storage(output))
 
 
 def _problem(node: fx.Node) -> str:

@@ -13,7 +13,9 @@ def _kernel(holds: Tensor, data: Sequence[Tensor], message: str, summarize: int)
         return
     values = [x.flatten()[: None if summarize < 0 else summarize].tolist() for x in data]
     shown = "; ".join(f"{list(x.shape)}: {value}" for x, value in zip(data, values, strict=True))
-    raise ValueError(f"{message}{': ' if shown else ''}{shown}")  # the executor adds the node and its source line
+    raise ValueError(
+        f"{message}{': ' if shown else ''}{shown}"
+    )  # the executor adds the node and its source line
 
 
 def _fake(holds: Tensor, data: Sequence[Tensor], message: str, summarize: int) -> None:

@@ -26,7 +26,11 @@ def register(function: Callable[..., Any]) -> int:
 
 
 def _kernel(
-    xs: Sequence[Tensor], number: int, sizes: Sequence[int], ndims: Sequence[int], dtypes: Sequence[torch.dtype]
+    xs: Sequence[Tensor],
+    number: int,
+    sizes: Sequence[int],
+    ndims: Sequence[int],
+    dtypes: Sequence[torch.dtype],
 ) -> list[Tensor]:
     """`sizes`: those of all results, one after the other; `ndims`: how many each has."""
     function = _functions[number]
@@ -49,7 +53,11 @@ def _kernel(
 
 
 def _fake(
-    xs: Sequence[Tensor], number: int, sizes: Sequence[int], ndims: Sequence[int], dtypes: Sequence[torch.dtype]
+    xs: Sequence[Tensor],
+    number: int,
+    sizes: Sequence[int],
+    ndims: Sequence[int],
+    dtypes: Sequence[torch.dtype],
 ) -> list[Tensor]:
     results, rest = [], list(sizes)
     for ndim, dtype in zip(ndims, dtypes, strict=True):
@@ -59,6 +67,8 @@ def _fake(
 
 
 py_func = declare(
-    "py_func(Tensor[] xs, int number, SymInt[] sizes, int[] ndims, ScalarType[] dtypes) -> Tensor[]", _kernel, _fake
+    "py_func(Tensor[] xs, int number, SymInt[] sizes, int[] ndims, ScalarType[] dtypes) -> Tensor[]",
+    _kernel,
+    _fake,
 )
 SPEC = OpSpec(py_func, _kernel, has_side_effects=True)

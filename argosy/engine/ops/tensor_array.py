@@ -65,6 +65,10 @@ def _length(array: Any) -> Tensor:
     return torch.tensor([len(_list(array))])
 
 
+def _length_fake(array: Tensor) -> Tensor:
+    return torch.empty([1], dtype=torch.int64)
+
+
 array_new = declare("array_new() -> Tensor", list, _new_fake)
 array_write = declare(
     "array_write(Tensor array, Tensor index, Tensor x) -> Tensor", _write, lambda array, index, x: _new_fake()
@@ -74,7 +78,7 @@ array_read = declare(
     _read,
     lambda array, index, size, dtype: torch.empty(size, dtype=dtype),
 )
-array_length = declare("array_length(Tensor array) -> Tensor", _length, lambda array: torch.empty([1], dtype=torch.int64))
+array_length = declare("array_length(Tensor array) -> Tensor", _length, _length_fake)
 
 SPECS = [
     OpSpec(array_new, list),

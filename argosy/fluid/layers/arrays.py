@@ -5,8 +5,8 @@
     fluid.layers.array_read(ids, i)
 
 With indices that are known while the program is built, an array is a list of Variables, through which gradients flow.
-In a branch or a loop, or with another index, it is a list of the step (ops/tensor_array.py): its elements have one shape
-and dtype, and gradients cannot flow through it.
+In a branch or a loop, or with another index, it is a list of the step (ops/tensor_array.py): its elements have one
+shape and dtype, and gradients cannot flow through it.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -59,7 +59,9 @@ class TensorArray:
         if self.element is None:
             self.element = x.value
         check_same_type("array_write: the element", self.element, x.value, "at first", "now")
-        new = self.program.call(lambda a, i, v: write_op(a, i, v.detach()), (variable, index, x), {}, "array_write")
+        new = self.program.call(
+            lambda a, i, v: write_op(a, i, v.detach()), (variable, index, x), {}, "array_write"
+        )
         if x.requires_grad:
             new.node.meta["drops_gradient"] = True  # append_backward raises if the loss depends on it
         self.program.write(variable, new.value)
@@ -87,7 +89,9 @@ def array_write(x: Variable, i: Any, array: TensorArray | None = None) -> Tensor
     if number is None:
         target.write(_variable(i), x)
     elif number > len(target.items):
-        raise ConfigError(f"array_write: index {number} of an array of {len(target.items)}; append at its end")
+        raise ConfigError(
+            f"array_write: index {number} of an array of {len(target.items)}; append at its end"
+        )
     else:
         target.items[number : number + 1] = [creation.assign(x)]
     return target
@@ -112,7 +116,9 @@ def array_length(array: TensorArray) -> Any:
     return source.program.call(length_op, (source.to_step(),), {}, "array_length")
 
 
-def tensor_array_to_tensor(input: TensorArray, axis: int = 1, name: str | None = None, use_stack: bool = False) -> Any:
+def tensor_array_to_tensor(
+    input: TensorArray, axis: int = 1, name: str | None = None, use_stack: bool = False
+) -> Any:
     """The elements concatenated (or stacked) along `axis`, and their sizes in that axis."""
     source = _checked("tensor_array_to_tensor", input)
     if not _is_list(source) or not source.items:
@@ -122,7 +128,9 @@ def tensor_array_to_tensor(input: TensorArray, axis: int = 1, name: str | None =
         )
     sizes = [1 if use_stack else item.shape[axis] for item in source.items]
     if min(sizes) < 0:
-        raise ConfigError(f"tensor_array_to_tensor: the size of axis {axis} is unknown; give it in static.data")
+        raise ConfigError(
+            f"tensor_array_to_tensor: the size of axis {axis} is unknown; give it in static.data"
+        )
     joined = (manipulation.stack if use_stack else manipulation.concat)(source.items, axis)
     return joined, creation.to_tensor(sizes, "int32")
 

@@ -1,10 +1,10 @@
 """The control flow of Paddle 1.x: blocks under `with`, which write to variables outside.
 
-    with fluid.layers.Switch() as switch:                       while_op = fluid.layers.While(cond)
-        with switch.case(step < warmup):                        with while_op.block():
-            fluid.layers.assign(small, output=rate)                 fluid.layers.increment(i)
-        with switch.default():                                      fluid.layers.less_than(i, n, cond=cond)
-            fluid.layers.assign(large, output=rate)
+with fluid.layers.Switch() as switch:                       while_op = fluid.layers.While(cond)
+    with switch.case(step < warmup):                        with while_op.block():
+        fluid.layers.assign(small, output=rate)                 fluid.layers.increment(i)
+    with switch.default():                                      fluid.layers.less_than(i, n, cond=cond)
+        fluid.layers.assign(large, output=rate)
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -100,11 +100,14 @@ def _missing(name: str, reason: str) -> type:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
         raise ConfigError(f"fluid.layers.{name} is not supported: {reason}")
 
-    return type(name, (), {"__init__": __init__, "__module__": __name__, "__doc__": f"Not supported: {reason}"})
+    return type(
+        name, (), {"__init__": __init__, "__module__": __name__, "__doc__": f"Not supported: {reason}"}
+    )
 
 
 IfElse = _missing(
-    "IfElse", "it splits a batch by a mask; compute both sides and select with layers.where, or use layers.cond"
+    "IfElse",
+    "it splits a batch by a mask; compute both sides and select with layers.where, or use layers.cond",
 )
 DynamicRNN = _missing(
     "DynamicRNN",

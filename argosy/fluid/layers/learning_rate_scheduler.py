@@ -9,15 +9,29 @@ from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.variable import Variable
 from argosy.framework.initializer import Constant
 from argosy.framework.layer import create_state
-from argosy.optimizer.fluid_decay import cosine_decay as cosine_decay
-from argosy.optimizer.fluid_decay import exponential_decay as exponential_decay
-from argosy.optimizer.fluid_decay import inverse_time_decay as inverse_time_decay
-from argosy.optimizer.fluid_decay import linear_lr_warmup as linear_lr_warmup
-from argosy.optimizer.fluid_decay import natural_exp_decay as natural_exp_decay
-from argosy.optimizer.fluid_decay import noam_decay as noam_decay
-from argosy.optimizer.fluid_decay import piecewise_decay as piecewise_decay
-from argosy.optimizer.fluid_decay import polynomial_decay as polynomial_decay
+from argosy.optimizer.fluid_decay import (
+    cosine_decay,
+    exponential_decay,
+    inverse_time_decay,
+    linear_lr_warmup,
+    natural_exp_decay,
+    noam_decay,
+    piecewise_decay,
+    polynomial_decay,
+)
 from argosy.tensor import cast
+
+__all__ = [
+    "autoincreased_step_counter",
+    "cosine_decay",
+    "exponential_decay",
+    "inverse_time_decay",
+    "linear_lr_warmup",
+    "natural_exp_decay",
+    "noam_decay",
+    "piecewise_decay",
+    "polynomial_decay",
+]
 
 
 def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Variable:

@@ -63,9 +63,11 @@ class StaticRNN:
                 "paddle.static.nn.while_loop"
             )
         if self._inputs and self._inputs[0][1].shape[0] != x.shape[0]:
-            raise ConfigError(f"StaticRNN.step_input: {x!r} and {self._inputs[0][1]!r} have different lengths")
+            raise ConfigError(
+                f"StaticRNN.step_input: {x!r} and {self._inputs[0][1]!r} have different lengths"
+            )
         with outside_of_block(x.program, block):
-            element = x[0]
+            element: Variable = x[0]
         self._inputs.append((element, x))
         return element
 
@@ -84,6 +86,7 @@ class StaticRNN:
             raise ConfigError("StaticRNN.memory: give init, or shape and batch_ref")
         program = block_program(self)
         with outside_of_block(program, block):
+            first: Variable
             if init is not None:
                 first = creation.assign(init)
             else:
@@ -115,7 +118,9 @@ class StaticRNN:
     def __call__(self) -> Any:
         """The results of all steps [T, …]: a Variable, or a list if there are several."""
         if self._results is None:
-            raise ConfigError("StaticRNN is called before its step is complete; call it after `with rnn.step():`")
+            raise ConfigError(
+                "StaticRNN is called before its step is complete; call it after `with rnn.step():`"
+            )
         return self._results[0] if len(self._results) == 1 else self._results
 
     def _check_inside(self, what: str) -> BlockRecorder:
@@ -148,7 +153,9 @@ class StaticRNN:
         carried = {id(outer(memory.value)): count + i for i, memory in enumerate(self._memories)}
         results = add_steps(program, "static_rnn", part, steps, carried)
         rows = [[wrap(program, value, self._name) for value in step[:count]] for step in results]
-        stacked = [program.call(torch.stack, (list(column),), {}, "stack") for column in zip(*rows, strict=True)]
+        stacked = [
+            program.call(torch.stack, (list(column),), {}, "stack") for column in zip(*rows, strict=True)
+        ]
         self._results = stacked
 
 

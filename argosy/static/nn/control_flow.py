@@ -45,7 +45,9 @@ def cond(
 
 
 def case(
-    pred_fn_pairs: Sequence[tuple[Variable, Function]], default: Function | None = None, name: str | None = None
+    pred_fn_pairs: Sequence[tuple[Variable, Function]],
+    default: Function | None = None,
+    name: str | None = None,
 ) -> Any:
     """The result of the first function whose condition is true; else of `default`, by default the last function."""
     pairs = _pairs("case", pred_fn_pairs)
@@ -62,8 +64,14 @@ def switch_case(
 
     `branch_fns`: a dict, or a list of functions or of (index, function) pairs.
     """
-    if not isinstance(branch_index, Variable) or branch_index.dtype not in (torch.uint8, torch.int32, torch.int64):
-        raise ConfigError(f"switch_case: branch_index is {branch_index!r}; use an int Variable of one element")
+    if not isinstance(branch_index, Variable) or branch_index.dtype not in (
+        torch.uint8,
+        torch.int32,
+        torch.int64,
+    ):
+        raise ConfigError(
+            f"switch_case: branch_index is {branch_index!r}; use an int Variable of one element"
+        )
     items = list(branch_fns.items()) if isinstance(branch_fns, dict) else list(branch_fns)
     items = list(enumerate(items)) if all(map(callable, items)) else items
     pairs = sorted(_pairs("switch_case", items), key=lambda pair: int(pair[0]))
@@ -87,7 +95,9 @@ def while_loop(
     The given variables keep their values.
     """
     if not callable(cond) or not callable(body):
-        raise ConfigError(f"while_loop: cond is {cond!r} and body is {body!r}; use functions of the loop_vars")
+        raise ConfigError(
+            f"while_loop: cond is {cond!r} and body is {body!r}; use functions of the loop_vars"
+        )
     if not isinstance(loop_vars, list | tuple) or not loop_vars:
         raise ConfigError(f"while_loop: loop_vars is {loop_vars!r}; use a list of Variables")
     given, spec = _flatten("while_loop: loop_vars", list(loop_vars))
@@ -168,7 +178,11 @@ def _branch(
         )
     outputs = add_branches(program, what, condition, blocks)
     layer = name or names.generate(what)
-    return tree_unflatten([wrap(program, value, layer) for value in outputs], specs[0])
+    return (
+        None
+        if trees[0] is None
+        else tree_unflatten([wrap(program, value, layer) for value in outputs], specs[0])
+    )
 
 
 def _recorded(
@@ -176,7 +190,7 @@ def _recorded(
 ) -> tuple[BlockRecorder, Any, list[torch.Tensor], TreeSpec]:
     with recording_block(program) as block:
         tree = function()
-        results, spec = _flatten(f"{what}()", tree)
+        results, spec = _flatten(f"{what}()", {} if tree is None else tree)
         return block, tree, [block.local(program.check_owner(v).value) for v in results], spec
 
 
