@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from argosy.fluid.layers import (
     activation,
+    crf,
     elementwise,
     linear,
     loss,
@@ -93,6 +94,7 @@ from argosy.tensor import transpose as transpose
 
 if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.activation import *
+    from argosy.fluid.layers.crf import *
     from argosy.fluid.layers.elementwise import *
     from argosy.fluid.layers.linear import *
     from argosy.fluid.layers.loss import *
@@ -105,6 +107,18 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.variables import *
 
 _collect(
-    globals(), activation, elementwise, linear, loss, norm, pool, reduction, rnn, sequence, shapes, variables
+    globals(),
+    activation,
+    crf,
+    elementwise,
+    linear,
+    loss,
+    norm,
+    pool,
+    reduction,
+    rnn,
+    sequence,
+    shapes,
+    variables,
 )
 __getattr__ = _missing(__name__, globals())
