@@ -46,7 +46,7 @@ out.update(zip(ragged, results))
 
 
 def flat(name):
-    return np.array(out[name]).ravel().round(2).tolist()
+    return [round(number, 2) for number in np.array(out[name]).ravel().tolist()]
 
 
 print("padded", np.array(out["padded"]).tolist(), "lengths", flat("length"))

@@ -49,7 +49,7 @@ def crf_decoding(
     transition = layer.parameter(param_attr, [input.shape[1] + 2, input.shape[1]], input.dtype)
 
     def decode(x: Tensor, lengths: Tensor, transition: Tensor, label: Tensor | None) -> Tensor:
-        tags = viterbi(x, lengths, transition).unsqueeze(1)
+        tags: Tensor = viterbi(x, lengths, transition).unsqueeze(1)
         return tags if label is None else (tags == label.reshape(-1, 1)).to(torch.int64)
 
     tags = layer.run(decode, input, lengths, transition, label)

@@ -37,6 +37,10 @@ def paths(x: Tensor) -> list[tuple[int, ...]]:
     return list(product(range(TAGS), repeat=len(x)))
 
 
+def best_path(x: Tensor) -> tuple[int, ...]:
+    return max(paths(x), key=lambda path: float(score(x, transition(), path)))
+
+
 def cost(x: Tensor, weight: Tensor, label: list[int]) -> Tensor:
     if not label:
         return torch.zeros(())
@@ -70,9 +74,7 @@ def test_cost_gradients_and_best_path_agree_with_all_paths() -> None:
     wanted = torch.autograd.grad((expected.unsqueeze(1) * weights).sum(), [leaf, weight])
     torch.testing.assert_close(dx.rows, wanted[0])
     torch.testing.assert_close(dw, wanted[1])
-    optimal = [
-        max(paths(s), key=lambda p, s=s: float(score(s.detach(), transition(), p))) for s in pieces if len(s)
-    ]  # type: ignore[misc]
+    optimal = [best_path(s.detach()) for s in pieces if len(s)]
     flat = [tag for path in optimal for tag in path]
     assert tags.rows.flatten().tolist() == flat
     assert tags.recursive_sequence_lengths() == [LENGTHS]
