@@ -6,10 +6,10 @@ from typing import Any
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
-from argosy.fluid.layers import batch_norm, conv2d, dropout, pool2d
+from argosy.fluid.layers import batch_norm, conv2d, dropout, pool2d, sequence_conv, sequence_pool
 from argosy.framework.missing import missing
 
-__all__ = ["img_conv_group", "simple_img_conv_pool"]
+__all__ = ["img_conv_group", "sequence_conv_pool", "simple_img_conv_pool"]
 
 
 def simple_img_conv_pool(
@@ -86,6 +86,20 @@ def img_conv_group(
             out = batch_norm(out, conv_act)
             out = dropout(out, rates[i]) if rates[i] else out
     return pool2d(out, pool_size, pool_type, pool_stride, use_cudnn=use_cudnn)
+
+
+def sequence_conv_pool(
+    input: Variable,
+    num_filters: int,
+    filter_size: int,
+    param_attr: Any = None,
+    act: str = "sigmoid",
+    pool_type: str = "max",
+    bias_attr: Any = None,
+) -> Any:
+    """sequence_conv, then sequence_pool: one row for each sequence, as in text classifiers."""
+    out = sequence_conv(input, num_filters, filter_size, param_attr=param_attr, bias_attr=bias_attr, act=act)
+    return sequence_pool(out, pool_type)
 
 
 def _each(value: Any, count: int) -> list[Any]:

@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from argosy import static
+from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ConfigError, CorruptFileError, ProgramError, ScopeError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
@@ -495,3 +497,30 @@ def test_chosen_variables_are_saved_and_loaded(tmp_path: Path) -> None:
         io.load_vars(None, folder, loss.program, vars=["scale"])
     with pytest.raises(ConfigError, match="is not persistable"):
         io.save_vars(None, folder, loss.program, vars=[loss])
+
+
+# --- ragged models ------------------------------------------------------------------------------------
+
+
+def test_a_ragged_model_is_saved_with_its_lengths_and_loaded(tmp_path: Path) -> None:
+    x = static.data("x", [None, 3], lod_level=1)
+    static.data("unused", [None, 1], lod_level=1)
+    rows = static.nn.fc(x, 2)
+    joined = static.nn.sequence_concat([rows, rows])
+    padded, _ = static.nn.sequence_pad(joined, 0.0, maxlen=8)
+    pooled = static.nn.sequence_pool(rows, "max")
+    exe = Executor()
+    exe.run(static.default_startup_program())
+    static.save_inference_model(str(tmp_path / "model"), [x], [pooled, joined, padded], exe)
+    batch = LoDTensor.of_lengths(np.random.default_rng(0).random((4, 3), "float32"), [[1, 3, 0]])
+    expected = exe.run(feed={"x": batch}, fetch_list=[pooled, joined, padded], return_numpy=False)
+    with scope_guard(Scope()):
+        program, feeds, fetches = static.load_inference_model(str(tmp_path / "model"), exe)
+        got = exe.run(program, {"x": batch}, fetches, return_numpy=False)
+        for _ in range(2):  # other sizes
+            exe.run(program, {"x": LoDTensor.of_lengths(batch.rows[:2], [[2]])}, fetches, return_numpy=False)
+    assert (feeds, sorted(program.all_feeds())) == (["x"], ["x", "x@LENGTHS"])
+    assert [v.lod_level for v in fetches] == [0, 1, 0]
+    assert got[1].recursive_sequence_lengths() == expected[1].recursive_sequence_lengths() == [[2, 6, 0]]
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(*(np.asarray(getattr(v, "rows", v)) for v in (ours, theirs)))

@@ -12,6 +12,7 @@ from torch import fx
 
 from argosy.engine.errors import FeedError, ProgramError
 from argosy.engine.ir.effects import nodes_inside
+from argosy.engine.ir.size_conditions import FastCheck, compile_conditions
 from argosy.engine.ir.symbols import Sizes, Symbols, hint
 from argosy.engine.ir.verify import describe
 
@@ -52,6 +53,19 @@ def check_fed_bytes(nodes: Iterable[fx.Node], symbols: Symbols, sizes: Sizes) ->
                     f"{describe(node)} ({node.target}) needs {int(nbytes) / 1e9:,.0f} GB of memory for the sizes that "
                     f"are fed, and this machine has {machine_bytes() / 1e9:,.0f} GB; feed less"
                 )
+
+
+def compile_fits(nodes: Iterable[fx.Node], symbols: Symbols) -> FastCheck | None:
+    """A fast test of sizes: True if no result is larger than the memory; else `check_fed_bytes` reports it."""
+    sizes = set()
+    for node in nodes:
+        value = node.meta.get("val")
+        for part in value if isinstance(value, tuple | list) else (value,):
+            size = part.untyped_storage().nbytes() if isinstance(part, torch.Tensor) else 0
+            if isinstance(size, torch.SymInt):
+                sizes.add(symbols.env.replace(size.node.expr))
+    conditions = [sympy.Le(size, machine_bytes()) for size in sizes]
+    return compile_conditions([c for c in conditions if c.free_symbols])
 
 
 def checked_number(function: Callable[..., Any], *numbers: Any) -> Any:

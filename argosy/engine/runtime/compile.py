@@ -33,6 +33,7 @@ from argosy.engine.ir.names import names_of_copies
 from argosy.engine.ir.periods import condition_text, conditions, inactive
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.show import op_name, type_text
+from argosy.engine.ir.size_conditions import FastCheck
 from argosy.engine.ir.symbols import Symbols
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
@@ -132,6 +133,8 @@ class Compiled:
     """The number of completed runs."""
     checked_sizes: set[tuple[tuple[sympy.Symbol, int], ...]] = field(default_factory=set)
     """The sizes of feeds that were checked against the program's assumptions."""
+    fits: FastCheck | None = None
+    """Of a program from a file: a fast test of whether the results for some sizes fit the machine's memory."""
     _bound: tuple[Scope, int, list[torch.Tensor]] | None = None
 
     def check_states(self, scope: Scope) -> None:

@@ -26,7 +26,7 @@ from argosy.engine.ir.check_shapes import confirm_shapes
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.effects import is_collective
 from argosy.engine.ir.fed_variables import with_fed_variables
-from argosy.engine.ir.limits import check_fed_bytes
+from argosy.engine.ir.limits import check_fed_bytes, compile_fits
 from argosy.engine.ir.periods import due_names
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.ir.roles import ServerRole, TrainerRole, WorkerStartup
@@ -325,7 +325,9 @@ class Executor:
 
     def _check_sizes(self, program: Program, compiled: Compiled, sizes: Sizes) -> None:
         """Raise FeedError if the program was not built for these sizes; checked once for each set of sizes."""
-        if program.symbols.all_hold(sizes) and program.recorder.has_history:
+        if program.symbols.all_hold(sizes) and (
+            program.recorder.has_history or (compiled.fits is not None and compiled.fits(sizes))
+        ):
             return
         key = tuple(sizes.items())
         if key in compiled.checked_sizes:
@@ -335,6 +337,7 @@ class Executor:
                 confirm_shapes(compiled.recorded, program.symbols, doubtful, sizes)
             if not program.recorder.has_history:
                 check_fed_bytes(compiled.recorded, program.symbols, sizes)
+                compiled.fits = compiled.fits or compile_fits(compiled.recorded, program.symbols)
             if len(compiled.checked_sizes) >= _MAX_CHECKED:
                 compiled.checked_sizes.clear()
             compiled.checked_sizes.add(key)

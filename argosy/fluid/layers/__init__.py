@@ -7,6 +7,7 @@ from argosy.fluid.layers import (
     activation,
     arrays,
     control_flow,
+    crf,
     elementwise,
     io,
     learning_rate_scheduler,
@@ -109,6 +110,7 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.activation import *
     from argosy.fluid.layers.arrays import *
     from argosy.fluid.layers.control_flow import *
+    from argosy.fluid.layers.crf import *
     from argosy.fluid.layers.elementwise import *
     from argosy.fluid.layers.io import *
     from argosy.fluid.layers.learning_rate_scheduler import *
@@ -124,6 +126,6 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.variables import *
 
 _collect(globals(), activation, elementwise, linear, loss, norm, pool, reduction, shapes, variables)
-_collect(globals(), arrays, control_flow, io, learning_rate_scheduler, rnn, sequence, static_rnn)
+_collect(globals(), arrays, control_flow, crf, io, learning_rate_scheduler, rnn, sequence, static_rnn)
 _check_inputs(globals(), _INPUTS)
 __getattr__ = _missing(__name__, globals())

@@ -14,7 +14,7 @@ from argosy.framework.layer import apply
 from argosy.framework.ragged import apply_ragged, lengths_for, places, rows_or, segments, starts
 
 
-def sequence_pad(x: Variable, pad_value: Variable, maxlen: int | None = None, name: str | None = None) -> Any:
+def sequence_pad(x: Variable, pad_value: Any, maxlen: int | None = None, name: str | None = None) -> Any:
     """(padded [sequences, maxlen, …], lengths [sequences]); `pad_value` is one number, or has the shape of a row.
 
     Without `maxlen` (or -1), it is the length of the longest sequence. A longer sequence than `maxlen` is an error when
@@ -29,13 +29,7 @@ def sequence_pad(x: Variable, pad_value: Variable, maxlen: int | None = None, na
         positions = _positions(lengths, positions)
         if columns is not None:
             torch._check(positions.shape[0] <= columns, lambda: "a sequence is longer than maxlen")
-            if (
-                longest is None
-            ):  # the greatest length depends on data: a negative size raises when the program runs
-                rest = torch.arange(columns - positions.shape[0]) + positions.shape[0]
-                positions = torch.cat([positions, rest])
-            else:
-                positions = torch.arange(columns)
+            positions = torch.arange(columns) if longest is not None else _extended(positions, columns)
         index = starts(lengths).unsqueeze(1) + positions
         row = pad_value.reshape(x.shape[1:]) if pad_value.numel() > 1 else pad_value.reshape(())
         return rows_or(x, index, positions < lengths.unsqueeze(1), row)
@@ -81,6 +75,11 @@ def sequence_mask(
         return (positions < x.unsqueeze(-1)).to(wanted)
 
     return apply("sequence_mask", mask, x, longest, name=name)
+
+
+def _extended(positions: Tensor, columns: int) -> Tensor:
+    """0, 1, … up to `columns`; if there are more positions, the negative size raises when the program runs."""
+    return torch.cat([positions, torch.arange(columns - positions.shape[0]) + positions.shape[0]])
 
 
 def _positions(lengths: Tensor, positions: Tensor | None) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 
 from argosy.engine.data.feed import FeedSpec
 from argosy.engine.data.generator_loader import GeneratorLoader
+from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ConfigError, DataError, EOFException
 
 FEEDS = [FeedSpec("x", (-1, 2, 3), torch.float32), FeedSpec("y", (-1, 1), torch.int64)]
@@ -54,6 +55,16 @@ def test_the_last_short_batch_is_kept_if_asked() -> None:
 def test_lists_of_samples_are_stacked() -> None:
     feeds: list[Any] = list(loader().set_sample_list_generator(lambda: [[(np.zeros(6), 1), (np.ones(6), 2)]]))
     assert feeds[0][0]["y"].tolist() == [[1], [2]]
+
+
+def test_samples_of_any_length_feed_a_ragged_variable() -> None:
+    spec = FeedSpec("ids", (-1, 1), torch.int64, lod_level=1)
+    source = GeneratorLoader([spec, FEEDS[1]], 4)
+    feeds: list[Any] = list(source.set_sample_generator(lambda: [([1, 2], 0), ([], 1), ([3], 2)], 3))
+    assert feeds[0][0]["ids"].recursive_sequence_lengths() == [[2, 0, 1]]
+    whole = LoDTensor.of_lengths(np.ones((2, 1), np.int64), [[2]])
+    feeds = list(source.set_batch_generator(lambda: [(whole, np.zeros(1, np.int64))]))
+    assert feeds[0][0]["ids"] is whole
 
 
 def test_batches_are_converted() -> None:
