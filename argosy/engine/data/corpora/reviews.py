@@ -28,8 +28,8 @@ def imdb_documents(path: Path, pattern: str) -> Iterator[list[bytes]]:
 def imdb_dict(path: Path, pattern: str, cutoff: int) -> dict[bytes | str, int]:
     """Words (bytes, as in Paddle) that occur more than `cutoff` times, and "<unk>" (a str) as the last."""
     words = by_frequency(itertools.chain.from_iterable(imdb_documents(path, pattern)), cutoff)
-    words.pop(b"<unk>", None)
-    return {**words, UNKNOWN: len(words)}
+    numbered: dict[bytes | str, int] = dict(words.items())
+    return numbered | {UNKNOWN: len(numbered)}
 
 
 def imdb_samples(path: Path, split: str, word_idx: dict[bytes | str, int]) -> Iterator[tuple[list[int], int]]:

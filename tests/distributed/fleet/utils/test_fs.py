@@ -111,7 +111,7 @@ def test_a_url_without_a_driver_and_a_missing_url_raise() -> None:
         HDFSClient("/opt/hadoop", {"hadoop.job.ugi": "user,secret"})
 
 
-class Unreliable(MemoryFileSystem):
+class Unreliable(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no annotations
     """A driver whose connection fails as often as `failures` says."""
 
     protocol = "unreliable"
