@@ -4,6 +4,7 @@
 from typing import Any
 
 from argosy.engine.errors import ConfigError
+from argosy.fluid.metrics import DetectionMAP
 from argosy.framework.missing import missing
 
 __all__ = ["ChunkEvaluator", "DetectionMAP", "EditDistance"]
@@ -26,10 +27,6 @@ class ChunkEvaluator(Evaluator):
 
 class EditDistance(Evaluator):
     """Raises; use `fluid.metrics.EditDistance`."""
-
-
-class DetectionMAP(Evaluator):
-    """Raises; use `fluid.metrics.DetectionMAP`."""
 
 
 __getattr__ = missing(__name__, globals())

@@ -47,12 +47,13 @@ def samples():
 reader.decorate_sample_list_generator(paddle.batch(samples, BATCH))
 exe = fluid.Executor(fluid.CPUPlace())
 exe.run(fluid.default_startup_program())
+compiled = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(loss_name=loss.name)
 for epoch in range(4):
     reader.start()
     losses = []
     try:
         while True:
-            losses.append(exe.run(fetch_list=[loss])[0])
+            losses.append(exe.run(compiled, fetch_list=[loss.name])[0])
     except fluid.core.EOFException:
         reader.reset()
     print("epoch %d: loss %.4f" % (epoch, np.mean(losses)))

@@ -57,7 +57,8 @@ class DatasetSettings:
             raise ConfigError(f"input_type is {self.input_type!r}; use 0: only text files are supported")
         if self.fs_name or self.fs_ugi:
             raise ConfigError(
-                f"fs_name={self.fs_name!r}, fs_ugi={self.fs_ugi!r}: HDFS is not supported; mount it, or copy the files"
+                f"fs_name={self.fs_name!r}, fs_ugi={self.fs_ugi!r}: HDFS is not supported by a dataset; mount "
+                "it, or copy the files with fleet.utils.HDFSClient"
             )
         if self.download_cmd != "cat":
             raise ConfigError(

@@ -231,24 +231,25 @@ class Transpose(BaseTransform):
 
 
 class _RandomFactor(BaseTransform):
-    """Applies a function with a random factor from center - value to center + value."""
+    """Applies a function with a random factor: from center - value to center + value, or from a given range."""
 
     adjust: Callable[[Any, float], Any]
     center = 1.0
-    most = math.inf
+    bounds = (0.0, math.inf)
 
     def __init__(self, value: float | Sequence[float], keys: Sequence[str] | None = None) -> None:
         super().__init__(keys)
+        least, most = self.bounds
         if isinstance(value, int | float):
-            least = -math.inf if value < 0 else max(self.center - value, 0.0 if self.center else -self.most)
-            self.range = (least, self.center + value)
+            low, high = max(self.center - abs(value), least), self.center + value
         else:
-            self.range = (float(value[0]), float(value[1]))
-        bottom = 0.0 if self.center else -self.most
-        if not bottom <= self.range[0] <= self.range[1] <= self.center + self.most:
+            low, high = float(value[0]), float(value[1])
+        if not least <= low <= high <= most:
             raise ConfigError(
-                f"{type(self).__name__}: value={value!r}; give a number from 0 to {self.most:g}, or a range"
+                f"{type(self).__name__}: value={value!r}; give a number of 0 or more, or a range, so that factors are "
+                f"between {least:g} and {most:g}"
             )
+        self.range = (low, high)
 
     def _get_params(self, inputs: tuple[Any, ...]) -> float:
         return random.uniform(*self.range)
@@ -280,7 +281,7 @@ class HueTransform(_RandomFactor):
 
     adjust = staticmethod(F.adjust_hue)
     center = 0.0
-    most = 0.5
+    bounds = (-0.5, 0.5)
 
 
 class ColorJitter(BaseTransform):

@@ -2,7 +2,7 @@
 
 LocalFS()                                                    paths of this machine
 HDFSClient(home, {"fs.default.name": "hdfs://host:9000"})    /dir/file or hdfs://host:9000/dir/file
-HDFSClient(None, {"fs.default.name": "s3://bucket"})         the same interface for any protocol with a driver
+HDFSClient(None, {"fs.default.name": "s3://bucket"})         /dir/file or s3://bucket/dir/file
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import fsspec
 
@@ -221,12 +222,18 @@ class HDFSClient(FS):
         user = str(options.pop("hadoop.job.ugi", "")).partition(",")[0]
         if url.startswith("hdfs:"):
             options = {"extra_conf": options or None} | ({"user": user} if user else {})
+        elif user:
+            logger.info("hadoop.job.ugi has no effect on %s; give the driver's options instead", url)
+        if hadoop_home:
+            logger.info("hadoop_home=%r has no effect: files are accessed by fsspec's drivers", hadoop_home)
         super().__init__(_driver(url, options), time_out, sleep_inter)
-        self._protocol = url.partition(":")[0]
+        parts = urlsplit(url)
+        self._protocol, self._root = parts.scheme, f"{parts.scheme}://{parts.netloc}"
 
     def _path(self, fs_path: str) -> str:
-        # Paddle's scripts write hdfs:/dir as well as hdfs://host:port/dir and /dir.
-        return super()._path(re.sub(rf"^{re.escape(self._protocol)}:/(?!/)", "/", str(fs_path)))
+        # Paddle's scripts write hdfs:/dir as well as hdfs://host:port/dir and /dir; in a bucket, /dir is below it.
+        path = re.sub(rf"^{re.escape(self._protocol)}:/(?!/)", "/", str(fs_path))
+        return super()._path(self._root + path if path.startswith("/") else path)
 
 
 def _driver(url: str, options: Mapping[str, Any]) -> Any:

@@ -32,7 +32,8 @@ _ALLOWED = {
 
 def load(path: Path, name: str, split: str) -> tuple[npt.NDArray[np.uint8], list[int]]:
     """(images [N, 3072], RGB plane by plane; labels) of `cifar-10` or `cifar-100`, `train` or `test`."""
-    images, labels = [], []
+    images: list[npt.NDArray[np.uint8]] = []
+    labels: list[int] = []
     for file, data in members(path, BATCHES[name, split]):
         try:
             batch = _Unpickler(io.BytesIO(data), encoding="bytes").load()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argosy.engine.data.corpora.archives import lines_of, member, readable
-from argosy.engine.errors import CorruptFileError
+from argosy.engine.errors import CorruptFileError, DataError
 
 _FOLDER = r"conll05st-release/test\.wsj"
 _WORDS, _PROPS = rf"{_FOLDER}/words/test\.wsj\.words\.gz", rf"{_FOLDER}/props/test\.wsj\.props\.gz"
@@ -38,13 +38,24 @@ class Proposition:
         context = [[words.get(word, UNKNOWN_ID)] * length for word in padded[at : at + 5]]
         mark = [int(abs(i - at) <= 2) for i in range(length)]
         numbers = [words.get(word, UNKNOWN_ID) for word in self.words]
+        if self.verb not in verbs or not tags.keys() >= {*self.tags}:
+            raise DataError(
+                f"the dictionaries lack the verb {self.verb!r} or one of the tags {sorted({*self.tags})}; use those "
+                "that belong to the sentences"
+            )
         return (numbers, *context, [verbs[self.verb]] * length, mark, [tags[tag] for tag in self.tags])
 
 
 def propositions(path: Path) -> Iterator[Proposition]:
     """The sentences of the archive, once for each verb."""
     with readable(path):
-        words, props = (lines_of(gzip.decompress(member(path, name)).decode()) for name in (_WORDS, _PROPS))
+        words, props = (
+            lines_of(gzip.decompress(member(path, name)).decode().rstrip()) for name in (_WORDS, _PROPS)
+        )
+    if len(words) != len(props):
+        raise CorruptFileError(
+            f"{path} has {len(words)} lines of words and {len(props)} of roles; use the original file"
+        )
     rows: list[tuple[str, list[str]]] = []
     for word, columns in zip([*words, ""], [*(line.split() for line in props), []], strict=True):
         if columns:

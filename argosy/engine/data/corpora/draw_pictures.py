@@ -88,7 +88,10 @@ def _garment(label: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
     pixels = np.asarray(image, dtype=np.float64)
     pattern = 1 + 0.2 * np.sin(np.arange(28) * rng.uniform(0.3, 2))[:, None]
     noise = rng.normal(0, 12, pixels.shape)
-    return np.clip((pixels * pattern + noise) * (pixels > 0), 0, 255).astype(np.uint8)
+    garment: npt.NDArray[np.uint8] = np.clip((pixels * pattern + noise) * (pixels > 0), 0, 255).astype(
+        np.uint8
+    )
+    return garment
 
 
 def _cifar_batch(rng: np.random.Generator, count: int, classes: int, key: bytes) -> bytes:

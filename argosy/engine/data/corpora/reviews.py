@@ -21,23 +21,31 @@ _PUNCTUATION = string.punctuation.encode("latin-1")
 
 def imdb_documents(path: Path, pattern: str) -> Iterator[list[bytes]]:
     """The words of the reviews whose file name begins with `pattern`: lower case, without punctuation."""
-    for _, text in members(path, f"{pattern}.*"):
-        yield text.rstrip(b"\n\r").translate(None, _PUNCTUATION).lower().split()
+    return (_words(text) for _, text in members(path, f"{pattern}.*"))
 
 
 def imdb_dict(path: Path, pattern: str, cutoff: int) -> dict[bytes | str, int]:
     """Words (bytes, as in Paddle) that occur more than `cutoff` times, and "<unk>" (a str) as the last."""
     words = by_frequency(itertools.chain.from_iterable(imdb_documents(path, pattern)), cutoff)
-    words.pop(b"<unk>", None)
-    return {**words, UNKNOWN: len(words)}
+    numbered: dict[bytes | str, int] = dict(words.items())
+    return numbered | {UNKNOWN: len(numbered)}
 
 
 def imdb_samples(path: Path, split: str, word_idx: dict[bytes | str, int]) -> Iterator[tuple[list[int], int]]:
     """(word numbers, label): the positive reviews with label 0, then the negative ones with label 1."""
     unknown = word_idx[UNKNOWN]
-    for label, kind in enumerate(("pos", "neg")):
-        for words in imdb_documents(path, rf"aclImdb/{split}/{kind}/.*\.txt$"):
-            yield [word_idx.get(word, unknown) for word in words], label
+    negative: list[tuple[list[int], int]] = []  # the archive is decompressed once, in its own order
+    for name, text in members(path, rf"aclImdb/{split}/(pos|neg)/.*\.txt"):
+        numbers = [word_idx.get(word, unknown) for word in _words(text)]
+        if "/pos/" in name:
+            yield numbers, 0
+        else:
+            negative.append((numbers, 1))
+    yield from negative
+
+
+def _words(text: bytes) -> list[bytes]:
+    return text.rstrip(b"\n\r").translate(None, _PUNCTUATION).lower().split()
 
 
 def movie_reviews(path: Path) -> list[tuple[list[str], int]]:

@@ -111,11 +111,15 @@ def test_a_url_without_a_driver_and_a_missing_url_raise() -> None:
         HDFSClient("/opt/hadoop", {"hadoop.job.ugi": "user,secret"})
 
 
-class Unreliable(MemoryFileSystem):
+class Unreliable(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no annotations
     """A driver whose connection fails as often as `failures` says."""
 
     protocol = "unreliable"
     failures = 0
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return "/" + path.removeprefix("unreliable://").strip("/")
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         if Unreliable.failures:
@@ -135,3 +139,12 @@ def test_a_broken_connection_is_retried_until_the_time_limit(caplog: pytest.LogC
     Unreliable.failures = 1
     with pytest.raises(FSTimeOut, match="reset by peer"):
         HDFSClient(None, configs, time_out=0, sleep_inter=1).is_exist("/x")
+
+
+def test_a_path_without_a_protocol_is_below_the_bucket() -> None:
+    fsspec.register_implementation("unreliable", Unreliable, clobber=True)
+    client = HDFSClient(None, {"fs.default.name": "unreliable://bucket", "hadoop.job.ugi": "user,secret"})
+    client.touch("/folder/file")
+    assert client.ls_dir("unreliable://bucket/folder") == ([], ["file"])
+    assert client.ls_dir("unreliable:/folder") == client.ls_dir("/folder")
+    client.delete("/folder")

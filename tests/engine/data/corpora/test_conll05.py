@@ -8,7 +8,7 @@ import pytest
 
 from argosy.engine.data.corpora import conll05
 from argosy.engine.data.corpora.archives import write_tar
-from argosy.engine.errors import CorruptFileError
+from argosy.engine.errors import CorruptFileError, DataError
 
 WORDS = "The\ncat\nsat\nand\nslept\n\nYes\n\n"
 PROPS = "- (A0* *\n- *) (A0*)\nsit (V*) *\n- * *\nsleep * (V*)\n\n-\n\n"
@@ -45,6 +45,11 @@ def test_dictionaries_and_unknown_labels(tmp_path: Path) -> None:
     path.write_text("B-A1\nI-A1\nB-A0\nI-A0\nO\n")
     expected = {"B-A1": 0, "I-A1": 1, "B-A0": 2, "I-A0": 3, "O": 4}
     assert conll05.load_label_dict(path) == expected == conll05.load_dict(path)
+    with pytest.raises(DataError, match="lack the verb 'go'"):
+        conll05.Proposition(["go"], "go", ["B-V"]).sample({}, {}, {"B-V": 0})
+    write(tmp_path / "x.tar.gz", "a\nb\n\n", "go A0\n\n")
+    with pytest.raises(CorruptFileError, match="2 lines of words and 1 of roles"):
+        list(conll05.propositions(tmp_path / "x.tar.gz"))
     write(tmp_path / "x.tar.gz", "a\n\n", "go A0\n\n")
     with pytest.raises(CorruptFileError, match="label 'A0'"):
         list(conll05.propositions(tmp_path / "x.tar.gz"))
