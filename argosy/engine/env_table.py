@@ -64,7 +64,16 @@ GROUPS = (
                 "1",
                 "keep freed memory for the next step (glibc); `0`: return it to the kernel each time",
             ),
-            _variable("CPU_NUM", "number of cores, at most 4", "threads of `xmap_readers` in the data sets"),
+            _variable(
+                "CPU_NUM",
+                "number of cores, at most 4",
+                "threads of `xmap_readers` in the data sets; `num_threads` of 1.x strategies, which has no effect",
+            ),
+            _variable(
+                "FLAGS_sync_nccl_allreduce",
+                "1 with one communicator",
+                "in the collective fleet of 1.x: `strategy.sync_nccl_allreduce` of 2.0",
+            ),
             _variable(
                 "PYTHONHASHSEED",
                 "0",

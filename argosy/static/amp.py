@@ -90,6 +90,12 @@ class OptimizerWithMixedPrecision(TwoStepMinimize):
         self._inner, self._autocast, self._black, self._scaling = inner, autocast, tuple(black), scaling
         self._scale_name = ""
 
+    def of(self, inner: Optimizer) -> "OptimizerWithMixedPrecision":
+        """The same settings for this inner optimizer; the same object if it has it already."""
+        if inner is self._inner:
+            return self
+        return OptimizerWithMixedPrecision(inner, self._autocast, self._black, self._scaling)
+
     def backward(
         self,
         loss: Variable,

@@ -27,9 +27,7 @@ def test_the_launchers_under_the_hook_start_scripts_under_the_hook(ranks: ForkSe
 def test_launch_ps_starts_servers_and_workers(ranks: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     options = ["--worker_num=1", "--server_num=1", "train.py"]
-    done = ranks.python(
-        "-m", "argosy.paddle", "-m", "paddle.distributed.launch_ps", *options, cwd=tmp_path
-    )
+    done = ranks.python("-m", "argosy.paddle", "-m", "paddle.distributed.launch_ps", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "logs" / "workerlog.0").read_text() == "argosy.fluid TRAINER None\n"
     assert (tmp_path / "logs" / "serverlog.0").read_text() == "argosy.fluid PSERVER None\n"

@@ -45,7 +45,7 @@ for name, module in list(sys.modules.items()):
         assert sys.modules[module.__name__] is module, module
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker as original
 assert PaddleCloudRoleMaker is original is role_maker.PaddleCloudRoleMaker
-assert ParamAttr is paddle.ParamAttr and fleet is again and old is fleet.fleet
+assert ParamAttr is paddle.ParamAttr and fleet is again and old._fleet is fleet.fleet
 assert paddle_x.mine
 argosy.paddle.install()
 assert sum(type(f).__name__ == "PaddleFinder" for f in sys.meta_path) == 1

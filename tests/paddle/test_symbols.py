@@ -116,14 +116,13 @@ def test_fluids_strategies_are_those_of_static() -> None:
 
 def test_roles_of_1_x_are_roles_of_fleet() -> None:
     from argosy.fluid.incubate.fleet.base import role_maker
-    from argosy.fluid.incubate.fleet.collective import DistributedStrategy
     from argosy.fluid.incubate.fleet.collective import fleet as one
 
     role = role_maker.UserDefinedCollectiveRoleMaker(1, ["127.0.0.1:1", "127.0.0.1:2"])
     assert (role.worker_index(), role.worker_num(), role._is_collective) == (1, 2, True)
     server = role_maker.UserDefinedRoleMaker(0, role_maker.Role.SERVER, 2, ["127.0.0.1:1"])
     assert (server.is_server(), server.worker_num()) == (True, 2)
-    assert (one, DistributedStrategy) == (fleet.fleet, fleet.DistributedStrategy)
+    assert one._fleet is fleet.fleet
 
 
 def test_an_array_of_one_element_prints_as_a_number() -> None:

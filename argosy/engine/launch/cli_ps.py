@@ -1,8 +1,8 @@
 """`python -m paddle.distributed.launch_ps` of 1.8: its options as those of fleetrun.
 
-    --worker_num=2 --server_num=2      the same, with these defaults
-    --endpoints=A:6170,B:6170          --servers
-    --start_port, --log_dir            the same
+--worker_num=2 --server_num=2      the same, with these defaults
+--endpoints=A:6170,B:6170          --servers
+--start_port, --log_dir            the same
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -27,7 +27,9 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     p.add_argument("--worker_num", type=int, default=2, metavar="N", help="workers (default: 2)")
-    p.add_argument("--server_num", type=int, metavar="N", help="servers (default: 2, or those of --endpoints)")
+    p.add_argument(
+        "--server_num", type=int, metavar="N", help="servers (default: 2, or those of --endpoints)"
+    )
     p.add_argument("--endpoints", default="", metavar="HOST:PORT,…", help="the servers' endpoints")
     p.add_argument("--start_port", type=int, metavar="P", help="the first port (default: free ports)")
     p.add_argument("--log_dir", default="logs", metavar="DIR", help="default: logs")

@@ -15,7 +15,13 @@ def test_the_defaults_are_those_of_1_8() -> None:
 
 
 def test_endpoints_are_those_of_the_servers() -> None:
-    words = ["--endpoints=127.0.0.1:6170", "--worker_num=3", "--start_port=6180", "--print_config=False", "t.py"]
+    words = [
+        "--endpoints=127.0.0.1:6170",
+        "--worker_num=3",
+        "--start_port=6180",
+        "--print_config=False",
+        "t.py",
+    ]
     wanted = Configuration(
         "t.py",
         servers=("127.0.0.1:6170",),

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import fx
 
+from argosy.distributed.fleet.base.wrapped_optimizer import WrappedOptimizer
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.strategy_checks import check_look_ahead
 from argosy.distributed.fleet.strategy_optimizer import strategy_optimizer
@@ -36,11 +37,11 @@ Minimize = Callable[["DistributedOptimizer", Variable, Program | None, Names, Na
 class DistributedOptimizer:
     """Wraps an optimizer: `minimize` also runs the strategy's passes; everything else is the inner optimizer's."""
 
-    def __init__(
-        self, minimize: Minimize, inner: Optimizer | LookAhead, strategy: DistributedStrategy
-    ) -> None:
-        self._minimize, self.inner, self.strategy = minimize, inner, strategy
-        self._given = inner
+    def __init__(self, minimize: Minimize, wrapped: WrappedOptimizer, strategy: DistributedStrategy) -> None:
+        self._minimize, self.inner, self.strategy = minimize, wrapped.inner, strategy
+        self._wrapped, self._given = wrapped, wrapped.inner
+        self._with_wrappers: DistributedStrategy | None = None
+        """The strategy with the switches of the wrappers, once they are turned on."""
         self._program: Program | None = None
         self._amp: OptimizerWithMixedPrecision | None = None
         self._merge: GradientMergeOptimizer | None = None
@@ -59,6 +60,8 @@ class DistributedOptimizer:
 
     def decorated(self) -> Optimizer | OptimizerWithMixedPrecision | OptimizerWrapper:
         """The optimizer of the strategy, which adds backward and updates: with `strategy.amp`, in mixed precision, …"""
+        if self._program is None and self.strategy is not self._with_wrappers:
+            self.strategy = self._with_wrappers = self._wrapped.strategy_for(self.strategy)
         if isinstance(self._given, LookAhead):
             check_look_ahead(self.strategy)
             return self._given
@@ -69,7 +72,9 @@ class DistributedOptimizer:
             self.inner = strategy_optimizer(self._given, self.strategy)
         assert isinstance(self.inner, Optimizer), "checked by distributed_optimizer"
         optimizer: Optimizer | OptimizerWithMixedPrecision | OptimizerWrapper = self.inner
-        if self.strategy.amp:
+        if self._wrapped.amp is not None:
+            optimizer = self._amp = self._wrapped.amp.of(self.inner)
+        elif self.strategy.amp:
             configs = dict(self.strategy.amp_configs)
             names = ("custom_white_list", "custom_black_list", "custom_black_varnames")
             lists = [configs.pop(name) for name in names]

@@ -18,6 +18,7 @@ import torch
 from argosy.distributed.fleet.base.distributed_optimizer import DistributedOptimizer, Updates
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from argosy.distributed.fleet.base.util_factory import UtilBase
+from argosy.distributed.fleet.base.wrapped_optimizer import unwrap
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
 from argosy.distributed.fleet.local_sgd import average_parameters
 from argosy.distributed.fleet.ps_mode import ServerMode, warn_no_servers
@@ -41,9 +42,10 @@ from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import set_flags
 from argosy.engine.runtime.scope import global_scope
 from argosy.engine.runtime.training_state import Training
-from argosy.optimizer.gradient_merge import GradientMergeOptimizer
 from argosy.optimizer.look_ahead import LookAhead
 from argosy.optimizer.optimizer import Names, Optimizer
+from argosy.optimizer.recompute import RecomputeOptimizer
+from argosy.static.amp import OptimizerWithMixedPrecision
 from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
 from argosy.static.io_divided import reject_local
@@ -97,23 +99,18 @@ class Fleet:
         return self
 
     def distributed_optimizer(
-        self, optimizer: Optimizer | LookAhead, strategy: DistributedStrategy | None = None
+        self,
+        optimizer: Optimizer | LookAhead | OptimizerWithMixedPrecision | RecomputeOptimizer,
+        strategy: DistributedStrategy | None = None,
     ) -> DistributedOptimizer:
         """Wrap the optimizer for this job; a strategy given here replaces that of `init`."""
         self._roles("distributed_optimizer")
-        if not isinstance(optimizer, Optimizer | LookAhead):
-            merges = isinstance(optimizer, GradientMergeOptimizer)
-            remedy = (
-                "set strategy.gradient_merge"
-                if merges
-                else "give an optimizer, such as optimizer.Momentum(…)"
-            )
-            raise ConfigError(f"fleet.distributed_optimizer was given a {type(optimizer).__name__}; {remedy}")
+        wrapped = unwrap(optimizer)
         if strategy is not None:
             if self._has_strategy and strategy is not self._strategy:
                 logger.warning("fleet.distributed_optimizer: this strategy replaces the one given before")
             self._strategy, self._has_strategy = _checked_strategy(strategy, self._strategy), True
-        self._optimizer = DistributedOptimizer(self._minimize, optimizer, self._strategy)
+        self._optimizer = DistributedOptimizer(self._minimize, wrapped, self._strategy)
         return self._optimizer
 
     def minimize(
