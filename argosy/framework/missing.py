@@ -1,4 +1,4 @@
-"""The error for a name that a module does not have."""
+"""The error for a name that a module does not have, and stand-ins for Paddle's names that are not supported."""
 
 # SPDX-License-Identifier: Apache-2.0
 import dis
@@ -7,17 +7,61 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
-from argosy.engine.errors import UnknownNameError, nearest
+from argosy.engine.errors import ConfigError, UnknownNameError, closest
+from argosy.framework import unsupported
+
+_SIMILAR = 0.75
+"""The least similarity of a suggestion: `fcc` suggests `fc`, but `cond` does not suggest `conv3d`."""
+
+_ELSEWHERE = ("", "static", "static.nn", "nn.functional", "nn", "fluid", "fluid.layers", "optimizer", "io")
+"""The modules in which a name is looked up that another module does not have."""
 
 
-def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], NoReturn]:
-    """A `__getattr__` for a module: raises an error with the full name and the nearest known name."""
+class Raises:
+    """A stand-in for a function or class of Paddle that Argosy does not support: a call raises a ConfigError.
 
-    def __getattr__(name: str) -> NoReturn:
+    It can be imported, so that a script that only imports the name runs.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+        self.__doc__ = f"Raises a ConfigError: {reason}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise ConfigError(f"{user_name(self.name)} is not supported: {self.reason}")
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
+        """A class statement with this as a base raises too."""
+        self()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # `inspect`, `copy` and others look up optional dunder names
+        return self()
+
+    def __repr__(self) -> str:
+        return f"<{user_name(self.name)}: not supported>"
+
+
+def raises(name: str, reason: str) -> Raises:
+    """A stand-in for `argosy.….name`; the documentation lists it with the reason."""
+    return Raises(name, reason)
+
+
+def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], Any]:
+    """A `__getattr__` for a module: a stand-in for a name of Paddle that is not supported, else an error.
+
+    The error has the full name, and where the name is or a similar one, if there is one.
+    """
+
+    def __getattr__(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)  # Python looks up optional dunder names
-        known = [n for n in space.get("__all__", space) if not n.startswith("_")]
-        message = f"{user_name(module)}.{name} is not in Argosy{nearest(name, sorted(known))}"
+        full = f"{module}.{name}"
+        entry = unsupported.entry(full.removeprefix("argosy."))
+        if entry is not None and not entry.is_module:
+            return raises(full, entry.reason)
+        message = unknown(full, [n for n in space.get("__all__", space) if not n.startswith("_")])
         if _is_import(sys._getframe(1)):
             raise ImportError(message, name=module)  # for any other error Python would show its own message
         raise UnknownNameError(message)
@@ -25,10 +69,30 @@ def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], NoReturn]:
     return __getattr__
 
 
-def user_name(module: str) -> str:
-    """The module's name as the user writes it: `paddle.nn` while the import hook is installed."""
+def unknown(full: str, known: list[str]) -> str:
+    """The message about `argosy.….name`, which is not one of the `known` names of its module."""
+    entry = unsupported.entry(full.removeprefix("argosy."))
+    if entry is not None:
+        return f"{user_name(full)} is not supported: {entry.reason}"
+    module, _, name = full.rpartition(".")
+    alike = closest(name, known, 2, _SIMILAR) or [n for n in known if n.lower() == name.lower()]
+    hint = f" (did you mean {' or '.join(map(repr, alike))}?)" if alike else ""
+    other = None if alike else _elsewhere(module, name)
+    return f"{user_name(full)} is not in Argosy" + (f"; there is {user_name(other)}" if other else hint)
+
+
+def _elsewhere(module: str, name: str) -> str | None:
+    for place in _ELSEWHERE:
+        full = f"argosy.{place}".rstrip(".")
+        if full != module and name in getattr(sys.modules.get(full), "__all__", ()):
+            return f"{full}.{name}"
+    return None
+
+
+def user_name(name: str) -> str:
+    """`argosy.nn.…` as the user writes it: `paddle.nn.…` while the import hook is installed."""
     hooked = sys.modules.get("paddle") is sys.modules["argosy"]
-    return "paddle" + module.removeprefix("argosy") if hooked else module
+    return "paddle" + name.removeprefix("argosy") if hooked else name
 
 
 def _is_import(caller: FrameType) -> bool:

@@ -17,9 +17,9 @@ from types import ModuleType
 
 import argosy
 from argosy.engine import process_effects
-from argosy.engine.errors import ConfigError, nearest
+from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
-from argosy.framework.missing import missing
+from argosy.framework.missing import missing, unknown
 from argosy.modules import Alias
 
 # Modules of argosy that are not part of Paddle's API.
@@ -102,7 +102,7 @@ def _explain_unknown_names(module: ModuleType) -> None:
 
 
 def _unknown_module_message(fullname: str) -> str:
-    parent, _, child = fullname.rpartition(".")
+    parent, _, _ = fullname.rpartition(".")
     package = sys.modules[parent]
     files = {module.name for module in pkgutil.iter_modules(package.__path__)}
     if package is argosy:
@@ -111,4 +111,4 @@ def _unknown_module_message(fullname: str) -> str:
     known = sorted(
         name for name in files | (attributes & set(getattr(package, "__all__", []))) if name[0] != "_"
     )
-    return f"{fullname} is not in Argosy{nearest(child, known)}"
+    return unknown(f"argosy{fullname.removeprefix('paddle')}", known)
