@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -19,6 +19,15 @@ def lazily(package: dict[str, Any], api: str) -> Callable[[str], Any]:
         value = getattr(module, name)
         package.update({n: v for n, v in vars(module).items() if not n.startswith("_")})
         return value
+
+    return __getattr__
+
+
+def submodules(package: str, names: Collection[str], otherwise: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A `__getattr__` for a package: these modules of it are imported at their first use."""
+
+    def __getattr__(name: str) -> Any:
+        return importlib.import_module(f"{package}.{name}") if name in names else otherwise(name)
 
     return __getattr__
 

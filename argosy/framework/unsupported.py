@@ -24,16 +24,24 @@ _OTHER_DEVICE = "it is for GPUs, XPUs or NPUs; a program of Argosy runs on the C
 _COMPLEX = "programs have no complex numbers; use real ones"
 _DETECTION = "there are no layers for object detection; use torchvision.ops"
 _BEAM = "there is no beam search in programs; decode with torch, from the saved parameters"
-_SELECTED_ROWS = "gradients are dense; with is_sparse=True the ranks exchange only the rows that they looked up"
+_SELECTED_ROWS = (
+    "gradients are dense; with is_sparse=True the ranks exchange only the rows that they looked up"
+)
 _INFERENCE = "there is no separate inference engine; use paddle.static.load_inference_model and Executor.run"
 _HIGH_LEVEL = "the high-level API (paddle.Model) needs eager mode; write the loop over Executor.run yourself"
-_QUANTIZATION = "quantization, pruning and distillation are not supported; export the parameters and use torch.ao"
+_QUANTIZATION = (
+    "quantization, pruning and distillation are not supported; export the parameters and use torch.ao"
+)
 _GPU_GROUPS = "it is for eager mode on GPUs; in a static program use fleet, or the collectives of this module"
 _PRETRAINED = "there are no vision models or pretrained weights; call a module of torchvision on Variables"
 _TEXT = "the data set cannot be downloaded by Argosy; read its files with paddle.io.Dataset"
 
 _MODULES: tuple[tuple[str, bool, str], ...] = (
-    (_EAGER, False, "fluid.dygraph imperative fluid.imperative autograd fluid.dygraph_grad_clip fluid.dygraph_utils"),
+    (
+        _EAGER,
+        False,
+        "fluid.dygraph imperative fluid.imperative autograd fluid.dygraph_grad_clip fluid.dygraph_utils",
+    ),
     (_JIT, False, "jit"),
     (_OTHER_DEVICE, False, "cuda fluid.cuda_utils"),
     (_QUANTIZATION, True, "fluid.contrib.slim fluid.contrib.quantize nn.quant slim"),

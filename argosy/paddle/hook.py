@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 import argosy
-from argosy.engine import process_effects
+from argosy.engine import process_effects, version
 from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
 from argosy.framework.missing import missing, unknown
@@ -66,9 +66,11 @@ def uninstall() -> None:
 def _insert_finder() -> process_effects.Undo:
     finder = PaddleFinder()
     sys.meta_path.insert(0, finder)
+    argosy.__version__ = version.PADDLE  # scripts compare paddle.__version__ with Paddle's versions
 
     def remove() -> None:
         sys.meta_path.remove(finder)
+        argosy.__version__ = version.VERSION
         for name in [name for name in sys.modules if name == "paddle" or name.startswith("paddle.")]:
             del sys.modules[name]
 

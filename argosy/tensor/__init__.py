@@ -4,10 +4,12 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from argosy.modules import collect as _collect
-from argosy.tensor import creation, linalg, logic, manipulation, math, reduction, search
+from argosy.tensor import creation, distinct, in_place, linalg, logic, manipulation, math, reduction, search
 
 if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.tensor.creation import *
+    from argosy.tensor.distinct import *
+    from argosy.tensor.in_place import *
     from argosy.tensor.linalg import *
     from argosy.tensor.logic import *
     from argosy.tensor.manipulation import *
@@ -15,4 +17,4 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.tensor.reduction import *
     from argosy.tensor.search import *
 
-_collect(globals(), creation, linalg, logic, manipulation, math, reduction, search)
+_collect(globals(), creation, distinct, in_place, linalg, logic, manipulation, math, reduction, search)

@@ -95,7 +95,9 @@ def page() -> str:
         for status, reason in reasons:
             chosen = [n.name for n in group if (n.status, n.reason) == (status, reason)]
             because = {MISSING: "Missing", RAISES: f"Raises because {reason}"}
-            lines.append(f"{because.get(status, f'Not for static graphs on CPU: {reason}')}: {_code(chosen)}.\n")
+            lines.append(
+                f"{because.get(status, f'Not for static graphs on CPU: {reason}')}: {_code(chosen)}.\n"
+            )
         parts.append("\n".join(lines))
     return "\n".join(parts)
 

@@ -29,7 +29,7 @@ class _BatchNorm(LayerFamily):
         name: str | None = None,
         *,
         statistics: tuple[str | None, str | None] = (None, None),
-        dtype: Any = "float32",
+        dtype: Any = None,
     ) -> None:
         super().__init__(dtype=dtype)
         self.weight = self.create_parameter([num_features], weight_attr, default_initializer=Constant(1.0))

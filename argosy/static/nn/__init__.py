@@ -9,23 +9,30 @@ from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
 from argosy.framework.missing import missing
 from argosy.static.input import create_parameter
-from argosy.static.nn.conv import conv2d, conv2d_transpose, conv3d
+from argosy.static.nn.conv import conv2d, conv2d_transpose, conv3d, conv3d_transpose
 from argosy.static.nn.linear import embedding, fc, prelu
 from argosy.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
+from argosy.static.nn.products import bilinear_tensor_product, row_conv, spectral_norm
+from argosy.static.nn.sampled_loss import nce
 
 __all__ = [
     "batch_norm",
+    "bilinear_tensor_product",
     "conv2d",
     "conv2d_transpose",
     "conv3d",
+    "conv3d_transpose",
     "create_parameter",
     "embedding",
     "fc",
     "group_norm",
     "instance_norm",
     "layer_norm",
+    "nce",
     "prelu",
+    "row_conv",
     "sparse_embedding",
+    "spectral_norm",
 ]
 
 
