@@ -25,12 +25,12 @@ from argosy import (
     utils,
     vision,
 )
+from argosy.device import get_device, set_device
 from argosy.engine.collective import world as _world
 from argosy.engine.data.readers import batch
 from argosy.engine.errors import ArgosyError as _ArgosyError
 from argosy.engine.errors import ConfigError as _ConfigError
 from argosy.engine.ir.variable import Variable as Tensor
-from argosy.device import get_device, set_device
 from argosy.engine.runtime.flags import get_flags, set_flags
 from argosy.framework.default_dtype import get_default_dtype, set_default_dtype
 from argosy.framework.io import load, save

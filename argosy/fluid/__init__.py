@@ -23,9 +23,9 @@ from argosy.fluid import (
     transpiler,
 )
 from argosy.fluid.backward import append_backward, gradients
-from argosy.fluid.framework import in_dygraph_mode
 from argosy.fluid.data_feeder import DataFeeder
 from argosy.fluid.dataset import DatasetFactory
+from argosy.fluid.framework import in_dygraph_mode
 from argosy.fluid.io import load, save
 from argosy.fluid.parallel_executor import ParallelExecutor
 from argosy.fluid.param_attr import ParamAttr

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError
@@ -214,7 +213,7 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | None = None) -> A
             index = start.reshape(*batch, *[1] * len(wanted)) + torch.arange(size).reshape(
                 -1, *[1] * (x.ndim - dim - 1)
             )
-            x = torch.take_along_dim(x, index, dim)
+            x = x.gather(dim, index.expand(*x.shape[:dim], size, *x.shape[dim + 1 :]))
         return x
 
     return apply("random_crop", cropped, x)

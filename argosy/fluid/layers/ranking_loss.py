@@ -112,7 +112,7 @@ def center_loss(
     return layer.run(loss, input, label, centers, alpha)
 
 
-def cos_sim(X: Variable, Y: Variable) -> Any:  # noqa: N803  (Paddle's names)
+def cos_sim(X: Variable, Y: Variable) -> Any:
     """The cosine of the angle between the rows of X and Y, which may have one row: [N, 1]."""
 
     def cosine(x: Tensor, y: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ def warpctc(
     """The CTC loss [N, 1] of padded logits [steps, N, classes] and labels [N, longest label] with their lengths."""
     if input_length is None or label_length is None:
         raise ConfigError(
-            "warpctc: without input_length and label_length Paddle reads them from LoD; give padded data and both lengths"
+            "warpctc: input_length or label_length is missing; give padded data and both lengths"
         )
     each = structured_loss.ctc_loss(input, label, input_length, label_length, blank, "none", norm_by_times)
     return apply("warpctc", lambda x: x.unsqueeze(1), each)
@@ -193,9 +193,7 @@ def ctc_greedy_decoder(
 ) -> Any:
     """From probabilities [N, steps, classes] and lengths [N, 1]: (labels [N, steps], their number [N, 1])."""
     if input_length is None:
-        raise ConfigError(
-            "ctc_greedy_decoder: without input_length Paddle reads the lengths from LoD; give a padded batch and the lengths"
-        )
+        raise ConfigError("ctc_greedy_decoder: input_length is missing; give a padded batch and its lengths")
 
     def decoded(x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         best = x.argmax(-1)

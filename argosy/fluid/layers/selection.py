@@ -192,9 +192,7 @@ def sampling_id(
 ) -> Any:
     """For each row of probabilities a random column, int64 [N]; `dtype` has no effect, as in Paddle."""
     if seed or (min, max) != (0.0, 1.0):
-        raise ConfigError(
-            f"sampling_id: min={min}, max={max}, seed={seed} are not supported; leave them out, and set Program.random_seed"
-        )
+        raise ConfigError(f"sampling_id: min={min}, max={max}, seed={seed} are not supported; leave them out")
     return apply("sampling_id", lambda p: torch.multinomial(p, 1).squeeze(1), x)
 
 

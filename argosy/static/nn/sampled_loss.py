@@ -72,8 +72,8 @@ def _sampler(kind: str, classes: int, custom: Sequence[float] | None) -> Sampler
         )
     if kind != "custom_dist" or custom is None or len(custom) != classes:
         raise ConfigError(
-            f"nce: sampler={kind!r}, custom_dist={custom!r}; use uniform, log_uniform, or custom_dist with a probability "
-            f"for each of {classes} classes"
+            f"nce: sampler={kind!r}, custom_dist={custom!r}; use uniform, log_uniform, or custom_dist with "
+            f"a probability for each of {classes} classes"
         )
     weights = torch.tensor([float(p) for p in custom])
     bounds = torch.cumsum(weights, 0)
