@@ -12,6 +12,7 @@ from argosy.engine.ir.variable import Variable
 from argosy.framework.initializer import Normal
 from argosy.framework.layer import LayerBuilder, ParamAttr
 from argosy.nn.functional import common
+from argosy.nn.spectral import spectral_normalized
 from argosy.tensor.arguments import one_axis
 
 
@@ -70,16 +71,4 @@ def spectral_norm(
         )
         for size in (rows, math.prod(weight.shape) // rows)
     )
-    return layer.run(lambda w, u, v: normalized(w, u, v, axis, power_iters, eps), weight, u, v)
-
-
-def normalized(weight: Tensor, u: Tensor, v: Tensor, axis: int, power_iters: int, eps: float) -> Tensor:
-    """weight / (u · matrix · v) after power_iters steps of u and v, which have no gradient."""
-    matrix = weight.movedim(axis, 0).flatten(1)
-    with torch.no_grad():
-        for _ in range(power_iters):
-            v = torch.mv(matrix.t(), u)
-            v = v / (v.norm() + eps)
-            u = torch.mv(matrix, v)
-            u = u / (u.norm() + eps)
-    return weight / torch.dot(u, torch.mv(matrix, v))
+    return layer.run(lambda w, u, v: spectral_normalized(w, u, v, axis, power_iters, eps), weight, u, v)
