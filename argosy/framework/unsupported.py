@@ -22,14 +22,22 @@ _EAGER = "it is for eager mode (dygraph), and Argosy has static programs only; u
 _JIT = "it converts eager code to a static program; build the program with paddle.static, or use torch.jit"
 _OTHER_DEVICE = "it is for GPUs, XPUs or NPUs; a program of Argosy runs on the CPU"
 _HIGH_LEVEL = "the high-level API (paddle.Model) needs eager mode; write the loop over Executor.run yourself"
-_QUANTIZATION = "quantization, pruning and distillation are not supported; export the parameters and use torch.ao"
+_QUANTIZATION = (
+    "quantization, pruning and distillation are not supported; export the parameters and use torch.ao"
+)
 _INFERENCE = "there is no separate inference engine; use paddle.static.load_inference_model and Executor.run"
 _COMPLEX = "programs have no complex numbers; use real ones"
-_DETECTION = "there are no layers for object detection; compute with the functions of paddle, or call a torch module"
+_DETECTION = (
+    "there are no layers for object detection; compute with the functions of paddle, or call a torch module"
+)
 _BEAM = "there is no beam search in programs; decode outside of the program, step by step with Executor.run"
-_DISTRIBUTION = "there are no distributions in programs; write the formula, or use paddle.normal, uniform and multinomial"
+_DISTRIBUTION = (
+    "there are no distributions in programs; write the formula, or use paddle.normal, uniform and multinomial"
+)
 _NO_OP = "there is no such op; write it with other functions of paddle, or as a torch module, which programs can call"
-_WEIGHT_NORM = "weights are not reparametrized; multiply by g / norm(v) in the program, both of create_parameter"
+_WEIGHT_NORM = (
+    "weights are not reparametrized; multiply by g / norm(v) in the program, both of create_parameter"
+)
 _DATA_SET = "there is no reader for this data set; read its files with paddle.io.Dataset"
 
 _MODULES: tuple[tuple[str, bool, str], ...] = (

@@ -23,6 +23,7 @@ from argosy.framework.missing import missing as _missing
 from argosy.metric import accuracy as accuracy
 from argosy.metric import auc as auc
 from argosy.modules import collect as _collect
+from argosy.modules import submodules as _submodules
 from argosy.nn.functional import dice_loss as dice_loss
 from argosy.nn.functional import elu as elu
 from argosy.nn.functional import gather_tree as gather_tree
@@ -131,5 +132,5 @@ _collect(
     shapes,
     variables,
 )
-__getattr__ = _missing(__name__, globals())
+__getattr__ = _submodules(__name__, ("collective",), _missing(__name__, globals()))
 _add_submodules(_sys.modules[__name__])

@@ -2,12 +2,13 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import sys
+from importlib import import_module
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 _NAMES = (
-    "collective",
     "control_flow",
     "detection",
     "distributions",
@@ -26,7 +27,8 @@ _NAMES = (
 def add_submodules(package: ModuleType) -> None:
     """Make `package.nn` and the other modules of 1.x attributes of fluid.layers, and importable."""
     for name in _NAMES:
-        module = vars(package).get(name) or _new_module(f"{package.__name__}.{name}")
+        full_name = f"{package.__name__}.{name}"
+        module = import_module(full_name) if find_spec(full_name) else _new_module(full_name)
         setattr(package, name, module)
         setattr(module, "__getattr__", _forward(package))  # noqa: B010  (mypy: not an attribute)
 
