@@ -29,13 +29,13 @@ from argosy.device import get_device, set_device
 from argosy.engine.collective import world as _world
 from argosy.engine.data.readers import batch
 from argosy.engine.errors import ArgosyError as _ArgosyError
-from argosy.engine.errors import ConfigError as _ConfigError
 from argosy.engine.ir.variable import Variable as Tensor
 from argosy.engine.runtime.flags import get_flags, set_flags
 from argosy.framework.default_dtype import get_default_dtype, set_default_dtype
 from argosy.framework.io import load, save
 from argosy.framework.layer import ParamAttr
 from argosy.framework.missing import missing as _missing
+from argosy.framework.missing import raises as _raises
 from argosy.framework.place import (
     CPUPlace,
     CUDAPinnedPlace,
@@ -65,9 +65,7 @@ def enable_static() -> None:
     """No effect: static mode is the only mode; for scripts that turn it on."""
 
 
-def disable_static() -> None:
-    """Raises a ConfigError: there is no eager mode."""
-    raise _ConfigError("Argosy has static programs only; for eager mode use torch")
+disable_static = _raises("argosy.disable_static", "Argosy has static programs only; for eager mode use torch")
 
 
 def in_dynamic_mode() -> _Literal[False]:

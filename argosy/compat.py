@@ -35,7 +35,7 @@ def _convert(obj: Any, convert: Any, inplace: bool) -> Any:
 
 def round(x: float, d: int = 0) -> float:
     """x rounded to d digits; a half goes away from zero, as in Python 2."""
-    power = 10**d
+    power = 10.0**d
     if x > 0:
         return float(math.floor(x * power + 0.5)) / power
     return float(math.ceil(x * power - 0.5)) / power if x < 0 else math.copysign(0.0, x)

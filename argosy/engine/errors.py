@@ -101,11 +101,11 @@ class DeadlineError(RpcError, TimeoutError):
     """The server has not replied within FLAGS_rpc_deadline."""
 
 
-def closest(name: str, known: Iterable[str], at_most: int = 3, least_similarity: float = 0.6) -> list[str]:
-    """The known names that resemble the name, the most similar first; 1.0 is the similarity of equal names."""
+def closest(name: str, known: Iterable[str], at_most: int = 3) -> list[str]:
+    """The known names that resemble the name, the most similar first."""
     import difflib  # rarely needed, and fleetrun --help is fast without it
 
-    return difflib.get_close_matches(name, list(known), n=at_most, cutoff=least_similarity)
+    return difflib.get_close_matches(name, list(known), n=at_most)
 
 
 def nearest(name: str, known: Iterable[str], lists: bool = True) -> str:

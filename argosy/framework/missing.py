@@ -7,11 +7,8 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
-from argosy.engine.errors import ConfigError, UnknownNameError, closest
+from argosy.engine.errors import ConfigError, UnknownNameError
 from argosy.framework import unsupported
-
-_SIMILAR = 0.75
-"""The least similarity of a suggestion: `fcc` suggests `fc`, but `cond` does not suggest `conv3d`."""
 
 _ELSEWHERE = ("", "static", "static.nn", "nn.functional", "nn", "fluid", "fluid.layers", "optimizer", "io")
 """The modules in which a name is looked up that another module does not have."""
@@ -75,10 +72,37 @@ def unknown(full: str, known: list[str]) -> str:
     if entry is not None:
         return f"{user_name(full)} is not supported: {entry.reason}"
     module, _, name = full.rpartition(".")
-    alike = closest(name, known, 2, _SIMILAR) or [n for n in known if n.lower() == name.lower()]
+    alike = _near(name, known)
     hint = f" (did you mean {' or '.join(map(repr, alike))}?)" if alike else ""
     other = None if alike else _elsewhere(module, name)
     return f"{user_name(full)} is not in Argosy" + (f"; there is {user_name(other)}" if other else hint)
+
+
+def _near(name: str, known: list[str]) -> list[str]:
+    """Known names with a letter more, less or other than the name, or with two of them exchanged; in long names twice.
+
+    `fcc` is near `fc`, but `cond` is not near `conv3d`.
+    """
+    most = 1 if len(name) <= 5 else 2
+    edits = {
+        other: _edits(name.lower(), other.lower()) for other in known if abs(len(other) - len(name)) <= most
+    }
+    least = min(edits.values(), default=most + 1)
+    return sorted(other for other, count in edits.items() if count == least)[:2] if least <= most else []
+
+
+def _edits(a: str, b: str) -> int:
+    """How many letters to insert, delete, replace, or exchange with the next one, to make b of a."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        older, before, row = before, row, [i]
+        for j, other in enumerate(b, 1):
+            count = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == other:
+                count = min(count, older[j - 2] + 1)
+            row.append(count)
+    return row[-1]
 
 
 def _elsewhere(module: str, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Which names of Paddle 2.0 work: looks up each name of paddle_names.txt in Argosy."""
+"""Which names of Paddle 2.0 work: imports each name of paddle_names.txt as a script would, through the import hook."""
 
 # SPDX-License-Identifier: Apache-2.0
 import importlib
@@ -12,6 +12,7 @@ from typing import Any
 from argosy.engine.errors import ArgosyError
 from argosy.framework import unsupported
 from argosy.framework.missing import Raises
+from argosy.paddle import install, uninstall
 
 LIST = Path(__file__).with_name("paddle_names.txt")
 WORKS, RAISES, NOT_FOR_STATIC, MISSING = "works", "raises", "not for static graphs on CPU", "missing"
@@ -40,13 +41,17 @@ def listed() -> Iterator[tuple[str, str]]:
 @cache
 def names() -> tuple[Name, ...]:
     """Every name of the list with its status."""
-    return tuple(_name(module, name) for module, name in listed())
+    install()
+    try:
+        return tuple(_name(module, name) for module, name in listed())
+    finally:
+        uninstall()
 
 
 def _name(module: str, name: str) -> Name:
     inside = f"{module}.{name}".removeprefix("paddle.")
     entry = unsupported.entry(inside)
-    value = _look_up(module.replace("paddle", "argosy", 1), name)
+    value = _look_up(module, name)
     if value is not None and not isinstance(value, Raises):
         return Name(module, name, WORKS)
     if entry is not None:

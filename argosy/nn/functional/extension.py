@@ -27,7 +27,8 @@ def sequence_mask(x: Variable, maxlen: Any = None, dtype: Any = "int64", name: s
             "sequence_mask: maxlen=None means the longest length, which is known only when data is fed; give a "
             "number, or the size of a dimension: x.size(1)"
         )
-    size, wanted = number("sequence_mask: maxlen", maxlen), chosen_dtype(dtype)
+    wanted = chosen_dtype(dtype)
+    size: Any = number("sequence_mask: maxlen", maxlen)
 
     def mask(lengths: torch.Tensor) -> torch.Tensor:
         return (torch.arange(size) < lengths.unsqueeze(-1)).to(wanted)

@@ -20,6 +20,7 @@ class PairwiseDistance(Layer):
 
     def forward(self, x: Any, y: Any) -> Any:
         def norm(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return torch.linalg.vector_norm(x - y + self.epsilon, self.p, 1, self.keepdim)
+            distance: torch.Tensor = torch.linalg.vector_norm(x - y + self.epsilon, self.p, 1, self.keepdim)
+            return distance
 
         return apply("pairwise_distance", norm, x, y, name=self._name)

@@ -11,7 +11,7 @@ from argosy.framework.layer import apply
 from argosy.nn.layer.layers import Layer
 from argosy.nn.layer.recurrent import Attrs, initializer, rnn_kind, shapes, with_biases
 
-_CELLS = {
+_CELLS: dict[str, Any] = {
     "lstm": torch.lstm_cell,
     "gru": torch.gru_cell,
     "rnn_tanh": torch.rnn_tanh_cell,
