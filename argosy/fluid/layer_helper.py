@@ -57,21 +57,22 @@ _ATTRS: dict[str, dict[str, str]] = {
 """The attributes of an op, and the arguments of the function that they are."""
 
 
-class _Unwritten:
-    """A result of append_op that has no value yet; it becomes the op's result."""
+class _Unwritten(Variable):
+    """A Variable without a value: append_op gives it that of the op's result."""
 
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
-        self.variable: Variable | None = None
+    def __init__(self) -> None:
+        pass  # its program, name and value are those of the result
+
+    def bind(self, result: Variable) -> None:
+        """Become another reference to the result."""
+        vars(self).update(vars(result))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            raise AttributeError(name)
-        if self.variable is None:
-            raise ConfigError(
-                f"the result of create_variable_for_type_inference has no {name} before append_op writes it"
-            )
-        return getattr(self.variable, name)
+            raise AttributeError(name)  # Python looks up optional dunder names
+        raise ConfigError(
+            f"the result of create_variable_for_type_inference has no {name} before append_op writes it"
+        )
 
 
 class LayerHelper:
@@ -148,7 +149,7 @@ class LayerHelper:
 
     def create_variable_for_type_inference(self, dtype: Any, stop_gradient: bool = False) -> Any:
         """A result for append_op, to which the op's result is bound."""
-        return _Unwritten(dtype)
+        return _Unwritten()
 
     def append_op(self, type: str, inputs: Any = None, outputs: Any = None, attrs: Any = None) -> Any:
         """Add one of the known ops; its result is returned, and bound to the variable in `outputs`."""
@@ -160,8 +161,8 @@ class LayerHelper:
         result = function(*given, **arguments)
         targets = [_target(value) for value in (outputs or {}).values()]
         for target in targets:
-            if isinstance(target, _Unwritten):
-                target.variable = result
+            if isinstance(target, _Unwritten) and not vars(target):
+                target.bind(result)
             else:
                 assign(result, target)
         return result
@@ -211,8 +212,7 @@ def _single(type: str, value: Any) -> Any:
     values = value if isinstance(value, list | tuple) else [value]
     if len(values) != 1:
         raise ConfigError(f"append_op({type!r}): an input of {len(values)} Variables; give one for each name")
-    only = values[0]
-    return only.variable if isinstance(only, _Unwritten) else only
+    return values[0]
 
 
 def _target(value: Any) -> Any:

@@ -58,7 +58,8 @@ _NAMES: tuple[tuple[str, bool, str], ...] = (
         _EAGER,
         False,
         "disable_static grad DataParallel to_variable VarBase set_grad_enabled tolist set_printoptions "
-        "fluid.enable_dygraph fluid.disable_dygraph fluid.enable_imperative fluid.disable_imperative fluid.save_dygraph fluid.load_dygraph "
+        "fluid.enable_dygraph fluid.disable_dygraph fluid.enable_imperative fluid.disable_imperative "
+        "fluid.save_dygraph fluid.load_dygraph "
         "distributed.fleet.step distributed.fleet.clear_grad distributed.spawn distributed.prepare_context "
         "distributed.split distributed.new_group distributed.get_group distributed.wait distributed.send "
         "distributed.recv distributed.alltoall",
