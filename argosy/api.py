@@ -26,16 +26,26 @@ from argosy import (
     utils,
     vision,
 )
+from argosy.device import get_device, set_device
 from argosy.engine.collective import world as _world
 from argosy.engine.data.readers import batch
 from argosy.engine.errors import ArgosyError as _ArgosyError
-from argosy.engine.errors import UnsupportedError as _UnsupportedError
 from argosy.engine.ir.variable import Variable as Tensor
 from argosy.engine.runtime.flags import get_flags, set_flags
+from argosy.framework.default_dtype import get_default_dtype, set_default_dtype
 from argosy.framework.io import load, save
 from argosy.framework.layer import ParamAttr
 from argosy.framework.missing import missing as _missing
-from argosy.framework.place import CPUPlace, CUDAPlace, is_compiled_with_cuda
+from argosy.framework.missing import raises as _raises
+from argosy.framework.place import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    is_compiled_with_cuda,
+    is_compiled_with_xpu,
+)
+from argosy.modules import submodules as _submodules
+from argosy.static.input import create_parameter
 from argosy.tensor import *  # noqa: F403  (paddle.add and others are top-level names)
 
 float16, bfloat16, float32, float64 = _torch.float16, _torch.bfloat16, _torch.float32, _torch.float64
@@ -56,9 +66,7 @@ def enable_static() -> None:
     """No effect: static mode is the only mode; for scripts that turn it on."""
 
 
-def disable_static(place: object = None) -> None:
-    """Raises an UnsupportedError: there is no eager mode."""
-    raise _UnsupportedError("Argosy has static programs only; for eager mode use torch")
+disable_static = _raises("argosy.disable_static", "Argosy has static programs only; for eager mode use torch")
 
 
 def in_dynamic_mode() -> _Literal[False]:
@@ -73,6 +81,7 @@ def seed(value: int) -> None:
 
 __all__ = [  # noqa: PLE0604  (names of another list)
     "CPUPlace",
+    "CUDAPinnedPlace",
     "CUDAPlace",
     "Error",
     "ParamAttr",
@@ -82,6 +91,7 @@ __all__ = [  # noqa: PLE0604  (names of another list)
     "bool",
     "common_ops_import",
     "core",
+    "create_parameter",
     "dataset",
     "disable_static",
     "distributed",
@@ -91,6 +101,8 @@ __all__ = [  # noqa: PLE0604  (names of another list)
     "float64",
     "fluid",
     "framework",
+    "get_default_dtype",
+    "get_device",
     "get_flags",
     "in_dynamic_mode",
     "incubate",
@@ -100,6 +112,7 @@ __all__ = [  # noqa: PLE0604  (names of another list)
     "int64",
     "io",
     "is_compiled_with_cuda",
+    "is_compiled_with_xpu",
     "load",
     "metric",
     "nn",
@@ -109,6 +122,8 @@ __all__ = [  # noqa: PLE0604  (names of another list)
     "regularizer",
     "save",
     "seed",
+    "set_default_dtype",
+    "set_device",
     "set_flags",
     "static",
     "tensor",
@@ -119,4 +134,6 @@ __all__ = [  # noqa: PLE0604  (names of another list)
     "vision",
     *vars(tensor)["__all__"],
 ]
-__getattr__ = _missing("argosy", globals())
+__getattr__ = _submodules(
+    "argosy", ("compat", "device", "sysconfig", "version"), _missing("argosy", globals())
+)

@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib.abc import InspectLoader, Loader
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
@@ -39,6 +39,11 @@ def load_on_use(
         return value
 
     return __getattr__
+
+
+def submodules(package: str, names: Collection[str], otherwise: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A `__getattr__` for a package: these modules of it are imported at their first use."""
+    return load_on_use({}, {name: f"{package}.{name}" for name in names}, otherwise)
 
 
 def collect(package: dict[str, Any], *modules: ModuleType) -> None:

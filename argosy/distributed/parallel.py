@@ -61,4 +61,5 @@ def _identity() -> Identity:
 
 
 __all__ = ["ParallelEnv", "get_rank", "get_world_size", "init_parallel_env"]
-__getattr__ = missing("argosy.distributed", dict.fromkeys((*__all__, "fleet")))
+_ALL = ("fleet", "ReduceOp", "all_gather", "all_reduce", "barrier", "broadcast", "reduce", "scatter")
+__getattr__ = missing("argosy.distributed", dict.fromkeys((*__all__, *_ALL)))

@@ -1,9 +1,11 @@
-"""The version of Argosy, and the version of torch that it is tested with."""
+"""The version of Argosy, of Paddle's API, and the version of torch that it is tested with."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine.errors import ConfigError
 
 VERSION = "0.1.0"
+PADDLE = "2.0.0"
+"""The version of Paddle whose API Argosy has: what `paddle.__version__` is for scripts that import paddle."""
 TESTED_TORCH = "2.13"
 
 

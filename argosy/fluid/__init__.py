@@ -9,6 +9,7 @@ from argosy.engine.data.lod_tensor import (
     create_random_int_lodtensor,
 )
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
+from argosy.engine.ir.variable import Variable
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.flags import get_flags, set_flags
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
@@ -31,24 +32,35 @@ from argosy.fluid import (
     regularizer,
     transpiler,
 )
-from argosy.fluid.backward import gradients
+from argosy.fluid.backward import append_backward, gradients
 from argosy.fluid.data_feeder import DataFeeder
 from argosy.fluid.dataset import DatasetFactory
+from argosy.fluid.framework import in_dygraph_mode
 from argosy.fluid.input import data, embedding, one_hot
 from argosy.fluid.io import load, save
 from argosy.fluid.parallel_executor import ParallelExecutor
 from argosy.fluid.param_attr import ParamAttr
 from argosy.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from argosy.framework.missing import missing
-from argosy.framework.place import CPUPlace, CUDAPlace, cpu_places, cuda_places, is_compiled_with_cuda
+from argosy.framework.place import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    cpu_places,
+    cuda_places,
+    is_compiled_with_cuda,
+    is_compiled_with_xpu,
+)
+from argosy.modules import submodules
 from argosy.static.compiled_program import CompiledProgram
-from argosy.static.input import name_scope
+from argosy.static.input import device_guard, name_scope
 from argosy.static.strategies import BuildStrategy, ExecutionStrategy
-from argosy.utils import unique_name
+from argosy.utils import require_version, unique_name
 
 __all__ = [
     "BuildStrategy",
     "CPUPlace",
+    "CUDAPinnedPlace",
     "CUDAPlace",
     "CompiledProgram",
     "DataFeeder",
@@ -63,6 +75,8 @@ __all__ = [
     "ParamAttr",
     "Program",
     "Scope",
+    "Variable",
+    "append_backward",
     "backward",
     "clip",
     "contrib",
@@ -75,16 +89,19 @@ __all__ = [
     "dataset",
     "default_main_program",
     "default_startup_program",
+    "device_guard",
     "embedding",
     "evaluator",
     "executor",
     "get_flags",
     "global_scope",
     "gradients",
+    "in_dygraph_mode",
     "incubate",
     "initializer",
     "io",
     "is_compiled_with_cuda",
+    "is_compiled_with_xpu",
     "layers",
     "load",
     "metrics",
@@ -96,10 +113,12 @@ __all__ = [
     "program_guard",
     "reader",
     "regularizer",
+    "require_version",
     "save",
     "scope_guard",
     "set_flags",
     "transpiler",
     "unique_name",
 ]
-__getattr__ = missing(__name__, globals())
+_SUBMODULES = ("average", "compiler", "framework", "incubate", "install_check", "layer_helper", "profiler")
+__getattr__ = submodules(__name__, _SUBMODULES, missing(__name__, globals()))

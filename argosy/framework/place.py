@@ -45,12 +45,28 @@ class CUDAPlace:
         return f"CUDAPlace({self.id})"
 
 
-Place = CPUPlace | CUDAPlace
+@dataclass(frozen=True)
+class CUDAPinnedPlace:
+    """Page-locked memory of the host, from which GPUs copy faster; here ordinary memory of the CPU."""
+
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def __str__(self) -> str:
+        return "CUDAPinnedPlace"
+
+
+Place = CPUPlace | CUDAPlace | CUDAPinnedPlace
 
 
 def is_compiled_with_cuda() -> bool:
     """True if this torch can use GPUs."""
     return bool(torch.backends.cuda.is_built())
+
+
+def is_compiled_with_xpu() -> bool:
+    """False: there are no kernels for Baidu's XPUs."""
+    return False
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:

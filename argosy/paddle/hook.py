@@ -16,10 +16,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 import argosy
-from argosy.engine import process_effects
-from argosy.engine.errors import ConfigError, nearest
+from argosy.engine import process_effects, version
+from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
-from argosy.framework.missing import missing
+from argosy.framework.missing import missing, unknown
 from argosy.modules import Alias
 
 # Modules of argosy that are not part of Paddle's API.
@@ -67,9 +67,11 @@ def uninstall() -> None:
 def _insert_finder() -> process_effects.Undo:
     finder = PaddleFinder()
     sys.meta_path.insert(0, finder)
+    argosy.__version__ = version.PADDLE  # scripts compare paddle.__version__ with Paddle's versions
 
     def remove() -> None:
         sys.meta_path.remove(finder)
+        argosy.__version__ = version.VERSION
         for name in [name for name in sys.modules if name == "paddle" or name.startswith("paddle.")]:
             del sys.modules[name]
 
@@ -103,7 +105,7 @@ def _explain_unknown_names(module: ModuleType) -> None:
 
 
 def _unknown_module_message(fullname: str) -> str:
-    parent, _, child = fullname.rpartition(".")
+    parent, _, _ = fullname.rpartition(".")
     package = sys.modules[parent]
     files = {module.name for module in pkgutil.iter_modules(package.__path__)}
     if package is argosy:
@@ -112,4 +114,4 @@ def _unknown_module_message(fullname: str) -> str:
     known = sorted(
         name for name in files | (attributes & set(getattr(package, "__all__", []))) if name[0] != "_"
     )
-    return f"{fullname} is not in Argosy{nearest(child, known)}"
+    return unknown(f"argosy{fullname.removeprefix('paddle')}", known)

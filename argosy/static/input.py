@@ -4,9 +4,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
+import torch
 
 from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir import names
@@ -23,7 +25,7 @@ def data(name: str, shape: Sequence[int | None], dtype: Any = None, lod_level: i
         raise ArgumentTypeError(f"data: name is {name!r}; give a non-empty string")
     if isinstance(shape, int) or shape is None:
         raise ArgumentTypeError(f"data {name!r}: shape is {shape!r}; give a list such as [None, 3, 224, 224]")
-    return default_main_program().data(name, shape, dtype or "float32", lod_level)
+    return default_main_program().data(name, shape, dtype or torch.get_default_dtype(), lod_level)
 
 
 def create_parameter(
@@ -61,11 +63,14 @@ def create_global_var(
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The shape, dtype and name of a feed."""
+    """The shape, dtype and name of a feed; hashable, the shape is a tuple."""
 
     shape: Sequence[int | None]
     dtype: Any = "float32"
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
 
 
 @contextmanager
@@ -73,8 +78,13 @@ def device_guard(device: str | None = None) -> Iterator[None]:
     """Paddle's device hint for the ops built inside. No effect: all ops run on the executor's place."""
     if device is not None and device.split(":")[0] not in ("cpu", "gpu", "all"):
         raise ConfigError(f"device_guard({device!r}): use 'cpu', 'gpu', 'gpu:1' or None")
-    logger.info("device_guard(%r) has no effect: a program runs on the executor's place", device)
+    _warn_once()
     yield
+
+
+@cache
+def _warn_once() -> None:
+    logger.warning("device_guard has no effect: all ops of a program run on the executor's place")
 
 
 @contextmanager

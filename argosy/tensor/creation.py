@@ -32,6 +32,16 @@ def ones(shape: Any, dtype: Any = None, name: str | None = None) -> Any:
     return apply("ones", torch.ones, sizes("ones: shape", shape), dtype=chosen_dtype(dtype), name=name)
 
 
+def empty(shape: Any, dtype: Any = None, name: str | None = None) -> Any:
+    """A Variable of this shape for values that are written later; here zeros."""
+    return zeros(shape, dtype, name)
+
+
+def empty_like(x: Variable, dtype: Any = None, name: str | None = None) -> Any:
+    """A Variable like x for values that are written later; here zeros."""
+    return zeros_like(x, dtype, name)
+
+
 def full_like(x: Variable, fill_value: Any, dtype: Any = None, name: str | None = None) -> Any:
     """`fill_value` in the shape of x, and of its dtype unless another is given."""
     return apply("full_like", torch.full_like, x, fill_value, dtype=chosen_dtype(dtype, x.dtype), name=name)

@@ -104,3 +104,18 @@ def trace(x: Variable, offset: int = 0, axis1: int = 0, axis2: int = 1, name: st
         return torch.diagonal(x, offset, axis1, axis2).sum(-1)
 
     return apply("trace", no_scalar(total), x, name=name)
+
+
+def kron(x: Variable, y: Variable, name: str | None = None) -> Any:
+    """The Kronecker product: every element of x times all of y."""
+    return apply("kron", torch.kron, x, y, name=name)
+
+
+def einsum(equation: str, *operands: Variable) -> Any:
+    """Sums of products in Einstein's notation: einsum("bij,bjk->bik", x, y)."""
+    return apply("einsum", no_scalar(torch.einsum), equation, *operands)
+
+
+def tensordot(x: Variable, y: Variable, axes: Any = 2, name: str | None = None) -> Any:
+    """The sum of products over the last `axes` axes of x and the first of y, or over two lists of axes."""
+    return apply("tensordot", no_scalar(torch.tensordot), x, y, axes, name=name)

@@ -79,3 +79,14 @@ def is_empty(x: Variable, name: str | None = None) -> Any:
 def is_tensor(x: Any) -> bool:
     """True if x is a Variable."""
     return isinstance(x, Variable)
+
+
+bitwise_and = _operator("bitwise_and", torch.bitwise_and, "The bits that are set in x and y")
+bitwise_or = _operator("bitwise_or", torch.bitwise_or, "The bits that are set in x or y or both")
+bitwise_xor = _operator("bitwise_xor", torch.bitwise_xor, "The bits that are set in one of x and y only")
+
+
+def bitwise_not(x: Variable, out: Any = None, name: str | None = None) -> Any:
+    """The bits that are not set in x; `out` is not supported."""
+    _reject_out("bitwise_not", out)
+    return apply("bitwise_not", torch.bitwise_not, x, name=name)

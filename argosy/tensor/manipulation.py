@@ -26,6 +26,11 @@ def shape(input: Variable) -> Any:
     return result
 
 
+def rank(input: Variable) -> Any:
+    """The number of dimensions of the input: int32 of shape [1]."""
+    return apply("rank", lambda x: torch.full((1,), x.ndim, dtype=torch.int32), input)
+
+
 def reshape(x: Variable, shape: Any, name: str | None = None) -> Any:
     """x in another shape: 0 copies the size of that dimension, one -1 is inferred.
 
@@ -292,3 +297,13 @@ def scatter_nd(index: Variable, updates: Variable, shape: Any, name: str | None 
         return updates.new_zeros(wanted).index_put(_places(index), updates, accumulate=True)
 
     return apply("scatter_nd", added, index, updates, name=name)
+
+
+def diagonal(x: Variable, offset: int = 0, axis1: int = 0, axis2: int = 1, name: str | None = None) -> Any:
+    """A diagonal of the matrices in axis1 and axis2, as the last axis."""
+    return apply("diagonal", torch.diagonal, x, offset, axis1, axis2, name=name)
+
+
+def broadcast_tensors(input: Sequence[Variable], name: str | None = None) -> list[Any]:
+    """The Variables, each expanded to the shape of their sum."""
+    return list(apply("broadcast_tensors", torch.broadcast_tensors, *input, name=name))

@@ -45,6 +45,8 @@ sinh = unary("sinh", torch.sinh, "The hyperbolic sine.")
 sqrt = unary("sqrt", torch.sqrt, "The square root.")
 square = unary("square", torch.square, "x * x.")
 tan = unary("tan", torch.tan, "The tangent of x in radians.")
+digamma = unary("digamma", torch.digamma, "The derivative of lgamma.")
+lgamma = unary("lgamma", torch.lgamma, "The logarithm of the gamma function.")
 tanh = unary("tanh", torch.tanh, "The hyperbolic tangent.")
 trunc = unary("trunc", torch.trunc, "x without its fraction.")
 
@@ -70,6 +72,7 @@ remainder = binary(
 mod = floor_mod = remainder
 maximum = binary("maximum", torch.maximum, "The greater of x and y.", "elementwise_max")
 minimum = binary("minimum", torch.minimum, "The smaller of x and y.", "elementwise_min")
+atan2 = binary("atan2", torch.atan2, "The angle of the point (y, x): atan(x / y) in the right quadrant.")
 pow = binary("pow", torch.pow, "x to the power of y, a number or a Variable.", "elementwise_pow")
 
 
@@ -171,3 +174,19 @@ def multiplex(inputs: Sequence[Variable], index: Variable, name: str | None = No
         return torch.stack(inputs)[index.flatten(), torch.arange(inputs[0].shape[0])]
 
     return apply("multiplex", chosen, index, *inputs, name=name)
+
+
+def cumprod(x: Variable, dim: int, dtype: Any = None, name: str | None = None) -> Any:
+    """The product of all elements up to each one along `dim`."""
+    wanted = None if dtype is None else chosen_dtype(dtype)
+    return apply("cumprod", torch.cumprod, x, one_axis("cumprod", dim, x.ndim), dtype=wanted, name=name)
+
+
+def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]:
+    """The shape of x + y for x and y of these shapes."""
+    try:
+        return list(torch.broadcast_shapes(tuple(x_shape), tuple(y_shape)))
+    except RuntimeError as e:
+        raise ConfigError(
+            f"broadcast_shape: {list(x_shape)} and {list(y_shape)} do not fit; sizes must be equal, or one of them 1"
+        ) from e

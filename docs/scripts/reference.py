@@ -26,6 +26,7 @@ from argosy.engine.launch import cli
 from argosy.framework.strategy_settings import Configs, Field, Settings, shown
 from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 from argosy.timeline import __main__ as timeline
+from docs.scripts import paddle_names
 from docs.scripts.headlines import ALL_REDUCE, DENSE, RANKS, SERVERS, START_UP, STEP, Comparison
 
 ROOT = Path(__file__).parents[2]
@@ -162,6 +163,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "build-strategy": lambda: switches(BuildStrategy),
     "execution-strategy": lambda: switches(ExecutionStrategy),
     "decisions": decisions,
+    "paddle-names-summary": paddle_names.summary,
+    "paddle-names": paddle_names.page,
     "figures-step": lambda: comparisons(*STEP.comparisons),
     "figures-ranks": lambda: comparisons(*RANKS.comparisons, START_UP),
     "figures-all-reduce": lambda: comparisons(*ALL_REDUCE.comparisons),

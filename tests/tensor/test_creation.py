@@ -211,3 +211,11 @@ def test_diag_fills_the_rest() -> None:
 def test_meshgrid_spans_a_grid(agree: Agree) -> None:
     agree(tensor.meshgrid, lambda *v: torch.meshgrid(*v, indexing="ij"), (None,), (3,))
     agree(lambda *v: tensor.meshgrid(list(v)), lambda *v: torch.meshgrid(*v, indexing="ij"), (None,), (3,))
+
+
+def test_empty_has_the_shape_and_dtype(agree: Agree) -> None:
+    agree(
+        lambda x: [tensor.empty([2, 3], "int64"), tensor.empty_like(x)],
+        lambda x: [torch.zeros(2, 3, dtype=torch.int64), torch.zeros_like(x)],
+        (None, 3),
+    )

@@ -138,3 +138,22 @@ def test_inverse_and_trace_are_torch_s(agree: Agree) -> None:
     )
     agree(tensor.trace, lambda x: torch.trace(x).reshape(1), (3, 4))
     agree(lambda x: tensor.trace(x, 1, 1, 2), lambda x: x.diagonal(1, 1, 2).sum(-1), (None, 3, 3))
+
+
+def test_kron_einsum_and_tensordot_are_torch_s(agree: Agree) -> None:
+    agree(
+        lambda x, y: [
+            tensor.kron(x, y),
+            tensor.einsum("ij,kj->ik", x, y),
+            tensor.einsum("ij,ij->", x, x),
+            tensor.tensordot(x, y, [[1], [1]]),
+        ],
+        lambda x, y: [
+            torch.kron(x, y),
+            x @ y.T,
+            (x * x).sum().reshape(1),
+            torch.tensordot(x, y, [[1], [1]]),
+        ],
+        (2, 3),
+        (4, 3),
+    )

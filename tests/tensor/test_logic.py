@@ -102,3 +102,13 @@ def test_is_empty_looks_at_the_sizes_when_it_runs() -> None:
 def test_is_tensor_knows_variables() -> None:
     assert tensor.is_tensor(tensor.ones([1]))
     assert not tensor.is_tensor(np.ones(1))
+
+
+def test_functions_of_bits_are_torch_s(agree: Agree) -> None:
+    names = ("bitwise_and", "bitwise_or", "bitwise_xor")
+    agree(
+        lambda x, y: [*(getattr(tensor, name)(x, y) for name in names), tensor.bitwise_not(x)],
+        lambda x, y: [*(getattr(torch, name)(x, y) for name in names), torch.bitwise_not(x)],
+        ((None, 3), 9),
+        ((None, 3), 9),
+    )

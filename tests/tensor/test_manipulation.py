@@ -301,3 +301,15 @@ def test_scatter_nd_adds_at_places(agree: Agree) -> None:
         lambda i, u: expect(torch.zeros(3, 3, 2), i, u),
         *feeds,
     )
+
+
+def test_rank_diagonal_and_broadcast_tensors(agree: Agree) -> None:
+    agree(
+        lambda x: [tensor.rank(x), tensor.diagonal(x, 1, 1, 2), *tensor.broadcast_tensors([x, x[:1]])],
+        lambda x: [
+            torch.tensor([3], dtype=torch.int32),
+            torch.diagonal(x, 1, 1, 2),
+            *torch.broadcast_tensors(x, x[:1]),
+        ],
+        (2, 3, 3),
+    )

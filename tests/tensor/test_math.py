@@ -22,12 +22,13 @@ from argosy.framework.layer import create_state
 Agree = Callable[..., None]
 
 SAME_NAME = (
-    "abs acos asin atan ceil cos cosh erf exp expm1 floor log log10 log1p log2 neg reciprocal rsqrt sign sin sinh "
-    "sqrt square tan tanh trunc isfinite isinf isnan"
+    "abs acos asin atan ceil cos cosh digamma erf exp expm1 floor lgamma log log10 log1p log2 neg reciprocal rsqrt "
+    "sign sin sinh sqrt square tan tanh trunc isfinite isinf isnan"
 )
-NEEDS_POSITIVE = {"log", "log10", "log1p", "log2", "rsqrt", "sqrt"}
+NEEDS_POSITIVE = {"digamma", "lgamma", "log", "log10", "log1p", "log2", "rsqrt", "sqrt"}
 NEEDS_UNIT = {"acos", "asin"}
 PAIRS = {
+    "atan2": torch.atan2,
     "add": torch.add,
     "subtract": torch.sub,
     "multiply": torch.mul,
@@ -215,3 +216,13 @@ def test_every_function_has_a_name_a_docstring_and_a_signature(name: str) -> Non
     assert inspect.signature(function).parameters
     if name not in ("mod", "floor_mod", "reverse"):  # other names for remainder and flip
         assert function.__name__ == name
+
+
+def test_cumprod_is_torch_s(agree: Agree) -> None:
+    agree(lambda x: tensor.cumprod(x, 1), lambda x: torch.cumprod(x, 1), ((None, 3), "positive"))
+
+
+def test_broadcast_shape_is_that_of_the_sum() -> None:
+    assert tensor.broadcast_shape([2, 1, 3], [1, 3, 1]) == [2, 3, 3]
+    with pytest.raises(ConfigError, match="do not fit"):
+        tensor.broadcast_shape([2, 2], [3, 2])

@@ -45,6 +45,11 @@ def set_flags(flags: dict[str, Any]) -> None:
         choices.of_process().search(flag(choices.FLAG))
 
 
+def known() -> list[str]:
+    """The names of the flags."""
+    return list(_defaults)
+
+
 def flag(name: str) -> bool:
     """One flag's value."""
     if name in WITHOUT_EFFECT:

@@ -144,21 +144,34 @@ _was_asked = False
 
 def start(directory: Path, steps: tuple[int, int]) -> Timeline:
     """Count training steps from here on, and record the requested ones."""
-    global _current  # noqa: PLW0603  (one timeline per process)
     if _current is not None:
         raise ConfigError(
             f"a timeline is being recorded to {_current.directory} already (of steps {_current.steps[0]} to "
             f"{_current.steps[1]}); there can be one at a time: end it first, or omit --timeline"
         )
-    _current = Timeline(directory, steps)
-    return _current
+    return attach(Timeline(directory, steps))
+
+
+def attach(timeline: Timeline) -> Timeline:
+    """Let the executor report its runs to this timeline; raises if there is another one."""
+    global _current  # noqa: PLW0603  (one timeline per process)
+    if _current is not None:
+        raise ConfigError(f"a timeline is being recorded to {_current.directory} already; end it first")
+    _current = timeline
+    return timeline
+
+
+def detach(timeline: Timeline) -> None:
+    """Stop recording without writing a file; a second call does nothing."""
+    global _current  # noqa: PLW0603
+    if timeline is _current:
+        _current = trace.recording = None
 
 
 def stop(timeline: Timeline) -> None:
     """Stop recording and write the file; a second call does nothing."""
-    global _current  # noqa: PLW0603
     if timeline is _current:
-        _current = trace.recording = None
+        detach(timeline)
         timeline.write()
 
 

@@ -17,7 +17,8 @@ from argosy.nn.functional import common, pooling
 from argosy.nn.functional.layout import channels_back, channels_first, is_channels_last, per_axis
 
 
-def pool2d(
+def _pool(
+    spatial: int,
     input: Variable,
     pool_size: Any = -1,
     pool_type: str = "max",
@@ -30,16 +31,16 @@ def pool2d(
     exclusive: bool = True,
     data_format: str = "NCHW",
 ) -> Any:
-    """The "max" or "avg" of each window, or of the whole image; `exclusive` excludes the padding from the avg."""
-    layer_name = name or names.generate("pool2d")
-    last = is_channels_last("pool2d", data_format, 2)
+    kind = f"pool{spatial}d"
+    layer_name = name or names.generate(kind)
+    last = is_channels_last(kind, data_format, spatial)
     if global_pooling:
-        over = [1, 2] if last else [2, 3]
-        function = _one_of("pool2d", pool_type, {"max": torch.amax, "avg": torch.mean})
-        return apply("pool2d", lambda x: function(x, over, keepdim=True), input, name=layer_name)
+        over = [axis + (1 if last else 2) for axis in range(spatial)]
+        function = _one_of(kind, pool_type, {"max": torch.amax, "avg": torch.mean})
+        return apply(kind, lambda x: function(x, over, keepdim=True), input, name=layer_name)
     if pool_size == -1:
-        raise ConfigError("pool2d: pool_size is missing; give the size of a window, or global_pooling=True")
-    pool = _one_of("pool2d", pool_type, {"max": pooling.max_pool2d, "avg": pooling.avg_pool2d})
+        raise ConfigError(f"{kind}: pool_size is missing; give the size of a window, or global_pooling=True")
+    pool = _one_of(kind, pool_type, {what: getattr(pooling, f"{what}_{kind}") for what in ("max", "avg")})
     more = {"exclusive": exclusive} if pool_type == "avg" else {}
     return pool(
         input,
@@ -53,20 +54,41 @@ def pool2d(
     )
 
 
-def adaptive_pool2d(
+@variant(_pool, 2)
+def pool2d() -> Any:
+    """The "max" or "avg" of each window, or of the whole image; `exclusive` excludes the padding from the avg."""
+
+
+@variant(_pool, 3, data_format="NCDHW")
+def pool3d() -> Any:
+    """The "max" or "avg" of each window of volumes, or of the whole volume; see pool2d."""
+
+
+def _adaptive_pool(
+    spatial: int,
     input: Variable,
     pool_size: Any,
     pool_type: str = "max",
     require_index: bool = False,
     name: str | None = None,
 ) -> Any:
-    """The "max" or "avg" of windows that cover the image; with require_index also the index of each max."""
-    pools = {"max": pooling.adaptive_max_pool2d, "avg": pooling.adaptive_avg_pool2d}
-    pool = _one_of("adaptive_pool2d", pool_type, pools)
+    kind = f"adaptive_pool{spatial}d"
+    pools = {what: getattr(pooling, f"adaptive_{what}_pool{spatial}d") for what in ("max", "avg")}
+    pool = _one_of(kind, pool_type, pools)
     if require_index and pool_type == "avg":
-        raise ConfigError("adaptive_pool2d: require_index=True with 'avg', which has no index; use 'max'")
+        raise ConfigError(f"{kind}: require_index=True with 'avg', which has no index; use 'max'")
     more = {"return_mask": require_index} if pool_type == "max" else {}
-    return pool(input, pool_size, name=name or names.generate("adaptive_pool2d"), **more)
+    return pool(input, pool_size, name=name or names.generate(kind), **more)
+
+
+@variant(_adaptive_pool, 2)
+def adaptive_pool2d() -> Any:
+    """The "max" or "avg" of windows that cover the image; with require_index also the index of each max."""
+
+
+@variant(_adaptive_pool, 3)
+def adaptive_pool3d() -> Any:
+    """The "max" or "avg" of windows that cover the volume; with require_index also the index of each max."""
 
 
 def image_resize(

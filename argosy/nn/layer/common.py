@@ -85,6 +85,49 @@ class Dropout2D(Layer):
         return f"p={self.p}"
 
 
+class Dropout3D(Layer):
+    """Whole channels of volumes are zero with probability p while training."""
+
+    def __init__(self, p: float = 0.5, data_format: str = "NCDHW", name: str | None = None) -> None:
+        super().__init__()
+        self.p, self.data_format, self._name = p, data_format, name
+
+    def forward(self, input: Any) -> Any:
+        return functional.dropout3d(input, self.p, self.training, self.data_format, name=self._name)
+
+
+class AlphaDropout(Layer):
+    """Dropout for networks of selu; see functional.alpha_dropout."""
+
+    def __init__(self, p: float = 0.5, name: str | None = None) -> None:
+        super().__init__()
+        self.p, self._name = p, name
+
+    def forward(self, input: Any) -> Any:
+        return functional.alpha_dropout(input, self.p, self.training, name=self._name)
+
+
+class Bilinear(Layer):
+    """x1 · weight[k] · x2 + bias for every k; weight is [out_features, in1_features, in2_features]."""
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        weight_attr: Any = None,
+        bias_attr: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.weight = self.create_parameter([out_features, in1_features, in2_features], weight_attr)
+        self.bias = self.create_parameter([1, out_features], bias_attr, is_bias=True)
+        self._name = name
+
+    def forward(self, x1: Any, x2: Any) -> Any:
+        return functional.bilinear(x1, x2, self.weight, self.bias, self._name)
+
+
 class Flatten(Layer):
     """The dimensions from start_axis to stop_axis (included) flattened into one."""
 
@@ -152,3 +195,7 @@ class CosineSimilarity(FunctionLayer, function=functional.cosine_similarity, inp
 
 class PixelShuffle(FunctionLayer, function=functional.pixel_shuffle):
     """[N, C · r², H, W] becomes [N, C, H · r, W · r]."""
+
+
+class Unfold(FunctionLayer, function=functional.unfold):
+    """The windows of images as columns; see functional.unfold."""

@@ -32,10 +32,10 @@ class Layer:
     training = True
     """False after `eval()`: dropout and batch_norm are then built in inference mode."""
 
-    def __init__(self, name_scope: str | None = None, dtype: Any = "float32") -> None:
+    def __init__(self, name_scope: str | None = None, dtype: Any = None) -> None:
         for registry in ("_parameters", "_buffers", "_sub_layers"):
             self.__dict__[registry] = {}
-        self._dtype = dtype
+        self._dtype = dtype or torch.get_default_dtype()
         self._full_name = names.generate(name_scope or _snake_case(type(self).__name__))
         self._not_saved: set[str] = set()
         self._pre_hooks: dict[int, Callable[..., Any]] = {}

@@ -1,14 +1,18 @@
 """Normalisation with its parameters and statistics."""
 
 # SPDX-License-Identifier: Apache-2.0
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from argosy.framework.initializer import Constant
-from argosy.framework.layer import LayerBuilder, leave_out_of_averages
+import torch
+
+from argosy.framework.initializer import Constant, Normal
+from argosy.framework.layer import LayerBuilder, ParamAttr, apply, leave_out_of_averages
 from argosy.nn import functional
-from argosy.nn.layer.function_layer import LayerFamily
+from argosy.nn.layer.function_layer import FunctionLayer, LayerFamily
 from argosy.nn.layer.layers import Layer
+from argosy.nn.spectral import spectral_normalized
 
 
 class _BatchNorm(LayerFamily):
@@ -29,7 +33,7 @@ class _BatchNorm(LayerFamily):
         name: str | None = None,
         *,
         statistics: tuple[str | None, str | None] = (None, None),
-        dtype: Any = "float32",
+        dtype: Any = None,
     ) -> None:
         super().__init__(dtype=dtype)
         self.weight = self.create_parameter([num_features], weight_attr, default_initializer=Constant(1.0))
@@ -207,3 +211,37 @@ class InstanceNorm2D(_InstanceNorm, data_format="NCHW"):
 
 class InstanceNorm3D(_InstanceNorm, data_format="NCDHW"):
     """Normalise each channel of each sample of [N, C, D, H, W]; momentum has no effect."""
+
+
+class LocalResponseNorm(FunctionLayer, function=functional.local_response_norm):
+    """x / (k + alpha · mean of the squares of neighbouring channels) ** beta."""
+
+
+class SpectralNorm(Layer):
+    """forward(weight) is weight / its largest singular value, estimated from two fixed random vectors.
+
+    The weight is a matrix of weight.shape[dim] rows; power_iters steps improve the estimate.
+    """
+
+    def __init__(
+        self,
+        weight_shape: Sequence[int],
+        dim: int = 0,
+        power_iters: int = 1,
+        eps: float = 1e-12,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._dim, self._power_iters, self._eps = dim % len(weight_shape), power_iters, eps
+        rows = weight_shape[self._dim]
+        fixed, spread = ParamAttr(trainable=False), Normal(0.0, 1.0)
+        self.weight_u = self.create_parameter([rows], fixed, default_initializer=spread)
+        self.weight_v = self.create_parameter(
+            [math.prod(weight_shape) // rows], fixed, default_initializer=spread
+        )
+
+    def forward(self, weight: Any) -> Any:
+        def divided(weight: torch.Tensor, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return spectral_normalized(weight, u, v, self._dim, self._power_iters, self._eps)
+
+        return apply("spectral_norm", divided, weight, self.weight_u, self.weight_v)

@@ -11,10 +11,12 @@ from argosy.framework.input_types import check_inputs
 from argosy.framework.missing import missing
 from argosy.static.input import create_parameter
 from argosy.static.nn.control_flow import case, cond, switch_case, while_loop
-from argosy.static.nn.conv import conv2d, conv2d_transpose, conv3d
+from argosy.static.nn.conv import conv2d, conv2d_transpose, conv3d, conv3d_transpose
 from argosy.static.nn.input_types import INPUTS
 from argosy.static.nn.linear import embedding, fc, prelu
 from argosy.static.nn.norm import batch_norm, group_norm, instance_norm, layer_norm
+from argosy.static.nn.products import bilinear_tensor_product, row_conv, spectral_norm
+from argosy.static.nn.sampled_loss import nce
 from argosy.static.nn.sequence_conv import sequence_conv, sequence_enumerate
 from argosy.static.nn.sequence_pad import sequence_pad, sequence_unpad
 from argosy.static.nn.sequence_pool import (
@@ -35,18 +37,22 @@ from argosy.static.nn.sequence_rows import (
 
 __all__ = [
     "batch_norm",
+    "bilinear_tensor_product",
     "case",
     "cond",
     "conv2d",
     "conv2d_transpose",
     "conv3d",
+    "conv3d_transpose",
     "create_parameter",
     "embedding",
     "fc",
     "group_norm",
     "instance_norm",
     "layer_norm",
+    "nce",
     "prelu",
+    "row_conv",
     "sequence_concat",
     "sequence_conv",
     "sequence_enumerate",
@@ -63,6 +69,7 @@ __all__ = [
     "sequence_softmax",
     "sequence_unpad",
     "sparse_embedding",
+    "spectral_norm",
     "switch_case",
     "while_loop",
 ]

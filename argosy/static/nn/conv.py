@@ -61,7 +61,8 @@ def conv3d() -> Any:
     """Convolution over three axes; weights, bias and names as in conv2d."""
 
 
-def conv2d_transpose(
+def _conv_transpose(
+    spatial: int,
     input: Variable,
     num_filters: int,
     output_size: Any = None,
@@ -77,23 +78,35 @@ def conv2d_transpose(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Any:
+    kind = f"conv{spatial}d_transpose"
+    last = is_channels_last(kind, data_format, spatial)
+    channels = input.shape[-1 if last else 1]
+    groups = groups or 1
+    _check_groups(kind, channels, num_filters, groups)
+    if filter_size is None:
+        kernel = _kernel_for(kind, input, output_size, padding, stride, dilation, last)
+    else:
+        kernel = per_axis(f"{kind}: filter_size", filter_size, spatial)
+    layer = LayerBuilder(kind, name)
+    weight = layer.parameter(param_attr, [channels, num_filters // groups, *kernel], input.dtype)
+    bias = layer.parameter(bias_attr, [num_filters], input.dtype, is_bias=True)
+    order = (dilation, groups) if spatial == 2 else (groups, dilation)  # Paddle's functions differ
+    plan = (stride, padding, 0, *order, output_size, data_format)
+    function = functional.conv2d_transpose if spatial == 2 else functional.conv3d_transpose
+    return _run(layer, function, input, weight, bias, plan, act)
+
+
+@variant(_conv_transpose, 2)
+def conv2d_transpose() -> Any:
     """Transposed convolution; weights `name`.w_0 [channels, num_filters / groups, height, width].
 
     Without filter_size, it is computed from output_size, which needs an input with known sizes.
     """
-    last = is_channels_last("conv2d_transpose", data_format, 2)
-    channels = input.shape[-1 if last else 1]
-    groups = groups or 1
-    _check_groups("conv2d_transpose", channels, num_filters, groups)
-    if filter_size is None:
-        kernel = _kernel_for(input, output_size, padding, stride, dilation, last)
-    else:
-        kernel = per_axis("conv2d_transpose: filter_size", filter_size, 2)
-    layer = LayerBuilder("conv2d_transpose", name)
-    weight = layer.parameter(param_attr, [channels, num_filters // groups, *kernel], input.dtype)
-    bias = layer.parameter(bias_attr, [num_filters], input.dtype, is_bias=True)
-    plan = (stride, padding, 0, dilation, groups, output_size, data_format)
-    return _run(layer, functional.conv2d_transpose, input, weight, bias, plan, act)
+
+
+@variant(_conv_transpose, 3, data_format="NCDHW")
+def conv3d_transpose() -> Any:
+    """Transposed convolution over three axes; see conv2d_transpose."""
 
 
 def _filters(
@@ -137,20 +150,21 @@ def _run(
 
 
 def _kernel_for(
-    x: Variable, output_size: Any, padding: Any, stride: Any, dilation: Any, last: bool
+    kind: str, x: Variable, output_size: Any, padding: Any, stride: Any, dilation: Any, last: bool
 ) -> list[int]:
     """The filter size for which the output has output_size."""
     if output_size is None:
-        raise ConfigError("conv2d_transpose: neither output_size nor filter_size is given; give one of them")
+        raise ConfigError(f"{kind}: neither output_size nor filter_size is given; give one of them")
     sizes = x.shape[1:-1] if last else x.shape[2:]
-    pairs = to_padding("conv2d_transpose", padding, 2, last).pairs
+    spatial = x.ndim - 2
+    pairs = to_padding(kind, padding, spatial, last).pairs
     if min(sizes) < 0 or pairs is None:
         raise ConfigError(
-            f"conv2d_transpose: an input of shape {list(x.shape)} with padding={padding!r} does not determine "
+            f"{kind}: an input of shape {list(x.shape)} with padding={padding!r} does not determine "
             "the filter_size; give it"
         )
-    wanted = per_axis("conv2d_transpose: output_size", output_size, 2)
-    steps, gaps = per_axis("stride", stride, 2), per_axis("dilation", dilation, 2)
+    wanted = per_axis(f"{kind}: output_size", output_size, spatial)
+    steps, gaps = per_axis("stride", stride, spatial), per_axis("dilation", dilation, spatial)
     return [
         (want - (size - 1) * step + sum(pair) - 1) // gap + 1
         for want, size, step, gap, pair in zip(wanted, sizes, steps, gaps, pairs, strict=True)

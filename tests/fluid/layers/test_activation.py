@@ -60,3 +60,40 @@ def test_a_name_is_the_result_s() -> None:
     x = layers.data("x", [3])
     assert layers.relu(x, name="act").name == "act.tmp_0"
     assert layers.softmax(x).name == "softmax_0.tmp_0"
+
+
+MORE: dict[str, Callable[..., Any]] = {
+    "brelu": lambda x: x.clamp(0, 24),
+    "soft_relu": F.softplus,
+    "softshrink": F.softshrink,
+    "hard_shrink": F.hardshrink,
+    "thresholded_relu": lambda x: F.threshold(x, 1.0, 0.0),
+    "mish": F.mish,
+    "selu": F.selu,
+    "tanh_shrink": F.tanhshrink,
+    "cumsum": lambda x: x.cumsum(-1),
+    "erf": torch.erf,
+    "atan": torch.atan,
+    "sinh": torch.sinh,
+    "cosh": torch.cosh,
+    "stanh": lambda x: 1.7159 * torch.tanh(0.67 * x),
+}
+
+
+def test_the_others_are_torch_s_too(agree: Agree) -> None:
+    agree(
+        lambda x: [getattr(layers, name)(x) for name in MORE],
+        lambda x: [function(x) for function in MORE.values()],
+        (None, 4),
+    )
+
+
+def test_maxout_and_cumsum_with_arguments(agree: Agree) -> None:
+    def exclusive(x: torch.Tensor) -> torch.Tensor:
+        return x.flip(1).cumsum(1).flip(1) - x
+
+    agree(
+        lambda x: [layers.maxout(x, 2), layers.cumsum(x, axis=1, exclusive=True, reverse=True)],
+        lambda x: [x.reshape(-1, 2, 2, 3).amax(2), exclusive(x)],
+        (None, 4, 3),
+    )

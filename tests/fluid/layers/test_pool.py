@@ -168,3 +168,24 @@ def test_what_does_not_fit_is_refused(build: Callable[..., Any], message: str) -
     x = layers.data("x", [2, 7, 6])
     with pytest.raises(ConfigError, match=message):
         build(x)
+
+
+def test_pooling_of_volumes_is_torch_s(agree: Agree) -> None:
+    agree(
+        lambda x: [
+            layers.pool3d(x, 2, "max", 2),
+            layers.pool3d(x, 2, "avg", 1, 1, exclusive=False),
+            layers.pool3d(x, pool_type="avg", global_pooling=True),
+            layers.adaptive_pool3d(x, 2, "avg"),
+            *layers.adaptive_pool3d(x, [2, 1, 2], "max", require_index=True),
+        ],
+        lambda x: [
+            F.max_pool3d(x, 2, 2),
+            F.avg_pool3d(x, 2, 1, 1),
+            x.mean((2, 3, 4), keepdim=True),
+            F.adaptive_avg_pool3d(x, 2),
+            F.adaptive_max_pool3d(x, [2, 1, 2]),
+            F.adaptive_max_pool3d(x, [2, 1, 2], return_indices=True)[1].int(),
+        ],
+        (2, 2, 4, 4, 4),
+    )

@@ -10,7 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from argosy import nn, static
+from argosy import nn, static, tensor
+from argosy.engine.ir.program import default_main_program, default_startup_program
+from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
 from argosy.framework.initializer import TruncatedNormal
 from argosy.framework.layer import ParamAttr
@@ -122,3 +124,23 @@ def test_shapes_and_sizes_are_changed_as_torch_does(
 
 def test_the_cosine_of_two_inputs(agree: Agree) -> None:
     agree(nn.CosineSimilarity(), F.cosine_similarity, (None, 3), (None, 3))
+
+
+def test_bilinear_unfold_and_dropouts() -> None:
+    program = default_main_program()
+    x = program.data("x", [None, 2, 3, 3], "float32")
+    flat = program.data("flat", [None, 4], "float32")
+    bilinear = nn.Bilinear(4, 4, 2)
+    dropped = nn.Dropout3D(0.5)(tensor.unsqueeze(x, 2))
+    alpha = nn.AlphaDropout(0.5)
+    alpha.eval()
+    outs = [bilinear(flat, flat), nn.Unfold(2)(x), dropped, alpha(flat)]
+    exe = Executor()
+    exe.run(default_startup_program())
+    images, rows = np.ones((8, 2, 3, 3), "float32"), np.eye(4, dtype="float32")
+    product, columns, channels, same = exe.run(feed={"x": images, "flat": rows}, fetch_list=outs)
+    weight = global_scope().get(bilinear.weight.name)
+    np.testing.assert_allclose(product, weight.diagonal(dim1=1, dim2=2).T, rtol=1e-5)
+    assert columns.shape == (8, 8, 4)
+    assert {tuple(np.unique(c)) for sample in channels for c in sample} == {(0.0,), (2.0,)}
+    np.testing.assert_array_equal(same, rows)

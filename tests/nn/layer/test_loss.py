@@ -4,11 +4,16 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from argosy import nn
+from argosy.engine.errors import ConfigError
+from argosy.engine.ir.program import default_main_program, default_startup_program
+from argosy.engine.runtime.executor import Executor
+from argosy.nn import functional
 
 Agree = Callable[..., None]
 
@@ -66,3 +71,30 @@ def test_losses_of_classes_are_torch_s(agree: Agree) -> None:
         (None,),
         (None,),
     )
+
+
+def test_ctc_and_hsigmoid_are_those_of_functional() -> None:
+    program = default_main_program()
+    x, label = program.data("x", [None, 4], "float32"), program.data("label", [None, 1], "int64")
+    logits = program.data("logits", [6, 2, 5], "float32")
+    words, lengths = program.data("words", [2, 3], "int64"), program.data("lengths", [2], "int64")
+    tree = nn.HSigmoidLoss(4, 5)
+    pairs = [
+        (tree(x, label), functional.hsigmoid_loss(x, label, 5, tree.weight, tree.bias)),
+        (nn.CTCLoss()(logits, words, lengths, lengths), functional.ctc_loss(logits, words, lengths, lengths)),
+    ]
+    feed = {
+        "x": np.ones((3, 4), "float32"),
+        "label": [[0], [1], [4]],
+        "logits": np.ones((6, 2, 5), "float32"),
+        "words": [[1, 2, 3], [1, 2, 0]],
+        "lengths": [3, 2],
+    }
+    exe = Executor()
+    exe.run(default_startup_program())
+    got = exe.run(feed=feed, fetch_list=[v for pair in pairs for v in pair])
+    np.testing.assert_array_equal(got[0], got[1])
+    np.testing.assert_array_equal(got[2], got[3])
+    assert got[0].shape == (3, 1)
+    with pytest.raises(ConfigError, match="only with it"):
+        tree(x, label, x, x)

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from argosy import nn, static
+from argosy.engine.ir.program import default_main_program, default_startup_program
+from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import global_scope
 
 Agree = Callable[..., None]
@@ -136,3 +138,22 @@ def test_instance_norms_are_torch_s(layer_agrees: Agree, layer: Any, shape: Any)
 
 def test_prelu_has_a_slope_for_each_channel(layer_agrees: Agree) -> None:
     layer_agrees(lambda: nn.PReLU(3), lambda p, x: F.prelu(x, p["p_re_lu_0.w_0"]), (None, 3, 2))
+
+
+def test_spectral_norm_and_local_response_norm() -> None:
+    program = default_main_program()
+    weight = program.data("weight", [3, 2, 4], "float32")
+    images = program.data("images", [None, 4, 2, 2], "float32")
+    outs = [nn.SpectralNorm([3, 2, 4], dim=1, power_iters=60)(weight), nn.LocalResponseNorm(3)(images)]
+    exe = Executor()
+    exe.run(default_startup_program())
+    random = np.random.default_rng(0)
+    feed = {
+        "weight": random.standard_normal((3, 2, 4)).astype("float32"),
+        "images": random.standard_normal((2, 4, 2, 2)).astype("float32"),
+    }
+    got, local = exe.run(feed=feed, fetch_list=outs)
+    matrix = feed["weight"].transpose(1, 0, 2).reshape(2, -1)
+    np.testing.assert_allclose(got, feed["weight"] / np.linalg.svd(matrix)[1][0], rtol=1e-4)
+    expected = torch.nn.functional.local_response_norm(torch.from_numpy(feed["images"]), 3)
+    np.testing.assert_allclose(local, expected, rtol=1e-5)
