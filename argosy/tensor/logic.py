@@ -87,6 +87,5 @@ bitwise_xor = _operator("bitwise_xor", torch.bitwise_xor, "The bits that are set
 
 
 def bitwise_not(x: Variable, out: Any = None, name: str | None = None) -> Any:
-    """The bits that are not set in x; `out` is not supported."""
-    _reject_out("bitwise_not", out)
-    return apply("bitwise_not", torch.bitwise_not, x, name=name)
+    """The bits that are not set in x; written to `out`, if given."""
+    return _written(apply("bitwise_not", torch.bitwise_not, x, name=name), out)

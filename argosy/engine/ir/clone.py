@@ -124,9 +124,8 @@ def _edit(editor: _Editor) -> None:
         if isinstance(node.target, BlockCall):
             node.target = node.target.with_blocks([_block_to_inference(b) for b in node.target.blocks])
         if isinstance(node.target, Branch):
-            node.target = replace(
-                node.target, saves_state=False
-            )  # there is no backward to repeat random numbers
+            # There is no backward, which would repeat the random numbers.
+            node.target = replace(node.target, saves_state=False)
     _normalise_by_running_statistics(editor)
     for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
         if "call" in node.meta:
@@ -137,7 +136,7 @@ def _edit(editor: _Editor) -> None:
             graph.erase_node(item)
         graph.erase_node(node)
     for node in graph.find_nodes(op="call_function", target=seeded_dropout):
-        program.recorder.rebind(node, node.args[0])
+        editor.rebind(node, node.args[0])
         node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
     for node in reversed(graph.nodes):

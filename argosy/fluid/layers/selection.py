@@ -8,14 +8,11 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir import names
 from argosy.engine.ir.dtypes import to_dtype
-from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.variable import Variable
 from argosy.fluid.layers.variables import gaussian_random, uniform_random
-from argosy.framework.initializer import Constant
-from argosy.framework.layer import apply, create_state
-from argosy.tensor import creation, distinct, manipulation, math, reduction
+from argosy.framework.layer import apply
+from argosy.tensor import creation, distinct, manipulation, reduction
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
@@ -194,14 +191,3 @@ def sampling_id(
     if seed or (min, max) != (0.0, 1.0):
         raise ConfigError(f"sampling_id: min={min}, max={max}, seed={seed} are not supported; leave them out")
     return apply("sampling_id", lambda p: torch.multinomial(p, 1).squeeze(1), x)
-
-
-def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Any:
-    """An int64 counter [1] of the runs: `begin` in the first run, then `step` more in each."""
-    name = counter_name or "@STEP_COUNTER@"
-    known = default_main_program().vars.get(name)
-    if known is not None:
-        return known
-    return math.increment(
-        create_state(name, [1], "int64", Constant(begin - step)), step, names.generate("increment")
-    )
