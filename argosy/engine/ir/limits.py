@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import operator
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import sympy
@@ -41,31 +41,30 @@ def check_bytes(value: Any) -> None:
 def check_fed_bytes(nodes: Iterable[fx.Node], symbols: Symbols, sizes: Sizes) -> None:
     """Raise FeedError if, for the sizes that are fed, a node's result is larger than the machine's memory."""
     numbers = {symbols.env.replace(s): sympy.Integer(n) for s, n in sizes.items()}
-    for node in (inner for outer in nodes for inner in (outer, *nodes_inside(outer))):
-        value = node.meta.get("val")
-        for part in value if isinstance(value, tuple | list) else (value,):
-            size = part.untyped_storage().nbytes() if isinstance(part, torch.Tensor) else 0
-            if not isinstance(size, torch.SymInt):
-                continue
-            nbytes = symbols.env.replace(size.node.expr).xreplace(numbers)
-            if nbytes.is_number and int(nbytes) > machine_bytes():
-                raise FeedError(
-                    f"{describe(node)} ({node.target}) needs {int(nbytes) / 1e9:,.0f} GB of memory for the sizes that "
-                    f"are fed, and this machine has {machine_bytes() / 1e9:,.0f} GB; feed less"
-                )
+    for node, size in _unknown_bytes(nodes, symbols):
+        nbytes = size.xreplace(numbers)
+        if nbytes.is_number and int(nbytes) > machine_bytes():
+            raise FeedError(
+                f"{describe(node)} ({node.target}) needs {int(nbytes) / 1e9:,.0f} GB of memory for the sizes that "
+                f"are fed, and this machine has {machine_bytes() / 1e9:,.0f} GB; feed less"
+            )
 
 
 def compile_fits(nodes: Iterable[fx.Node], symbols: Symbols) -> FastCheck | None:
     """A fast test of sizes: True if no result is larger than the memory; else `check_fed_bytes` reports it."""
-    sizes = set()
-    for node in nodes:
+    sizes = {size for _, size in _unknown_bytes(nodes, symbols)}
+    conditions = [sympy.Le(size, machine_bytes()) for size in sizes]
+    return compile_conditions([c for c in conditions if c.free_symbols])
+
+
+def _unknown_bytes(nodes: Iterable[fx.Node], symbols: Symbols) -> Iterator[tuple[fx.Node, sympy.Expr]]:
+    """The results of the nodes, and of those inside their blocks, whose bytes depend on unknown sizes."""
+    for node in (inner for outer in nodes for inner in (outer, *nodes_inside(outer))):
         value = node.meta.get("val")
         for part in value if isinstance(value, tuple | list) else (value,):
             size = part.untyped_storage().nbytes() if isinstance(part, torch.Tensor) else 0
             if isinstance(size, torch.SymInt):
-                sizes.add(symbols.env.replace(size.node.expr))
-    conditions = [sympy.Le(size, machine_bytes()) for size in sizes]
-    return compile_conditions([c for c in conditions if c.free_symbols])
+                yield node, symbols.env.replace(size.node.expr)
 
 
 def checked_number(function: Callable[..., Any], *numbers: Any) -> Any:
