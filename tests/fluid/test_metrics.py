@@ -73,8 +73,6 @@ def test_misuse_raises() -> None:
         fluid.metrics.DetectionMAP(None, None, None)
     with pytest.raises(ConfigError, match="int is not a metric"):
         fluid.metrics.CompositeMetric().add_metric(1)
-    with pytest.raises(ConfigError, match="use fluid.metrics.EditDistance"):
-        fluid.evaluator.EditDistance(None, None)
     with pytest.raises(NotImplementedError, match="update"):
         fluid.metrics.MetricBase("mine").update(None, None)
 

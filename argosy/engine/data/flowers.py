@@ -134,9 +134,13 @@ def open_split(split: str, folder: Path | None = None, checksums: Mapping[str, s
         draw_flowers.VERSION,
         draw_flowers.write_flowers,
     )
-    packed = folder / ARCHIVE
-    path = checked_files.derive(packed, packed.with_suffix(".tar"), functools.partial(_unzip, packed))
-    return _index(path, _labels_of(folder, split))
+    return open_files(folder / ARCHIVE, folder / LABELS, folder / SETID, split)
+
+
+def open_files(archive: Path, label_file: Path, setid_file: Path, split: str) -> Flowers:
+    """Index one split of the three files; the archive is decompressed next to itself."""
+    path = checked_files.derive(archive, archive.with_suffix(".tar"), functools.partial(_unzip, archive))
+    return _index(path, _labels_of(label_file, setid_file, split))
 
 
 def _default_image(flowers: Flowers, index: int, size: int, is_train: bool, rng: np.random.Generator) -> Any:
@@ -156,13 +160,13 @@ def _unzip(packed: Path, path: Path) -> None:
         raise CorruptFileError(f"{packed} cannot be unzipped ({e}); replace it with the original file") from e
 
 
-def _labels_of(folder: Path, split: str) -> dict[str, int]:
+def _labels_of(label_file: Path, setid_file: Path, split: str) -> dict[str, int]:
     """The class of each image of the split, by the image's name in the archive."""
-    labels = _read_mat(folder / LABELS, "labels")
-    numbers = _read_mat(folder / SETID, split)
+    labels = _read_mat(label_file, "labels")
+    numbers = _read_mat(setid_file, split)
     if numbers and not 1 <= min(numbers) <= max(numbers) <= len(labels):
         raise CorruptFileError(
-            f"{folder / SETID}: {split} has images {min(numbers)} to {max(numbers)}, but {LABELS} has"
+            f"{setid_file}: {split} has images {min(numbers)} to {max(numbers)}, but {label_file.name} has"
             f" {len(labels)} labels; use files of one data set"
         )
     return {f"jpg/image_{number:05}.jpg": labels[number - 1] - 1 for number in numbers}

@@ -143,12 +143,16 @@ class Flowers(_Images):
         backend: str | None = None,
     ) -> None:
         super().__init__(mode, transform, backend)
-        if data_file or label_file or setid_file or not download:
+        files, split = (data_file, label_file, setid_file), self.modes[self.mode]
+        if None not in files:
+            archive, labels, setid = (Path(str(file)) for file in files)
+            self._flowers = flowers.open_files(archive, labels, setid, split)
+            return
+        if files != (None, None, None) or not download:
             raise ConfigError(
-                "Flowers: the three files are read from <cache>/dataset/flowers; copy them there and leave out "
-                "data_file, label_file, setid_file and download"
+                "Flowers: give data_file, label_file and setid_file, or none of them and leave out download"
             )
-        self._flowers = flowers.open_split(self.modes[self.mode])
+        self._flowers = flowers.open_split(split)
 
     def _sample(self, index: int) -> tuple[Image.Image, Any]:
         image = Image.open(io.BytesIO(self._flowers.read(index))).convert("RGB")

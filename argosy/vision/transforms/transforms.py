@@ -240,11 +240,12 @@ class _RandomFactor(BaseTransform):
     def __init__(self, value: float | Sequence[float], keys: Sequence[str] | None = None) -> None:
         super().__init__(keys)
         least, most = self.bounds
+        spread = value if isinstance(value, int | float) else 0.0
         if isinstance(value, int | float):
-            low, high = max(self.center - abs(value), least), self.center + value
+            low, high = max(self.center - value, least), self.center + value
         else:
             low, high = float(value[0]), float(value[1])
-        if not least <= low <= high <= most:
+        if spread < 0 or not least <= low <= high <= most:
             raise ConfigError(
                 f"{type(self).__name__}: value={value!r}; give a number of 0 or more, or a range, so that factors are "
                 f"between {least:g} and {most:g}"
