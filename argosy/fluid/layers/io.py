@@ -28,7 +28,8 @@ def py_reader(
 ) -> PyReader:
     """A reader that feeds new variables of these shapes and dtypes, which `read_file` returns.
 
-    A shape has the batch size first, -1 for any. The queue of `capacity` batches is the double buffer.
+    A shape has the batch size first, -1 for any. A variable with lod_level 1 is ragged: its samples are of any length.
+    The queue of `capacity` batches is the double buffer.
     """
     levels = [0] * len(shapes) if lod_levels is None else list(lod_levels)
     if not len(shapes) == len(dtypes) == len(levels) or not shapes:
@@ -36,16 +37,11 @@ def py_reader(
             f"py_reader: {len(shapes)} shapes, {len(dtypes)} dtypes, {len(levels)} lod_levels; give one of each for "
             "every variable"
         )
-    if any(levels):
-        raise ConfigError(
-            f"py_reader: lod_levels={levels}; variable-length data is not supported by a reader: pad the samples in "
-            "the reader, feed their lengths as another variable, and leave lod_levels out"
-        )
     prefix = name or names.generate("py_reader")
     program = default_main_program()
     variables = [
-        program.data(f"{prefix}_data_{i}", shape, dtype)
-        for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
+        program.data(f"{prefix}_data_{i}", shape, dtype, level)
+        for i, (shape, dtype, level) in enumerate(zip(shapes, dtypes, levels, strict=True))
     ]
     return PyReader(variables, capacity, use_double_buffer, iterable=False)
 

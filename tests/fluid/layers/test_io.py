@@ -45,6 +45,21 @@ def test_a_py_reader_feeds_epochs_and_the_test_program_shares_it() -> None:
     reader.reset()
 
 
+def test_a_py_reader_feeds_ragged_variables() -> None:
+    reader = fluid.layers.py_reader(2, [(-1, 1), (-1, 1)], ["int64", "float32"], lod_levels=[1, 0])
+    ids, y = fluid.layers.read_file(reader)
+    sums = fluid.layers.sequence_pool(fluid.layers.cast(ids, "float32"), "sum")
+    exe = fluid.Executor(fluid.CPUPlace())
+    reader.decorate_paddle_reader(lambda: iter([[([1, 2, 3], 0.5), ([4], 1.5)], [([5, 6], 2.5)]]))
+    reader.start()
+    batches = [exe.run(fetch_list=[sums, y]) for _ in range(2)]
+    assert [[value.ravel().tolist() for value in batch] for batch in batches] == [
+        [[6.0, 4.0], [0.5, 1.5]],
+        [[11.0], [2.5]],
+    ]
+    reader.reset()
+
+
 def test_a_reader_of_one_existing_variable() -> None:
     x = fluid.data("x", [None, 2])
     reader = fluid.layers.create_py_reader_by_data(capacity=1, feed_list=[x])
@@ -55,7 +70,5 @@ def test_a_reader_of_one_existing_variable() -> None:
 def test_what_does_not_fit_together_raises() -> None:
     with pytest.raises(ConfigError, match="2 shapes, 1 dtypes"):
         fluid.layers.py_reader(4, [(-1, 1), (-1, 1)], ["float32"])
-    with pytest.raises(ConfigError, match="pad the samples"):
-        fluid.layers.py_reader(4, [(-1, 1)], ["int64"], lod_levels=[1])
     with pytest.raises(ConfigError, match="list is not a reader"):
         fluid.layers.read_file([1])
