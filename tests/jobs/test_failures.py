@@ -96,7 +96,13 @@ def test_a_rank_that_runs_out_of_data_is_reported_with_both_steps(ranks: ForkSer
 
 @pytest.mark.parametrize(
     ("how", "rank"),
-    [("SystemExit", 0), ("_exit0", 0), ("_exit0", 3), ("return", 1), ("loop", 3)],
+    [
+        ("SystemExit", 0),
+        ("_exit0", 3),
+        ("loop", 3),
+        pytest.param("_exit0", 0, marks=pytest.mark.slow),
+        pytest.param("return", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_the_rank_that_left_first_is_reported(ranks: ForkServer, tmp_path: Path, how: str, rank: int) -> None:
     """A part of the matrix of tests/jobs/trials.py; test_a_stopped_rank… is another one."""

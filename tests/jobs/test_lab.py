@@ -181,7 +181,7 @@ def test_a_job_that_fails_on_one_host_ends_on_all_and_the_cause_is_shown(fleetru
     assert fleetrun.all_gone(within_s=1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_in_the_middle_leaves_nothing(fleetrun: Fleetrun, number: signal.Signals) -> None:
     command = start(fleetrun, "--ranks", "2", "--", fleetrun.script(WAITS))
     for rank in range(4):

@@ -10,6 +10,7 @@ compares them with the sizes of the feeds, once for each new set of sizes, and i
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import sympy
 import torch
@@ -76,9 +77,6 @@ class Symbols:
 
     def __init__(self) -> None:
         self.env = SizeEnv()
-        self.mode = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
-        # A program is built once: torch's cache of fake results costs more than it saves.
-        self.mode.cache_enabled = False
         self.origin: dict[sympy.Symbol, tuple[str, int]] = {}
         """Symbol -> (feed, dimension)."""
         self.planned: Sizes = {}
@@ -89,6 +87,14 @@ class Symbols:
         """The result of `ragged.aligned_feeds` for one version of the tables."""
         self._labels: tuple[int, dict[sympy.Symbol, str]] = (-1, {})
         self._fast_check: tuple[int, FastCheck | None] = (-1, None)
+
+    @cached_property
+    def mode(self) -> FakeTensorMode:
+        """The mode of the program's fake tensors; many a default program stays empty, and needs none."""
+        mode = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
+        # A program is built once: torch's cache of fake results costs more than it saves.
+        mode.cache_enabled = False
+        return mode
 
     @property
     def assumptions(self) -> list[Assumption]:

@@ -53,8 +53,7 @@ def trains() -> None:
 
 CASES = [
     ("sync", 2),
-    ("geo", 1),
-    *(pytest.param(mode, 1, marks=pytest.mark.slow) for mode in ("async", "half_async")),
+    *(pytest.param(mode, 1, marks=pytest.mark.slow) for mode in ("geo", "async", "half_async")),
 ]
 
 

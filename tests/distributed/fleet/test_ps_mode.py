@@ -96,7 +96,9 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(m, marks=pytest.mark.slow if m == "async" else []) for m in MODES]
+)
 def test_a_single_worker_ends_where_one_process_ends_in_every_mode(
     ranks: ForkServer, tmp_path: Path, mode: str
 ) -> None:

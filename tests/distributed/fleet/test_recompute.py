@@ -89,7 +89,7 @@ def fused() -> Any:
 @pytest.mark.parametrize(
     ("amp", "fuses", "checkpoints"),
     [
-        (1, 1, "auto"),
+        pytest.param(1, 1, "auto", marks=pytest.mark.slow),
         pytest.param(0, 1, "sums", marks=pytest.mark.slow),
         pytest.param(1, 0, "sums", marks=pytest.mark.slow),
     ],

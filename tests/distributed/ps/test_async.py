@@ -169,7 +169,7 @@ def learnt(share: float, seed: int = 0) -> tuple[Tensor, Tensor, int]:
         return team[0].w, table, 0 if proxy is None else min(proxy.dropped, proxy.repeated)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_sync_training_ends_bit_for_bit_the_same_when_messages_are_dropped_and_repeated(seed: int) -> None:
     w, table, _ = learnt(0.0)
     found_w, found_table, mistreated = learnt(0.04, seed)
