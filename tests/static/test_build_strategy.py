@@ -39,6 +39,7 @@ def test_has_the_defaults_of_paddle_2_0() -> None:
         "async_mode": False,
         "fuse_all_reduce_ops": True,
         "mkldnn_enabled_op_types": [],
+        "divide_updates": True,  # ours
         "compiler": "",  # ours
     }
 
