@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -114,7 +115,7 @@ class Adam(MultiPrecision, SpecOptimizer):
     """
 
     spec = OPTIMIZERS["adam"]
-    variable_settings = ("beta1", "beta2")
+    variable_settings: ClassVar[tuple[str, ...]] = ("beta1", "beta2")
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ def test_scripts_catch_what_they_catch_with_paddle() -> None:
         (TypeError, lambda: fluid.data("y", 4)),
         (TypeError, lambda: exe.run([x])),
         (TypeError, lambda: exe.run(feed=[3])),
-        (TypeError, lambda: exe.run(feed={x: 3})),
+        (TypeError, lambda: exe.run(feed={x: 3})),  # type: ignore[dict-item]
         (TypeError, lambda: exe.run(fetch_list=[None])),
         (TypeError, lambda: fluid.optimizer.SGD("0.1")),
         (ValueError, lambda: fluid.optimizer.SGD(-0.1)),

@@ -53,14 +53,11 @@ def functions() -> Iterator[tuple[Callable[..., Any], list[InputType]]]:
                 yield getattr(package, name), input_types(text)
 
 
-def arguments(
-    function: Callable[..., Any], rules: list[InputType], wrong: InputType, value: Any
-) -> dict[str, Any]:
+def arguments(rules: list[InputType], wrong: InputType, value: Any) -> dict[str, Any]:
     """Valid inputs, except for one; other arguments are not looked at before the inputs are checked."""
-    given = {rule.name: variable(ACCEPTED[rule.kind].split()[0]) for rule in rules}
-    given = {rule.name: [given[rule.name]] * (2 if rule.is_list else 1) for rule in rules}
-    plain = {rule.name: given[rule.name] if rule.is_list else given[rule.name][0] for rule in rules}
-    return {**plain, wrong.name: value}
+    given: dict[str, Any] = {rule.name: variable(ACCEPTED[rule.kind].split()[0]) for rule in rules}
+    given |= {rule.name: [given[rule.name]] * 2 for rule in rules if rule.is_list}
+    return {**given, wrong.name: value}
 
 
 def test_every_function_rejects_values_that_are_no_variables() -> None:
@@ -69,7 +66,7 @@ def test_every_function_rejects_values_that_are_no_variables() -> None:
         for rule in rules:
             for value in (np.ones((2, 4), "float32"), 3.0, "x", [3.0]):
                 with pytest.raises(TypeError, match=rf"{rule.name}(\[0\])? is a "):
-                    function(**arguments(function, rules, rule, value))
+                    function(**arguments(rules, rule, value))
                 count += 1
     assert count > 700
 
@@ -81,7 +78,7 @@ def test_every_function_rejects_wrong_dtypes() -> None:
             for dtype in REJECTED[rule.kind].split():
                 wrong = [variable(dtype)] if rule.is_list else variable(dtype)
                 with pytest.raises(TypeError, match=f"of {dtype}; give a Variable of"):
-                    function(**arguments(function, rules, rule, wrong))
+                    function(**arguments(rules, rule, wrong))
                 count += 1
     assert count > 250
 

@@ -1,4 +1,5 @@
 # expect: 16 of 16 mistakes were caught
+# suite: fast
 """Mistakes that scripts for Paddle catch by the type of the exception."""
 
 import numpy as np

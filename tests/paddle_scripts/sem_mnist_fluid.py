@@ -1,6 +1,5 @@
 # falls: pass \d+, batch \d+: cost (\d+\.\d+)
 # expect: test: accuracy 0\.\d+
-# suite: fast
 """Recognize digits in the style of Paddle 1.x: nets, DataFeeder, a test program, an inference model."""
 
 import os

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from argosy import static
+from argosy import fluid, static
 from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ConfigError, CorruptFileError, ProgramError, ScopeError
 from argosy.engine.ir import names
@@ -524,3 +524,26 @@ def test_a_ragged_model_is_saved_with_its_lengths_and_loaded(tmp_path: Path) -> 
     assert got[1].recursive_sequence_lengths() == expected[1].recursive_sequence_lengths() == [[2, 6, 0]]
     for ours, theirs in zip(got, expected, strict=True):
         np.testing.assert_array_equal(*(np.asarray(getattr(v, "rows", v)) for v in (ours, theirs)))
+
+
+def test_a_compiled_program_is_saved_like_its_program(tmp_path: Path) -> None:
+    x = static.data("x", [None, 3])
+    out = static.nn.fc(x, 2)
+    compiled = static.CompiledProgram(default_main_program())
+    exe = Executor()
+    exe.run(default_startup_program())
+    static.save(compiled, str(tmp_path / "model"))
+    static.save_inference_model(str(tmp_path / "inference"), [x], [out], exe, program=compiled)
+    fluid.io.save_inference_model(str(tmp_path / "fluid"), ["x"], [out], exe, main_program=compiled)
+    fluid.io.save_params(exe, str(tmp_path / "params"), main_program=compiled)
+    feed = {"x": np.ones((2, 3), "float32")}
+    (wanted,) = exe.run(compiled, feed=feed, fetch_list=[out])
+    for load in (
+        lambda: static.load_inference_model(str(tmp_path / "inference"), exe),
+        lambda: fluid.io.load_inference_model(str(tmp_path / "fluid"), exe),
+    ):
+        with scope_guard(Scope()):
+            program, _, fetches = load()
+            np.testing.assert_array_equal(exe.run(program, feed=feed, fetch_list=fetches)[0], wanted)
+    with pytest.raises(TypeError, match="is a int; give a static.Program"):
+        static.save(3, str(tmp_path / "model"))

@@ -61,25 +61,16 @@ class _Evaluation:
             raise _UnknownError
         function = _FUNCTIONS.get(node.target)
         if function is not None and not value.dtype.is_floating_point:
-            args = fx.map_arg(node.args, lambda source: _Known(self.value(source)))
-            return function(*_opened(args))
+            return function(*(self._argument(arg) for arg in node.args))
         constant = value_of_constant(node, self.constants)
         if constant is None:
             raise _UnknownError
         return _array(constant.tolist()).reshape(tuple(constant.shape))
 
-
-class _Known:
-    """A value inside of a node's arguments, which fx.map_arg does not look into."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-def _opened(tree: Any) -> Any:
-    if isinstance(tree, list | tuple):
-        return [_opened(part) for part in tree]
-    return tree.value if isinstance(tree, _Known) else tree
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [self._argument(part) for part in value]
+        return self.value(value) if isinstance(value, fx.Node) else value
 
 
 def _array(value: Any) -> Known:

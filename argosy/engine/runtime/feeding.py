@@ -78,6 +78,11 @@ def _check_unused(
     """Check feeds that the step does not use; their sizes are checked too, because assumptions may refer to them."""
     known, used = program.all_feeds(), {want.name for want in compiled.feeds}
     for name, value in fed.items():
+        if name in program.persistables():
+            raise FeedError(
+                f"feed {name!r} is a variable of the scope, which is not fed; set its value with "
+                f"global_scope().find_var({name!r}).get_tensor().set(array, place)"
+            )
         if name not in known:
             raise FeedError(
                 f"feed {name!r} is not a feed of {program.name!r}{nearest(name, program.feeds())}"

@@ -30,7 +30,7 @@ def fc(
     Weights `name`.w_0, …; bias `name`.b_0. Products are `name`.tmp_0, …, then their sum if there are several,
     then with bias, then activated; product and bias of a single input are one operator, its result .tmp_1.
     """
-    inputs = list(x) if isinstance(x, list | tuple) else [x]
+    inputs: list[Any] = list(x) if isinstance(x, list | tuple) else [x]
     InputType("x", "float", is_list=True).check("fc", inputs)
     attrs = list(weight_attr) if isinstance(weight_attr, list | tuple) else [weight_attr] * len(inputs)
     if not inputs or len(attrs) != len(inputs):

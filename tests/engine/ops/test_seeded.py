@@ -1,4 +1,4 @@
-"""seeded_random, seeded_dropout: one seed gives the same numbers; their distribution; torch's generator is unchanged."""
+"""seeded_random, seeded_dropout: one seed gives the same numbers; torch's generator is unchanged; distributions."""
 
 # SPDX-License-Identifier: Apache-2.0
 import pytest
