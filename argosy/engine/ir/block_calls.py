@@ -55,7 +55,7 @@ def recorded(program: Program, block: BlockRecorder, results: Sequence[torch.Ten
         call = block.calls.get(node.meta.pop("call", -1))
         if call is not None and call.evaluate is not None:
             node.meta["is_training"] = True  # in evaluation mode its code would record something else
-        if is_collective(node) or "is_table" in node.meta:
+        if is_collective(node):
             raise ProgramError(
                 f"{describe(node)} is a collective inside a branch or a loop, where other ranks may not take part; "
                 "move it out of the branch"
