@@ -1,6 +1,7 @@
 """Code of the host in a step: printing, assertions, functions of Python."""
 
 # SPDX-License-Identifier: Apache-2.0
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from argosy.engine.ops.assertion import assertion
 from argosy.engine.ops.print_tensor import print_tensor
 from argosy.framework.checks import integer, one_of
 from argosy.framework.layer import LayerBuilder, apply
+
+_numbers = itertools.count()
+"""Numbers of prints: two programs of a process may have prints of one name, and each counts its own."""
 
 
 def Print(
@@ -38,11 +42,11 @@ def Print(
     flags = {"shape": print_tensor_shape, "layout": print_tensor_layout, "dtype": print_tensor_type}
     fields = " ".join([field for field, wanted in flags.items() if wanted] + ["data"])
     limits = integer("Print: first_n", first_n, least=-1), integer("Print: summarize", summarize, least=-1)
-    layer = names.generate("print")
+    layer, number = names.generate("print"), next(_numbers)
 
     def show(x: torch.Tensor, variable: str) -> None:
         words = [message or "", f"Variable: {variable}" if print_tensor_name else ""]
-        print_tensor(x, f"{layer} {variable}", "\n".join(filter(None, words)), fields, *limits)
+        print_tensor(x, f"{layer}#{number} {variable}", "\n".join(filter(None, words)), fields, *limits)
 
     class Printed(torch.autograd.Function):
         """x; prints it and its gradient."""
@@ -107,7 +111,6 @@ def py_func(
     program = inputs[0].program if inputs else default_main_program()
     results = LayerBuilder("py_func").run(lambda *values: tuple(call.apply(*values)), *inputs)
     for variable, result in zip(outs, results, strict=True):
-        variable.declared_shape = None
         program.write(variable, result.value)
     return out
 

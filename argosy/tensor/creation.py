@@ -117,7 +117,7 @@ def assign(x: Any, output: Variable | None = None) -> Any:
 def _overwrite(source: Any, output: Variable) -> Variable:
     """Give a variable a new value without mutating memory: it has none yet, or a branch or loop writes it."""
     if output.declared_shape is not None:
-        new, output.declared_shape = apply("assign", torch.clone, source), None
+        new = apply("assign", torch.clone, source)
     else:
         new = apply("assign", lambda x, out: x.to(out.dtype).expand(out.shape).clone(), source, output)
     output.program.write(output, new.value)

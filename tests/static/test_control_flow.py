@@ -13,6 +13,7 @@ import argosy as paddle
 from argosy import static
 from argosy.engine.errors import ConfigError, ProgramError
 from argosy.engine.ir.variable import Variable
+from argosy.engine.ops.collectives import all_reduce
 from argosy.engine.runtime.scope import global_scope
 from argosy.fluid import layers
 from argosy.static.nn import case, cond, switch_case, while_loop
@@ -285,3 +286,31 @@ def test_a_batch_norm_in_a_branch_and_minimize_in_a_branch_raise() -> None:
     with pytest.raises(ProgramError, match="inside a branch or a loop; call minimize after it"):
         cond(x.sum() > 0, lambda: static.append_backward(static.nn.fc(x, 1).mean()), None)
     assert cond(x.sum() > 0, lambda: x, lambda: x * 2).shape == (-1, 3), "the program can still be extended"
+
+
+def test_a_collective_in_a_branch_raises() -> None:
+    x = static.data("x", [None, 3])
+
+    def summed() -> Any:
+        copied = x * 1
+        static.default_main_program().call(all_reduce, (copied, "dp", "x"), {})
+        return copied
+
+    with pytest.raises(ProgramError, match="collective inside a branch or a loop"):
+        cond(x.sum() > 0, summed, lambda: x)
+
+
+def test_a_clone_of_a_program_with_branches_is_trained_like_the_program() -> None:
+    x = static.data("x", [None, 3])
+    w = weight("w", 3, 3)
+    loss = cond(x.sum() > 0, lambda: torch.tanh(x @ w), lambda: x).sum()
+    cloned = static.default_main_program().clone()
+    ((_, gradient),) = static.append_backward(cloned.var(loss.name))
+    assert not any(node.meta["role"] == "backward" for node in loss.program.graph.nodes)
+    exe = static.Executor()
+    exe.run(static.default_startup_program())
+    fed = rows(2) + 2
+    (grad,) = exe.run(cloned, feed={"x": fed}, fetch_list=[gradient])
+    expected = global_scope().get("w").clone().requires_grad_()
+    theirs = torch.autograd.grad(torch.tanh(torch.from_numpy(fed) @ expected).sum(), expected)[0]
+    np.testing.assert_allclose(grad, theirs, rtol=1e-4, atol=1e-6)

@@ -42,11 +42,15 @@ def test_print_shows_values_and_gradients_so_often_as_asked(capfd: pytest.Captur
 
 def test_a_print_in_a_branch_prints_if_it_is_taken(capfd: pytest.CaptureFixture[str]) -> None:
     x = static.data("x", [None, 2])
-    static.nn.cond(x.sum() > 0, lambda: static.Print(x, message="taken"), lambda: x)
+    w = static.create_parameter([2], "float32", name="w")
+    out = static.nn.cond(x.sum() > 0, lambda: static.Print(x * w, message="taken"), lambda: x)
+    static.append_backward(out.sum())
     exe = started()
     for sign in (1, -1):
-        exe.run(feed={"x": np.full((1, 2), sign, "float32")})
-    assert capfd.readouterr().err.count("taken") == 1
+        exe.run(feed={"x": np.full((1, 2), sign, "float32")}, fetch_list=["w@GRAD"])
+    printed = capfd.readouterr().err
+    assert printed.count("taken") == 2, "the value in forward, and the gradient in backward"
+    assert printed.count("@GRAD") == 1
 
 
 def test_an_assertion_raises_with_the_data() -> None:
@@ -100,3 +104,17 @@ def test_py_func_checks_what_the_function_returns() -> None:
         started().run(feed={"x": np.ones((4, 3), "float32")}, fetch_list=[out])
     with pytest.raises(ConfigError, match="dimension 1 of out 'wide' is -1"):
         static.py_func(lambda value: value, x, new("wide", [2, -1]))
+
+
+def test_py_func_does_not_run_again_in_backward() -> None:
+    x = static.data("x", [None, 3])
+    w = static.create_parameter([3], "float32", name="w")
+    out = new("out", [-1, 3])
+
+    def branch() -> Any:
+        static.py_func(lambda value: value, x * w, out, lambda x, y, gradient: gradient)
+        return out * out
+
+    loss = static.nn.cond(x.sum() > 0, branch, lambda: x).sum()
+    with pytest.raises(ProgramError, match="acts outside of the program, and backward would run it again"):
+        static.append_backward(loss)

@@ -13,7 +13,7 @@ iteration.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import torch
@@ -37,6 +37,8 @@ class Recorded:
 
     recorder: BlockRecorder
     outputs: list[torch.Tensor]
+    is_derivative: bool = False
+    """True: its forward nodes are recomputed, and those that act outside of the program must not run again."""
 
 
 def recorded(program: Program, block: BlockRecorder, results: Sequence[torch.Tensor]) -> Recorded:
@@ -55,7 +57,7 @@ def recorded(program: Program, block: BlockRecorder, results: Sequence[torch.Ten
         call = block.calls.get(node.meta.pop("call", -1))
         if call is not None and call.evaluate is not None:
             node.meta["is_training"] = True  # in evaluation mode its code would record something else
-        if is_collective(node) or "is_table" in node.meta:
+        if is_collective(node):
             raise ProgramError(
                 f"{describe(node)} is a collective inside a branch or a loop, where other ranks may not take part; "
                 "move it out of the branch"
@@ -104,8 +106,18 @@ def _key(source: Any) -> Any:
 
 def _live(part: Recorded) -> list[fx.Node]:
     """The live nodes; all random ones are, so that forward and backward draw the same numbers."""
-    wanted = {part.recorder.node(value) for value in part.outputs}
-    return live_nodes(part.recorder.graph, wanted | set(filter(is_random, part.recorder.graph.nodes)))
+    graph = part.recorder.graph
+    wanted = {part.recorder.node(value) for value in part.outputs} | set(filter(is_random, graph.nodes))
+    acting = [n for n in graph.nodes if has_side_effects(n)]
+    wanted.update(n for n in acting if not part.is_derivative or n.meta["role"] == "backward")
+    live = live_nodes(graph, wanted, with_updates=False)
+    for node in acting:
+        if node not in wanted and node in live:
+            raise ProgramError(
+                f"{describe(node)} acts outside of the program, and backward would run it again: it is inside a branch "
+                "that is differentiated; move it out of the branch"
+            )
+    return live
 
 
 def _block(part: Recorded, sources: Sequence[Any]) -> Block:
@@ -358,7 +370,7 @@ def _derivative(
             for leaf, source in zip(leaves, wanted, strict=True)
         ]
     with _disable_current_modes():
-        return recorded(program, block, results)
+        return replace(recorded(program, block, results), is_derivative=True)
 
 
 def _zeros(source: torch.Tensor) -> torch.Tensor:

@@ -238,15 +238,16 @@ class Program:
                 self.vars[variable.name] = self._variable_of[id(variable.value)] = copy.copy(variable)
                 variable.name, variable.is_data = names.generate_unused(variable.name, self.vars), False
             if value.requires_grad and not variable.value.requires_grad:
-                variable.stop_gradient = False
-            variable.value = value
+                variable._stop_gradient = False
+            variable.value, variable.declared_shape = value, None
             self.register(variable)
             self._variable_of[id(value)] = variable
         self.touch()
 
     def is_outside(self, variable: Variable) -> bool:
         """True while a block is recorded that did not compute the variable: writing to it must not mutate it."""
-        return isinstance(self.recorder, BlockRecorder) and not self.recorder.is_local(variable.value)
+        is_in_block = isinstance(self.recorder, BlockRecorder) and not self.recorder.is_local(variable.value)
+        return is_in_block and variable.declared_shape is None
 
     def variable_of(self, value: torch.Tensor) -> Variable | None:
         """The first variable with this fake tensor; None if there is none."""

@@ -50,7 +50,6 @@ _FIELDS = frozenset(
         "value",
         "sizes",
         "declared_shape",
-        "is_data",
         "learning_rate",
         "regularizer",
         "need_clip",

@@ -29,7 +29,7 @@ from argosy.engine.ops.tensor_array import array_write as write_op
 from argosy.tensor import creation, manipulation
 
 
-class TensorArray:
+class _TensorArray:
     """The value of create_array."""
 
     def __init__(self, program: Program, dtype: torch.dtype) -> None:
@@ -74,15 +74,15 @@ class TensorArray:
         return self.program.call(lambda a, i: read_op(a, i, size, dtype), (variable, index), {}, "array_read")
 
 
-def create_array(dtype: Any, initialized_list: Any = None) -> TensorArray:
+def create_array(dtype: Any, initialized_list: Any = None) -> _TensorArray:
     """An empty array."""
-    array = TensorArray(default_main_program(), to_dtype(dtype))
+    array = _TensorArray(default_main_program(), to_dtype(dtype))
     for number, item in enumerate(initialized_list or ()):
         array_write(item, creation.full([1], number, "int64"), array)
     return array
 
 
-def array_write(x: Variable, i: Any, array: TensorArray | None = None) -> TensorArray:
+def array_write(x: Variable, i: Any, array: _TensorArray | None = None) -> _TensorArray:
     """Write x to index i of an array, by default a new one; returns the array."""
     target = create_array(x.dtype) if array is None else _checked("array_write", array)
     number = _known_index(target, i)
@@ -97,7 +97,7 @@ def array_write(x: Variable, i: Any, array: TensorArray | None = None) -> Tensor
     return target
 
 
-def array_read(array: TensorArray, i: Any) -> Any:
+def array_read(array: _TensorArray, i: Any) -> Any:
     """The element at index i."""
     source = _checked("array_read", array)
     number = _known_index(source, i)
@@ -108,7 +108,7 @@ def array_read(array: TensorArray, i: Any) -> Any:
     return source.items[number]
 
 
-def array_length(array: TensorArray) -> Any:
+def array_length(array: _TensorArray) -> Any:
     """The number of elements, as an int64 Variable of shape [1]."""
     source = _checked("array_length", array)
     if _is_list(source):
@@ -117,7 +117,7 @@ def array_length(array: TensorArray) -> Any:
 
 
 def tensor_array_to_tensor(
-    input: TensorArray, axis: int = 1, name: str | None = None, use_stack: bool = False
+    input: _TensorArray, axis: int = 1, name: str | None = None, use_stack: bool = False
 ) -> Any:
     """The elements concatenated (or stacked) along `axis`, and their sizes in that axis."""
     source = _checked("tensor_array_to_tensor", input)
@@ -135,17 +135,17 @@ def tensor_array_to_tensor(
     return joined, creation.to_tensor(sizes, "int32")
 
 
-def _checked(what: str, array: Any) -> TensorArray:
-    if not isinstance(array, TensorArray):
+def _checked(what: str, array: Any) -> _TensorArray:
+    if not isinstance(array, _TensorArray):
         raise ConfigError(f"{what}: the array is {array!r}; use what create_array or array_write returns")
     return array
 
 
-def _is_list(array: TensorArray) -> bool:
+def _is_list(array: _TensorArray) -> bool:
     return array.variable is None and array.program.recorder is array.recorder
 
 
-def _known_index(array: TensorArray, index: Any) -> int | None:
+def _known_index(array: _TensorArray, index: Any) -> int | None:
     """The number, if the array is a list of Variables and the index is known while the program is built."""
     if not _is_list(array):
         return None

@@ -84,7 +84,7 @@ class StaticRNN:
         block = self._check_inside("memory")
         if init is None and (shape is None or batch_ref is None):
             raise ConfigError("StaticRNN.memory: give init, or shape and batch_ref")
-        program = block_program(self)
+        program = _program_of(self)
         with outside_of_block(program, block):
             first: Variable
             if init is not None:
@@ -144,7 +144,7 @@ class StaticRNN:
         return [*(block.local(out.value) for out in self._outputs), *updates]
 
     def _run(self, values: list[torch.Tensor]) -> None:
-        program, block, count = block_program(self), self._check_inside("step"), len(self._outputs)
+        program, block, count = _program_of(self), self._check_inside("step"), len(self._outputs)
         part = recorded(program, block, values)
         length = self._inputs[0][1].shape[0]
         elements = [{id(e.value): x[t].value for e, x in self._inputs} for t in range(length)]
@@ -159,7 +159,7 @@ class StaticRNN:
         self._results = stacked
 
 
-def block_program(rnn: StaticRNN) -> Program:
+def _program_of(rnn: StaticRNN) -> Program:
     """The program that a StaticRNN is a part of."""
     assert rnn._program is not None, "step() has not been called"
     return rnn._program
