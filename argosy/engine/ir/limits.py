@@ -56,7 +56,7 @@ def check_fed_bytes(nodes: Iterable[fx.Node], symbols: Symbols, sizes: Sizes) ->
 
 def compile_fits(nodes: Iterable[fx.Node], symbols: Symbols) -> FastCheck | None:
     """A fast test of sizes: True if no result is larger than the memory; else `check_fed_bytes` reports it."""
-    sizes = set()
+    sizes: set[sympy.Expr] = set()
     for node in nodes:
         value = node.meta.get("val")
         for part in value if isinstance(value, tuple | list) else (value,):
