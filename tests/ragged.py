@@ -14,8 +14,8 @@ from argosy.engine.ir.program import default_main_program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.runtime.executor import Executor
 
-BATCHES = ([2, 0, 3], [4], [0, 0], [1, 1, 5, 0])
-"""Lengths of sequences: with an empty one, a batch of one, only empty ones, an empty one at the end."""
+BATCHES = ([2, 0, 3], [4], [0, 0], [1], [1, 1, 5, 0])
+"""Lengths of sequences: with an empty one, a batch of one, no rows, one row, an empty sequence at the end."""
 Sequences = list[Tensor]
 
 

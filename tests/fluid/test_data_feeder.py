@@ -13,7 +13,7 @@ from argosy.fluid import layers
 def test_samples_become_tensors_and_lod_tensors() -> None:
     words = layers.data("words", [1], dtype="int64", lod_level=1)
     layers.data("label", [1], dtype="int64")
-    feed = fluid.DataFeeder([words, "label"]).feed([([1, 2], 0), ([], [1]), ([3], 1)])
+    feed = fluid.DataFeeder([words, "label"]).feed([([1, 2], 0), ([], 1), ([3], 1)])
     assert isinstance(feed["words"], LoDTensor)
     assert feed["words"].recursive_sequence_lengths() == [[2, 0, 1]]
     total = layers.sequence_pool(layers.cast(words, "float32"), "sum")

@@ -167,7 +167,7 @@ def _new_call(content: Content, random: Random) -> None:
         "placeholder": None,
         "shape": [],
     }
-    last |= {"dtype": random.choice(("torch.float32", "torch.float32", "torch.int64")), "lod_level": 0}
+    last |= {"dtype": random.choice(("torch.float32", "torch.float32", "torch.int64")), "lengths": None}
     content["program"]["variables"].append({**last, "stop_gradient": False})
     content["fetches"].append(last["name"])
 

@@ -67,7 +67,7 @@ class FeedSpec:
             raise DataError(
                 f"feed variable {self.name!r}: sample 0 of a batch has shape {tuple(tensors[0].shape)},"
                 f" sample {others[0]} has {tuple(tensors[others[0]].shape)}; samples of one batch need one"
-                " shape: pad or crop them in the reader"
+                " shape: pad or crop them in the reader, or declare the variable with lod_level=1"
             )
         shape = self._sample_shape(tuple(tensors[0].shape))
         return self._checked(torch.stack(tensors).reshape(len(tensors), *shape))

@@ -16,12 +16,12 @@ def _kernel(ids: Tensor, lengths: Tensor, others: Tensor, other_lengths: Tensor)
     first, second = _padded(ids, lengths), _padded(others, other_lengths)
     if len(first) != len(second):
         raise ValueError(f"edit_distance: {len(first)} sequences, and {len(second)} of the other batch")
-    columns = torch.arange(second.shape[1] + 1)
+    columns = torch.arange(second.shape[1] + 1, device=ids.device)
     table = columns.expand(len(first), -1)
     for step in range(first.shape[1]):
         differs = (second != first[:, step : step + 1]).to(torch.int64)
         inner = torch.minimum(table[:, 1:] + 1, table[:, :-1] + differs)
-        row = torch.cat([torch.full((len(first), 1), step + 1), inner], 1)
+        row = torch.cat([table.new_full((len(first), 1), step + 1), inner], 1)
         row = (row - columns).cummin(1).values + columns
         table = torch.where((lengths > step).unsqueeze(1), row, table)
     return table.gather(1, other_lengths.unsqueeze(1)).squeeze(1).to(torch.float32)
@@ -30,8 +30,9 @@ def _kernel(ids: Tensor, lengths: Tensor, others: Tensor, other_lengths: Tensor)
 def _padded(ids: Tensor, lengths: Tensor) -> Tensor:
     if bool((lengths < 0).any()) or int(lengths.sum()) != len(ids):
         raise ValueError(f"the lengths sum up to {int(lengths.sum())}, and there are {len(ids)} ids")
-    is_inside = torch.arange(int(lengths.max()) if len(lengths) else 0) < lengths.unsqueeze(1)
-    return torch.zeros(is_inside.shape, dtype=ids.dtype).masked_scatter_(is_inside, ids)
+    longest = int(lengths.max()) if len(lengths) else 0
+    is_inside = torch.arange(longest, device=ids.device) < lengths.unsqueeze(1)
+    return ids.new_zeros(is_inside.shape).masked_scatter_(is_inside, ids)
 
 
 edit_distance = declare(

@@ -82,7 +82,7 @@ def steps_of(lengths: Tensor, rows: int, is_reverse: bool = False) -> tuple[Tens
         raise ValueError(f"the lengths sum up to {int(lengths.sum())}, and there are {rows} rows")
     descending, order = lengths.sort(descending=True, stable=True)
     longest = int(descending[0]) if len(lengths) else 0
-    is_active = torch.arange(longest).unsqueeze(1) < descending
+    is_active = torch.arange(longest, device=lengths.device).unsqueeze(1) < descending
     step, sequence = is_active.nonzero(as_tuple=True)
     starts = (lengths.cumsum(0) - lengths)[order]
     index = starts[sequence] + (descending[sequence] - 1 - step if is_reverse else step)
@@ -107,7 +107,7 @@ def _kernel(
     for rows, count in zip(x.index_select(0, index).split(counts), counts, strict=True):
         current = CELLS[kind](rows, [state[:count] for state in current], weights, functions, clips)
         outputs.append(current)
-    back = torch.empty_like(index).scatter_(0, index, torch.arange(len(index)))
+    back = torch.empty_like(index).scatter_(0, index, torch.arange(len(index), device=index.device))
     shapes = [t.shape for t in _fake(x, lengths, states, weights, kind)]
     results = [
         torch.cat([step[i] for step in outputs]).index_select(0, back)

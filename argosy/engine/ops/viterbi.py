@@ -32,7 +32,7 @@ def _kernel(x: Tensor, lengths: Tensor, transition: Tensor) -> Tensor:
             following = paths[0]
             last[: len(following)] = previous[step + 1].gather(1, following.unsqueeze(1)).squeeze(1)
         paths.insert(0, last)
-    tags = torch.empty(len(x), dtype=torch.int64)
+    tags = torch.empty_like(index)
     return tags.index_copy_(0, index, torch.cat(paths)) if paths else tags
 
 
