@@ -173,7 +173,10 @@ def goes_wrong() -> None:
     fleet.stop_worker()
     fleet.stop_worker()
     refused(lambda: fleet.save_persistables(exe, given["folder"]), "after fleet.stop_worker")
-    np.savez(f"{given['folder']}/{rank}.npz", **jobs.parameters(default_main_program()))
+    trained = jobs.parameters(default_main_program())
+    np.savez(f"{given['folder']}/{rank}.npz", **trained)
+    exe.run(default_startup_program())
+    assert not np.array_equal(jobs.parameters(default_main_program())["fc_0.w_0"], trained["fc_0.w_0"])
 
 
 def test_calls_at_the_wrong_time_or_place_are_refused(ranks: ForkServer, tmp_path: Path) -> None:

@@ -48,11 +48,10 @@ class WrappedOptimizer:
 
 def unwrap(optimizer: object) -> WrappedOptimizer:
     """The optimizer inside of its wrappers; raises if it is no optimizer, or in a wrapper that fleet cannot use."""
-    inner, amp, recompute = optimizer, None, None
-    if isinstance(inner, RecomputeOptimizer):
-        inner, recompute = inner.inner_optimizer, inner
-    if isinstance(inner, OptimizerWithMixedPrecision):
-        inner, amp = inner._inner, inner
+    recompute = optimizer if isinstance(optimizer, RecomputeOptimizer) else None
+    inner: object = optimizer if recompute is None else recompute.inner_optimizer
+    amp = inner if isinstance(inner, OptimizerWithMixedPrecision) else None
+    inner = inner if amp is None else amp._inner
     if isinstance(inner, Optimizer | LookAhead):
         return WrappedOptimizer(inner, amp, recompute)
     merges = isinstance(inner, GradientMergeOptimizer)
