@@ -29,7 +29,12 @@ from argosy.fluid.framework import in_dygraph_mode
 from argosy.fluid.io import load, save
 from argosy.fluid.parallel_executor import ParallelExecutor
 from argosy.fluid.param_attr import ParamAttr
-from argosy.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
+from argosy.fluid.transpiler import (
+    DistributeTranspiler,
+    DistributeTranspilerConfig,
+    memory_optimize,
+    release_memory,
+)
 from argosy.framework.missing import missing
 from argosy.framework.place import (
     CPUPlace,
@@ -89,6 +94,7 @@ __all__ = [
     "is_compiled_with_xpu",
     "layers",
     "load",
+    "memory_optimize",
     "name_scope",
     "nets",
     "one_hot",
@@ -96,6 +102,7 @@ __all__ = [
     "param_attr",
     "program_guard",
     "regularizer",
+    "release_memory",
     "require_version",
     "save",
     "scope_guard",

@@ -4,6 +4,7 @@
 from argosy.framework.initializer import (
     MSRA,
     Assign,
+    Bilinear,
     Constant,
     Initializer,
     KaimingNormal,
@@ -15,11 +16,13 @@ from argosy.framework.initializer import (
     Xavier,
     XavierNormal,
     XavierUniform,
+    set_global_initializer,
 )
 
 __all__ = [
     "MSRA",
     "Assign",
+    "Bilinear",
     "Constant",
     "Initializer",
     "KaimingNormal",
@@ -31,4 +34,5 @@ __all__ = [
     "Xavier",
     "XavierNormal",
     "XavierUniform",
+    "set_global_initializer",
 ]
