@@ -3,14 +3,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from argosy.framework.initializer import (
     MSRA,
-    Bilinear,
     Constant,
     Normal,
     NumpyArray,
     TruncatedNormal,
     Uniform,
     Xavier,
-    set_global_initializer,
 )
 
 ConstantInitializer = Constant
@@ -19,13 +17,10 @@ NormalInitializer = Normal
 TruncatedNormalInitializer = TruncatedNormal
 XavierInitializer = Xavier
 MSRAInitializer = MSRA
-BilinearInitializer = Bilinear
 NumpyArrayInitializer = NumpyArray
 
 __all__ = [
     "MSRA",
-    "Bilinear",
-    "BilinearInitializer",
     "Constant",
     "ConstantInitializer",
     "MSRAInitializer",
@@ -39,5 +34,4 @@ __all__ = [
     "UniformInitializer",
     "Xavier",
     "XavierInitializer",
-    "set_global_initializer",
 ]

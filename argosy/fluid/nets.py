@@ -125,8 +125,8 @@ def scaled_dot_product_attention(
         return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
 
     def weigh(q: Tensor, k: Tensor) -> Tensor:
-        scores = heads(q) @ heads(k).mT * (k.shape[-1] // num_heads) ** -0.5
-        return torch.softmax(scores, -1)
+        scale = float(k.shape[-1] // num_heads) ** -0.5
+        return torch.softmax(heads(q) @ heads(k).mT * scale, -1)
 
     weights = apply("attention_weights", weigh, inputs[0], inputs[1])
     weights = dropout(weights, dropout_rate) if dropout_rate else weights

@@ -141,35 +141,6 @@ class NumpyArray:
 Assign = NumpyArray
 
 
-class Bilinear:
-    """Weights of a transposed convolution that interpolates linearly: [out, in, k, k], equal for all channels."""
-
-    def __call__(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        if len(shape) != 4 or shape[2] != shape[3]:
-            raise ConfigError(f"Bilinear cannot fill a parameter of {list(shape)}; use [out, in, k, k]")
-        half = math.ceil(shape[3] / 2)
-        center = (2 * half - 1 - half % 2) / (2 * half)
-        line = 1 - (torch.arange(shape[3], dtype=dtype) / half - center).abs()
-        return (line.unsqueeze(1) * line).expand(tuple(shape)).clone()
-
-
-_global: dict[bool, Any] = {False: None, True: None}
-"""is_bias -> the initializer of parameters for which the script gives none."""
-
-
-def set_global_initializer(weight_init: Any, bias_init: Any = None) -> None:
-    """Initialize later parameters without an initializer of their own by these; None restores the layers' defaults."""
-    for what, value in (("weight_init", weight_init), ("bias_init", bias_init)):
-        if value is not None and not callable(value):
-            raise ConfigError(f"set_global_initializer: {what} is {value!r}; give an initializer or None")
-    _global.update({False: weight_init, True: bias_init})
-
-
-def global_initializer(is_bias: bool) -> Any:
-    """What set_global_initializer has set, or None."""
-    return _global[is_bias]
-
-
 def fans(shape: Sequence[int]) -> tuple[int, int]:
     """(fan_in, fan_out) as Paddle counts them: a matrix is [in, out], a filter [out, in, height, width]."""
     if len(shape) < 2:

@@ -21,7 +21,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Variable, first_variable
-from argosy.framework.initializer import Constant, Xavier, global_initializer
+from argosy.framework.initializer import Constant, Xavier
 
 
 @dataclass
@@ -81,8 +81,7 @@ class LayerBuilder:
         if described is None:
             return None
         name = described.name or names.generate(f"{self.name}.{'b' if is_bias else 'w'}")
-        default = default_initializer or (Constant(0.0) if is_bias else Xavier())
-        fallback = global_initializer(is_bias) or default
+        fallback = default_initializer or (Constant(0.0) if is_bias else Xavier())
         parameter = create_parameter(
             default_main_program(),
             name,

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from argosy.engine.errors import ConfigError, UnknownNameError
-from argosy.framework import unsupported
+from argosy.framework import unsupported_names
 
 _ELSEWHERE = ("", "static", "static.nn", "nn.functional", "nn", "fluid", "fluid.layers", "optimizer", "io")
 """The modules in which a name is looked up that another module does not have."""
@@ -55,7 +55,7 @@ def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], Any]:
         if name.startswith("__"):
             raise AttributeError(name)  # Python looks up optional dunder names
         full = f"{module}.{name}"
-        entry = unsupported.entry(full.removeprefix("argosy."))
+        entry = unsupported_names.entry(full.removeprefix("argosy."))
         if entry is not None and not entry.is_module:
             return raises(full, entry.reason)
         message = unknown(full, [n for n in space.get("__all__", space) if not n.startswith("_")])
@@ -68,7 +68,7 @@ def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], Any]:
 
 def unknown(full: str, known: list[str]) -> str:
     """The message about `argosy.….name`, which is not one of the `known` names of its module."""
-    entry = unsupported.entry(full.removeprefix("argosy."))
+    entry = unsupported_names.entry(full.removeprefix("argosy."))
     if entry is not None:
         return f"{user_name(full)} is not supported: {entry.reason}"
     module, _, name = full.rpartition(".")

@@ -4,7 +4,6 @@
 from argosy.framework.initializer import (
     MSRA,
     Assign,
-    Bilinear,
     Constant,
     Initializer,
     KaimingNormal,
@@ -16,13 +15,11 @@ from argosy.framework.initializer import (
     Xavier,
     XavierNormal,
     XavierUniform,
-    set_global_initializer,
 )
 
 __all__ = [
     "MSRA",
     "Assign",
-    "Bilinear",
     "Constant",
     "Initializer",
     "KaimingNormal",
@@ -34,5 +31,4 @@ __all__ = [
     "Xavier",
     "XavierNormal",
     "XavierUniform",
-    "set_global_initializer",
 ]

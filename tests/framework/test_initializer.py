@@ -10,14 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy import static
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope
 from argosy.framework import initializer
-from argosy.framework.initializer import Bilinear, Constant, set_global_initializer
-from argosy.framework.layer import ParamAttr, create_parameter
+from argosy.framework.layer import create_parameter
 
 SHAPE = [300, 200]
 
@@ -155,28 +153,3 @@ def test_invalid_arguments_are_rejected() -> None:
         initializer.TruncatedNormal(0.0, -1.0)
     with pytest.raises(ConfigError, match=r"NumpyArray of shape \[2\] cannot fill a parameter of \[3\]"):
         started(initializer.NumpyArray([1, 2]), [3])
-
-
-def test_bilinear_weights_double_an_image_linearly() -> None:
-    weight = Bilinear()((1, 1, 4, 4), torch.float32)
-    line = torch.tensor([0.25, 0.75, 0.75, 0.25])
-    torch.testing.assert_close(weight[0, 0], line.unsqueeze(1) * line)
-    with pytest.raises(ConfigError, match="use .out, in, k, k."):
-        Bilinear()((3, 3), torch.float32)
-
-
-def test_a_global_initializer_is_for_parameters_without_their_own() -> None:
-    set_global_initializer(Constant(3.0), Constant(4.0))
-    try:
-        x = static.data("x", [None, 2], "float32")
-        static.nn.fc(x, 1, weight_attr="w", bias_attr="b")
-        static.nn.fc(x, 1, weight_attr=ParamAttr("own", Constant(5.0)), bias_attr=False)
-    finally:
-        set_global_initializer(None)
-    static.nn.fc(x, 1, weight_attr="xavier", bias_attr="zero")
-    exe = static.Executor()
-    exe.run(static.default_startup_program())
-    values = {name: static.global_scope().get(name).flatten()[0].item() for name in ("w", "b", "own", "zero")}
-    assert values == {"w": 3.0, "b": 4.0, "own": 5.0, "zero": 0.0}
-    with pytest.raises(ConfigError, match="give an initializer"):
-        set_global_initializer(3)

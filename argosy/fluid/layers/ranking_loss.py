@@ -112,16 +112,6 @@ def center_loss(
     return layer.run(loss, input, label, centers, alpha)
 
 
-def cos_sim(X: Variable, Y: Variable) -> Any:
-    """The cosine of the angle between the rows of X and Y, which may have one row: [N, 1]."""
-
-    def cosine(x: Tensor, y: Tensor) -> Tensor:
-        lengths = x.square().sum(1, keepdim=True).sqrt() * y.square().sum(1, keepdim=True).sqrt()
-        return (x * y).sum(1, keepdim=True) / lengths
-
-    return apply("cos_sim", cosine, X, Y)
-
-
 def warpctc(
     input: Variable,
     label: Variable,
