@@ -122,7 +122,8 @@ def scaled_dot_product_attention(
         inputs = [fc(x, x.shape[-1], num_flatten_dims=2) for x in inputs]
 
     def heads(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+        parts: Tensor = x.unflatten(-1, (num_heads, -1))
+        return parts.transpose(1, 2)
 
     def weigh(q: Tensor, k: Tensor) -> Tensor:
         scale = float(k.shape[-1] // num_heads) ** -0.5
