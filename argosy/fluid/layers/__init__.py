@@ -16,6 +16,7 @@ from argosy.fluid.layers import (
     reduction,
     selection,
     shapes,
+    units,
     variables,
 )
 from argosy.fluid.layers.submodules import add_submodules as _add_submodules
@@ -115,6 +116,7 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.reduction import *
     from argosy.fluid.layers.selection import *
     from argosy.fluid.layers.shapes import *
+    from argosy.fluid.layers.units import *
     from argosy.fluid.layers.variables import *
 
 _collect(
@@ -130,6 +132,7 @@ _collect(
     reduction,
     selection,
     shapes,
+    units,
     variables,
 )
 __getattr__ = _submodules(__name__, ("collective",), _missing(__name__, globals()))
