@@ -94,7 +94,7 @@ EFFECTS = (
     ),
     Effect(
         "paddle-import",
-        "a finder in sys.meta_path loads Argosy for `import paddle`",
+        "a finder in sys.meta_path loads Argosy for `import paddle`; argosy.__version__ is that of Paddle's API",
         "argosy.paddle.install(), python -m argosy.paddle",
         "argosy.paddle.uninstall()",
     ),

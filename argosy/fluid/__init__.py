@@ -40,7 +40,12 @@ from argosy.fluid.input import data, embedding, one_hot
 from argosy.fluid.io import load, save
 from argosy.fluid.parallel_executor import ParallelExecutor
 from argosy.fluid.param_attr import ParamAttr
-from argosy.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
+from argosy.fluid.transpiler import (
+    DistributeTranspiler,
+    DistributeTranspilerConfig,
+    memory_optimize,
+    release_memory,
+)
 from argosy.framework.missing import missing
 from argosy.framework.place import (
     CPUPlace,
@@ -104,6 +109,7 @@ __all__ = [
     "is_compiled_with_xpu",
     "layers",
     "load",
+    "memory_optimize",
     "metrics",
     "name_scope",
     "nets",
@@ -113,6 +119,7 @@ __all__ = [
     "program_guard",
     "reader",
     "regularizer",
+    "release_memory",
     "require_version",
     "save",
     "scope_guard",

@@ -54,6 +54,8 @@ __all__ = [
     "chain",
     "compose",
     "firstn",
+    "get_program_parameter",
+    "get_program_persistable_vars",
     "load",
     "load_inference_model",
     "load_params",
@@ -71,6 +73,16 @@ __all__ = [
     "shuffle",
     "xmap_readers",
 ]
+
+
+def get_program_parameter(program: Program) -> list[Parameter]:
+    """The parameters of a program."""
+    return program.all_parameters()
+
+
+def get_program_persistable_vars(program: Program) -> list[Variable]:
+    """The variables of a program that the scope keeps between runs."""
+    return [variable for variable in program.list_vars() if variable.persistable]
 
 
 def save_inference_model(

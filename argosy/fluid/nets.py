@@ -4,12 +4,23 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Variable
-from argosy.fluid.layers import batch_norm, conv2d, dropout, pool2d, sequence_conv, sequence_pool
+from argosy.fluid.layers import batch_norm, conv2d, dropout, fc, pool2d, sequence_conv, sequence_pool
+from argosy.framework.layer import apply
 from argosy.framework.missing import missing
 
-__all__ = ["img_conv_group", "sequence_conv_pool", "simple_img_conv_pool"]
+__all__ = [
+    "glu",
+    "img_conv_group",
+    "scaled_dot_product_attention",
+    "sequence_conv_pool",
+    "simple_img_conv_pool",
+]
 
 
 def simple_img_conv_pool(
@@ -110,6 +121,37 @@ def _each(value: Any, count: int) -> list[Any]:
             f"img_conv_group: {list(value)} for {count} convolutions; give one value, or {count}"
         )
     return list(value)
+
+
+def glu(input: Variable, dim: int = -1) -> Any:
+    """The first half of the input along `dim` times the sigmoid of the second half."""
+    return apply("glu", F.glu, input, dim)
+
+
+def scaled_dot_product_attention(
+    queries: Variable, keys: Variable, values: Variable, num_heads: int = 1, dropout_rate: float = 0.0
+) -> Any:
+    """softmax(q · kᵀ / sqrt(width of a head)) · v of [N, length, width]; with several heads between linear layers."""
+    if num_heads < 1 or keys.shape[-1] % num_heads or values.shape[-1] % num_heads:
+        raise ConfigError(
+            f"scaled_dot_product_attention: widths {keys.shape[-1]} and {values.shape[-1]} do not divide into "
+            f"{num_heads} heads; use a divisor"
+        )
+    inputs = [queries, keys, values]
+    if num_heads > 1:
+        inputs = [fc(x, x.shape[-1], num_flatten_dims=2) for x in inputs]
+
+    def heads(x: Tensor) -> Tensor:
+        parts: Tensor = x.unflatten(-1, (num_heads, -1))
+        return parts.transpose(1, 2)
+
+    def weigh(q: Tensor, k: Tensor) -> Tensor:
+        scale = float(k.shape[-1] // num_heads) ** -0.5
+        return torch.softmax(heads(q) @ heads(k).mT * scale, -1)
+
+    weights = apply("attention_weights", weigh, inputs[0], inputs[1])
+    weights = dropout(weights, dropout_rate) if dropout_rate else weights
+    return apply("attention", lambda w, v: (w @ heads(v)).transpose(1, 2).flatten(2), weights, inputs[2])
 
 
 __getattr__ = missing(__name__, globals())

@@ -5,10 +5,12 @@ import dis
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from argosy.engine.errors import UnknownNameError, UnsupportedError
-from argosy.framework import unsupported
+
+if TYPE_CHECKING:
+    from argosy.framework.unsupported_names import Unsupported
 
 _ELSEWHERE = ("", "static", "static.nn", "nn.functional", "nn", "fluid", "fluid.layers", "optimizer", "io")
 """The modules in which a name is looked up that another module does not have."""
@@ -55,7 +57,7 @@ def missing(module: str, space: Mapping[str, Any]) -> Callable[[str], Any]:
         if name.startswith("__"):
             raise AttributeError(name)  # Python looks up optional dunder names
         full = f"{module}.{name}"
-        entry = unsupported.entry(full.removeprefix("argosy."))
+        entry = _entry(full)
         if entry is not None and not entry.is_module:
             return raises(full, entry.reason)
         message = unknown(full, [n for n in space.get("__all__", space) if not n.startswith("_")])
@@ -79,7 +81,7 @@ def unsupported_module(module: str, remedy: str) -> Callable[[str], Raises]:
 
 def unknown(full: str, known: list[str]) -> str:
     """The message about `argosy.….name`, which is not one of the `known` names of its module."""
-    entry = unsupported.entry(full.removeprefix("argosy."))
+    entry = _entry(full)
     if entry is not None:
         return f"{user_name(full)} is not supported: {entry.reason}"
     module, _, name = full.rpartition(".")
@@ -87,6 +89,12 @@ def unknown(full: str, known: list[str]) -> str:
     hint = f" (did you mean {' or '.join(map(repr, alike))}?)" if alike else ""
     other = None if alike else _elsewhere(module, name)
     return f"{user_name(full)} is not in Argosy" + (f"; there is {user_name(other)}" if other else hint)
+
+
+def _entry(full: str) -> "Unsupported | None":
+    from argosy.framework import unsupported_names  # only errors need it
+
+    return unsupported_names.entry(full.removeprefix("argosy."))
 
 
 def _near(name: str, known: list[str]) -> list[str]:

@@ -31,6 +31,12 @@ from argosy.static.io import (
     serialize_program,
     set_program_state,
 )
+from argosy.static.serialized import (
+    deserialize_persistables,
+    load_from_file,
+    save_to_file,
+    serialize_persistables,
+)
 from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 
 before_creation.append(
@@ -60,11 +66,13 @@ __all__ = [
     "data",
     "default_main_program",
     "default_startup_program",
+    "deserialize_persistables",
     "deserialize_program",
     "device_guard",
     "global_scope",
     "gradients",
     "load",
+    "load_from_file",
     "load_inference_model",
     "load_program_state",
     "load_vars",
@@ -75,8 +83,10 @@ __all__ = [
     "py_func",
     "save",
     "save_inference_model",
+    "save_to_file",
     "save_vars",
     "scope_guard",
+    "serialize_persistables",
     "serialize_program",
     "set_program_state",
     "write_back",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from argosy.engine.errors import ArgosyError
-from argosy.framework import unsupported
+from argosy.framework import unsupported_names
 from argosy.framework.missing import Raises
 from argosy.paddle import install, uninstall
 
@@ -50,7 +50,7 @@ def names() -> tuple[Name, ...]:
 
 def _name(module: str, name: str) -> Name:
     inside = f"{module}.{name}".removeprefix("paddle.")
-    entry = unsupported.entry(inside)
+    entry = unsupported_names.entry(inside)
     value = _look_up(module, name)
     if value is not None and not isinstance(value, Raises):
         return Name(module, name, WORKS)

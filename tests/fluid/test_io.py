@@ -13,7 +13,7 @@ from argosy.engine.ir.program import default_main_program, default_startup_progr
 from argosy.engine.runtime import atomic_files
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
-from argosy.fluid import io
+from argosy.fluid import io, layers
 from argosy.framework.layer import LayerBuilder
 from argosy.optimizer import Momentum
 
@@ -98,3 +98,12 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "__vars__").write_bytes(whole[:-1])
     with pytest.raises(CorruptFileError, match="__vars__"):
         io.load_persistables(None, str(tmp_path))
+
+
+def test_the_parameters_and_persistable_variables_of_a_program() -> None:
+    layers.batch_norm(layers.fc(layers.data("x", [3]), 2, param_attr="w"), moving_mean_name="mean")
+    program = default_main_program()
+    assert "w" in [p.name for p in io.get_program_parameter(program)]
+    persistable = [v.name for v in io.get_program_persistable_vars(program)]
+    assert {"w", "mean"} <= set(persistable)
+    assert "x" not in persistable

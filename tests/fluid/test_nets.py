@@ -56,3 +56,19 @@ def test_batch_norms_take_the_activation_and_dropout_goes_in_testing() -> None:
 def test_a_list_must_have_an_entry_for_each_convolution() -> None:
     with pytest.raises(ConfigError, match=r"\[1\] for 2 convolutions; give one value, or 2"):
         nets.img_conv_group(layers.data("x", [2, 4, 4]), [3, 2], 2, conv_padding=[1])
+
+
+def test_glu_and_attention_are_torch_s(agree: Callable[..., None], layer_agrees: Callable[..., None]) -> None:
+    agree(
+        lambda x: [nets.glu(x), nets.scaled_dot_product_attention(x, x[:, :2], x[:, :2])],
+        lambda x: [F.glu(x), F.scaled_dot_product_attention(x, x[:, :2], x[:, :2])],
+        (None, 3, 4),
+        rtol=1e-4,
+    )
+
+    def expected(p: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (x @ p[f"fc_{i}.w_0"] + p[f"fc_{i}.b_0"] for i in range(3))
+        q, k, v = (t.unflatten(-1, (2, 2)).transpose(1, 2) for t in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+    layer_agrees(lambda x: nets.scaled_dot_product_attention(x, x, x, 2), expected, (None, 3, 4), rtol=1e-4)

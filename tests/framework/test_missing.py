@@ -40,7 +40,7 @@ def test_an_unsupported_name_is_a_stand_in_that_raises_the_reason() -> None:
     assert "object detection" in (stand_in.__doc__ or "")
 
     def derive() -> None:
-        class Mine(stand_in):  # type: ignore[misc]  # a stand-in is not a class
+        class Mine(stand_in):  # type: ignore[misc, valid-type]  # a stand-in is not a class
             pass
 
     for use in (lambda: stand_in(1), lambda: stand_in.attribute, derive):

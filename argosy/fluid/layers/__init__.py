@@ -24,6 +24,7 @@ from argosy.fluid.layers import (
     sequence,
     shapes,
     static_rnn,
+    units,
     variables,
 )
 from argosy.fluid.layers.input_types import INPUTS as _INPUTS
@@ -157,10 +158,11 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.sequence import *
     from argosy.fluid.layers.shapes import *
     from argosy.fluid.layers.static_rnn import *
+    from argosy.fluid.layers.units import *
     from argosy.fluid.layers.variables import *
 
 _collect(globals(), activation, elementwise, images, linear, loss, norm, pool, ranking_loss, reduction)
-_collect(globals(), selection, shapes, variables)
+_collect(globals(), selection, shapes, units, variables)
 _collect(globals(), arrays, control_flow, crf, io, learning_rate_scheduler, rnn, sequence, static_rnn)
 _check_inputs(globals(), _INPUTS)
 __getattr__ = _submodules(__name__, ("collective",), _missing(__name__, globals()))

@@ -138,6 +138,26 @@ _NAMES: tuple[tuple[str, bool, str], ...] = (
         "fluid.layers.create_tensor fluid.layers.tensor.create_tensor",
     ),
     (
+        "give the optimizer grad_clip, or a ParamAttr with need_clip=False for single parameters",
+        True,
+        "fluid.clip.set_gradient_clip fluid.clip.ErrorClipByValue",
+    ),
+    (
+        "use nn.LSTM or nn.GRU, and their cells",
+        True,
+        "fluid.contrib.BasicGRUUnit fluid.contrib.BasicLSTMUnit fluid.contrib.basic_gru fluid.contrib.basic_lstm",
+    ),
+    (
+        "use paddle.optimizer.AdamW, or weight_decay of the optimizer",
+        True,
+        "fluid.contrib.extend_with_decoupled_weight_decay",
+    ),
+    (
+        "print the program: print(program) lists its nodes, and Executor's timeline their times",
+        True,
+        "fluid.contrib.memory_usage fluid.contrib.op_freq_statistic",
+    ),
+    (
         "use nn.BatchNorm2D, and DistributedStrategy.sync_batch_norm = True",
         True,
         "nn.SyncBatchNorm",
