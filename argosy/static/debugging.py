@@ -72,15 +72,8 @@ def Assert(
     """Raise when the step runs if the condition is false; the message shows the first elements of `data`."""
     if not isinstance(cond, Variable) or cond.dtype is not torch.bool:
         raise ConfigError(f"Assert: the condition is {cond!r}; use a bool Variable of one element")
-    message = f"Assert: {cond.name!r} is false"
-    apply(
-        "assert",
-        assertion,
-        cond,
-        list(data or ()),
-        message,
-        integer("Assert: summarize", summarize, least=-1),
-    )
+    message, count = f"Assert: {cond.name!r} is false", integer("Assert: summarize", summarize, least=-1)
+    apply("assert", assertion, cond, list(data or ()), message, count, name=name)
 
 
 def py_func(

@@ -1,4 +1,4 @@
-"""Nodes that run blocks: assembled from what was recorded, and differentiated.
+"""Nodes that run blocks: added to the program, and differentiated.
 
     forward     out, … = cond(pred, inputs)
     backward    gradients = cond_grad(pred, inputs, gradients of out)
@@ -17,132 +17,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import torch
-from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.backward import autograd, stopped
-from argosy.engine.ir.block_recorder import BlockRecorder, contiguous_fake, extending_block
+from argosy.engine.ir.block_assembly import Recorded, assemble, recorded
+from argosy.engine.ir.block_recorder import contiguous_fake, extending_block
 from argosy.engine.ir.blocks import Block, BlockCall, Branch, Loop, LoopGradient, new_state
-from argosy.engine.ir.effects import has_side_effects, is_collective, is_random, live_nodes
+from argosy.engine.ir.effects import has_side_effects, is_random
 from argosy.engine.ir.program import Program, recording_program
-from argosy.engine.ir.symbols import are_equal
 from argosy.engine.ir.verify import describe
-from argosy.engine.ops.tensor_array import is_array
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A recorded block and its results: new contiguous tensors of the block."""
-
-    recorder: BlockRecorder
-    outputs: list[torch.Tensor]
-    is_derivative: bool = False
-    """True: its forward nodes are recomputed, and those that act outside of the program must not run again."""
-
-
-def recorded(program: Program, block: BlockRecorder, results: Sequence[torch.Tensor]) -> Recorded:
-    """Finish a block; results that alias an input or each other, or are not contiguous, are copied."""
-    inputs = {_memory(c.local) for c in block.captures if isinstance(c.local, torch.Tensor)}
-    outputs: list[torch.Tensor] = []
-    with extending_block(program, block), program.recording():
-        for result in results:
-            value = block.local(result)
-            if not is_array(value) and (_memory(value) in inputs or not _is_contiguous(value)):
-                value = value.clone(memory_format=torch.contiguous_format)
-            inputs.add(_memory(value))
-            outputs.append(value)
-    block.check_leaves(outputs)
-    for node in block.graph.nodes:
-        call = block.calls.get(node.meta.pop("call", -1))
-        if call is not None and call.evaluate is not None:
-            node.meta["is_training"] = True  # in evaluation mode its code would record something else
-        if is_collective(node):
-            raise ProgramError(
-                f"{describe(node)} is a collective inside a branch or a loop, where other ranks may not take part; "
-                "move it out of the branch"
-            )
-    return Recorded(block, outputs)
-
-
-def _memory(value: torch.Tensor) -> int:
-    return int(value.untyped_storage()._cdata)
-
-
-def _is_contiguous(value: torch.Tensor) -> bool:
-    """True if it is for every feed; without adding assumptions."""
-    expected: Any = 1
-    for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
-        if not (are_equal([size], [1]) or are_equal([stride], [expected])):
-            return False
-        expected = expected * size
-    return True
-
-
-# --- assembling ---------------------------------------------------------------------------------------
-
-
-def assemble(
-    parts: Sequence[Recorded], first: Sequence[Any] = (), last: Sequence[Any] = ()
-) -> tuple[list[Any], list[Block]]:
-    """The inputs of a node with these blocks, and the blocks, each with a placeholder for every input.
-
-    Inputs are values of the enclosing program: `first`, what any of the blocks reads, `last`.
-    """
-    fixed = {id(source) for source in (*first, *last)}
-    middle: dict[Any, Any] = {}
-    for part in parts:
-        live = set(_live(part))
-        for capture in part.recorder.captures:
-            if capture.node in live and id(capture.source) not in fixed:
-                middle.setdefault(_key(capture.source), capture.source)
-    sources = [*first, *middle.values(), *last]
-    return sources, [_block(part, sources) for part in parts]
-
-
-def _key(source: Any) -> Any:
-    return id(source) if isinstance(source, torch.Tensor) else source.node.expr
-
-
-def _live(part: Recorded) -> list[fx.Node]:
-    """The live nodes; all random ones are, so that forward and backward draw the same numbers."""
-    graph = part.recorder.graph
-    wanted = {part.recorder.node(value) for value in part.outputs} | set(filter(is_random, graph.nodes))
-    acting = [n for n in graph.nodes if has_side_effects(n)]
-    wanted.update(n for n in acting if not part.is_derivative or n.meta["role"] == "backward")
-    live = live_nodes(graph, wanted, with_updates=False)
-    for node in acting:
-        if node not in wanted and node in live:
-            raise ProgramError(
-                f"{describe(node)} acts outside of the program, and backward would run it again: it is inside a branch "
-                "that is differentiated; move it out of the branch"
-            )
-    return live
-
-
-def _block(part: Recorded, sources: Sequence[Any]) -> Block:
-    """The live nodes of a recorded block in a new graph, with an input for each source."""
-    outputs = [part.recorder.node(value) for value in part.outputs]
-    live = _live(part)
-    by_source: dict[Any, list[fx.Node]] = {}
-    for capture in part.recorder.captures:
-        by_source.setdefault(_key(capture.source), []).append(capture.node)
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    inputs = []
-    for source in sources:
-        known = by_source.get(_key(source), [])
-        node = graph.placeholder(known[0].name if known else "unused")
-        is_tensor = isinstance(source, torch.Tensor)
-        value = contiguous_fake(source, part.recorder.symbols) if is_tensor else source
-        node.meta = dict(known[0].meta) if known else {"val": value, "role": "forward", "source": None}
-        copies |= dict.fromkeys(known, node)
-        inputs.append(node)
-    for node in live:
-        if node not in copies:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-    return Block(graph, tuple(inputs), tuple(copies[node] for node in outputs))
-
 
 # --- adding nodes -------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import torch
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.block_calls import add_branch, add_loop, recorded
+from argosy.engine.ir.block_assembly import recorded
+from argosy.engine.ir.block_calls import add_branch, add_loop
 from argosy.engine.ir.block_recorder import BlockRecorder
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.program import Program

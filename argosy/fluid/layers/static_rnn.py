@@ -21,7 +21,8 @@ import torch
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir import names
-from argosy.engine.ir.block_calls import add_steps, recorded
+from argosy.engine.ir.block_assembly import recorded
+from argosy.engine.ir.block_calls import add_steps
 from argosy.engine.ir.block_recorder import BlockRecorder, outside_of_block, recording_block
 from argosy.engine.ir.control_flow import check_same_type
 from argosy.engine.ir.program import Program, default_main_program
