@@ -1,6 +1,6 @@
 # run: fleetrun --paddle --nproc_per_node=4
 # expect: epoch 3 is next
-# expect: checkpoints: \['__paddle_checkpoint__.2'\]
+# expect: checkpoints: \['__paddle_fleet_checkpoint__.2'\]
 # falls: epoch \d+: loss (\d+\.\d+)
 """The collective fleet of 1.x: mode "collective", hierarchical all-reduce, two communicators, checkpoints."""
 

@@ -1,4 +1,4 @@
-"""Checkpoints of 1.x collective jobs: directories __paddle_checkpoint__.N with all variables and the finished epoch.
+"""Checkpoints of 1.x collective jobs: __paddle_fleet_checkpoint__.N, with all variables and the finished epoch.
 
 `fleet.Checkpoint` of 2.0 also saves the positions of readers and the state of each rank.
 """
@@ -20,7 +20,7 @@ from argosy.fluid import io
 from argosy.fluid.incubate.fleet.utils.fs import LocalFS
 from argosy.framework.checks import integer
 
-_PREFIX, _STATUS_FILE = "__paddle_checkpoint__", "fleet_train_status"
+_PREFIX, _STATUS_FILE = "__paddle_fleet_checkpoint__", "fleet_train_status"
 
 
 class TrainStatus:

@@ -45,7 +45,7 @@ def test_the_newest_complete_checkpoint_is_loaded(tmp_path: Path, caplog: pytest
         save(tmp_path, 6)
         checkpoints.remove_older(str(tmp_path), 2)
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["__paddle_checkpoint__.1", "__paddle_checkpoint__.2"]
+    assert names == ["__paddle_fleet_checkpoint__.1", "__paddle_fleet_checkpoint__.2"]
 
 
 def test_other_file_systems_and_statuses_are_rejected(tmp_path: Path) -> None:

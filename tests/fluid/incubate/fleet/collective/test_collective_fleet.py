@@ -90,7 +90,7 @@ def test_two_ranks_learn_what_one_process_learns(ranks: ForkServer, tmp_path: Pa
         for parameter, value in wanted.items():
             np.testing.assert_allclose(actual[parameter], value, rtol=1e-5, atol=1e-6, err_msg=parameter)
     assert (tmp_path / "all").is_file()
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["__paddle_checkpoint__.1"]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["__paddle_fleet_checkpoint__.1"]
 
 
 @pytest.fixture
