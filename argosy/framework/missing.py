@@ -92,9 +92,10 @@ def unknown(full: str, known: list[str]) -> str:
 
 
 def _entry(full: str) -> "Unsupported | None":
-    from argosy.framework import unsupported_names  # only errors need it
+    # Only errors need it. (`from argosy.framework import …` would call the `__getattr__` that the import hook adds.)
+    from argosy.framework.unsupported_names import entry
 
-    return unsupported_names.entry(full.removeprefix("argosy."))
+    return entry(full.removeprefix("argosy."))
 
 
 def _near(name: str, known: list[str]) -> list[str]:
