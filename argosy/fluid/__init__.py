@@ -127,5 +127,14 @@ __all__ = [
     "transpiler",
     "unique_name",
 ]
-_SUBMODULES = ("average", "compiler", "framework", "incubate", "install_check", "layer_helper", "profiler")
+_SUBMODULES = (
+    "average",
+    "compiler",
+    "framework",
+    "incubate",
+    "install_check",
+    "layer_helper",
+    "lod_tensor",
+    "profiler",
+)
 __getattr__ = submodules(__name__, _SUBMODULES, missing(__name__, globals()))

@@ -18,7 +18,6 @@ __all__ = [
     "Auc",
     "ChunkEvaluator",
     "CompositeMetric",
-    "DetectionMAP",
     "EditDistance",
     "MetricBase",
     "Precision",
@@ -186,16 +185,6 @@ class EditDistance(MetricBase):
         """(mean distance, fraction of sequences with an error)."""
         _check_updated(self, self.seq_num)
         return self.total_distance / self.seq_num, self.instance_error / self.seq_num
-
-
-class DetectionMAP:
-    """Raises a ConfigError: the boxes of an image are variable-length data."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise ConfigError(
-            "fluid.metrics.DetectionMAP is not supported: it needs the detection_map op over LoD tensors; fetch the "
-            "boxes and compute the mAP outside of the program"
-        )
 
 
 def _array(name: str, value: Any) -> np.ndarray[Any, Any]:

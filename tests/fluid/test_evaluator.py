@@ -11,5 +11,5 @@ def test_evaluators_name_their_replacement() -> None:
     for name in ("ChunkEvaluator", "EditDistance"):
         with pytest.raises(ConfigError, match=f"use fluid.metrics.{name}"):
             getattr(fluid.evaluator, name)(None, None)
-    with pytest.raises(ConfigError, match="compute the mAP outside"):
+    with pytest.raises(ConfigError, match="no layers for object detection"):
         fluid.evaluator.DetectionMAP(None, None, None)

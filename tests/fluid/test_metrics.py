@@ -69,7 +69,7 @@ def test_chunks_and_edit_distances() -> None:
 def test_misuse_raises() -> None:
     with pytest.raises(ConfigError, match="preds is a list"):
         fluid.metrics.Recall().update([0.1], np.array([1]))
-    with pytest.raises(ConfigError, match="LoD"):
+    with pytest.raises(ConfigError, match="no layers for object detection"):
         fluid.metrics.DetectionMAP(None, None, None)
     with pytest.raises(ConfigError, match="int is not a metric"):
         fluid.metrics.CompositeMetric().add_metric(1)

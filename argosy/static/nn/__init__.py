@@ -9,6 +9,7 @@ from argosy.engine.ir.variable import Variable
 from argosy.engine.log import logger
 from argosy.framework.input_types import check_inputs
 from argosy.framework.missing import missing
+from argosy.static.debugging import py_func
 from argosy.static.input import create_parameter
 from argosy.static.nn.control_flow import case, cond, switch_case, while_loop
 from argosy.static.nn.conv import conv2d, conv2d_transpose, conv3d, conv3d_transpose
@@ -52,6 +53,7 @@ __all__ = [
     "layer_norm",
     "nce",
     "prelu",
+    "py_func",
     "row_conv",
     "sequence_concat",
     "sequence_conv",
