@@ -386,8 +386,9 @@ class ServerSocket:
     def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
-            self._authenticator.close()
+            # Before its reader is closed: an event without a reader blocks ZeroMQ's thread, and with it this call, for ever.
             self._socket.disable_monitor()
+            self._authenticator.close()
             self._socket.close()
             self._context.term()
             os.close(self._wake)
