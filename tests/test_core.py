@@ -6,7 +6,7 @@ import torch
 
 from argosy import core, fluid
 from argosy.core import VarDesc
-from argosy.engine.errors import ConfigError
+from argosy.engine.errors import ProgramError
 
 
 def test_dtypes_are_accepted_wherever_a_dtype_is() -> None:
@@ -30,9 +30,9 @@ def test_flags_are_a_mapping() -> None:
         del flags["FLAGS_check_nan_inf"]
 
 
-def test_errors_of_argosy_are_enforce_not_met() -> None:
+def test_errors_of_programs_are_enforce_not_met() -> None:
     with pytest.raises(core.EnforceNotMet):
-        raise ConfigError("wrong")
+        raise ProgramError("wrong")
 
 
 def test_what_is_compiled_in() -> None:

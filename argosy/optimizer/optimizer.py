@@ -223,7 +223,7 @@ class Optimizer:
     def set_lr(self, value: float) -> None:
         """Set the learning rate in the global scope, from the next run on."""
         new = number(f"{type(self).__name__} learning rate", value, least=0)
-        if isinstance(self.learning_rate, LRScheduler | Variable):
+        if isinstance(self.learning_rate, LRScheduler):
             raise ConfigError(
                 f"set_lr({value}): the rate comes from {type(self.learning_rate).__name__}; "
                 "step the scheduler, or give the optimizer a number"

@@ -19,7 +19,7 @@ KNOWN = ["conv3d", "fc", "scope_guard", "sin", "static"]
         ("statik", " (did you mean 'static'?)"),
         ("isn", " (did you mean 'sin'?)"),
         ("sope_gaurd", " (did you mean 'scope_guard'?)"),
-        ("cond", ""),
+        ("cond", "; there is argosy.static.nn.cond"),
         ("device_gard", ""),
         ("versionn", ""),
     ],

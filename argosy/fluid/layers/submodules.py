@@ -30,6 +30,8 @@ def add_submodules(package: ModuleType) -> None:
         full_name = f"{package.__name__}.{name}"
         module = import_module(full_name) if find_spec(full_name) else _new_module(full_name)
         setattr(package, name, module)
+        checked = {n: getattr(package, n) for n in vars(module).keys() & set(vars(package)["__all__"])}
+        vars(module).update(checked)  # fluid.layers checks the types of inputs
         setattr(module, "__getattr__", _forward(package))  # noqa: B010  (mypy: not an attribute)
 
 

@@ -4,13 +4,12 @@
 import pytest
 import torch
 
-from argosy.engine.errors import ConfigError, UnknownNameError
+from argosy.engine.errors import ConfigError, UnknownNameError, UnsupportedError
 from argosy.engine.runtime.scope import Scope
 from argosy.fluid.incubate.fleet import utils
 from argosy.fluid.incubate.fleet.parameter_server.distribute_transpiler import fleet
 from argosy.fluid.incubate.fleet.utils.fleet_barrier_util import check_all_trainers_ready
 from argosy.fluid.incubate.fleet.utils.fleet_util import FleetUtil
-from argosy.fluid.incubate.fleet.utils.hdfs import HDFSClient
 
 
 def test_worker_0_prints_metrics_of_all_workers(
@@ -32,16 +31,14 @@ def test_worker_0_prints_metrics_of_all_workers(
     assert scope.get("pos").tolist() == [0, 0]
 
 
-def test_what_needs_pslib_or_hdfs_raises() -> None:
+def test_what_needs_pslib_raises() -> None:
     with pytest.raises(ConfigError, match=r"pslib is not supported; use FleetUtil\(mode='transpiler'\)"):
         FleetUtil()
     with pytest.raises(
         UnknownNameError, match=r"FleetUtil\.save_paddle_params is not in Argosy: it is for pslib"
     ):
         FleetUtil("transpiler").save_paddle_params()
-    with pytest.raises(ConfigError, match="HDFSClient is not supported; mount HDFS"):
-        HDFSClient("/usr/local/hadoop", {})
-    with pytest.raises(UnknownNameError, match=r"http_server\.KVServer is not supported; ranks rendezvous"):
-        _ = utils.http_server.KVServer
-    with pytest.raises(UnknownNameError, match=r"utils\.load_program is not supported; programs are saved"):
-        _ = utils.utils.load_program
+    with pytest.raises(UnsupportedError, match=r"http_server\.KVServer is not supported: ranks rendezvous"):
+        utils.http_server.KVServer(8000)
+    with pytest.raises(UnsupportedError, match=r"utils\.load_program is not supported: programs are saved"):
+        utils.utils.load_program("model")
