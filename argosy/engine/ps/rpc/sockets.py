@@ -386,7 +386,7 @@ class ServerSocket:
     def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
-            # Before its reader is closed: an event without a reader blocks ZeroMQ's thread, and with it this call, for ever.
+            # First: an event without a reader would block ZeroMQ's thread, and with it this call, for ever.
             self._socket.disable_monitor()
             self._authenticator.close()
             self._socket.close()
