@@ -1,7 +1,7 @@
 """Feed variables that the program computes: Paddle's `exe.run(feed={hidden.name: array})`.
 
     before    x ──▶ fc_0 ──▶ hidden ──▶ fc_1 ──▶ loss
-    after                    hidden ──▶ fc_1 ──▶ loss        hidden is a feed; nobody reads what fc_0 computes
+    after                    hidden ──▶ fc_1 ──▶ loss        hidden is a feed; fc_0 is not run
 
 Gradients stay as they were recorded: the one of a weight before `hidden` still depends on x.
 """

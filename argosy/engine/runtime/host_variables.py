@@ -42,7 +42,7 @@ class HostVariables:
         return cls(names) if names else None
 
     def prepare(self, scope: Scope) -> None:
-        """Before a step: tell the other ranks whether this one may share the variables."""
+        """Before a step: set whether this rank may share the variables, which it sends to the others in the step."""
         is_exposed = not scope.exposed.isdisjoint(self.names)
         world().host_memory.is_ready = not is_exposed and scope.host.pause <= 0
 

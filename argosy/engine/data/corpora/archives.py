@@ -44,12 +44,12 @@ def members(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
 
 def member(path: Path, pattern: str) -> bytes:
     """The contents of the only member whose name matches."""
-    found = list(members(path, pattern))
-    if len(found) != 1:
+    matches = list(members(path, pattern))
+    if len(matches) != 1:
         raise CorruptFileError(
-            f"{path} has {len(found)} files like {pattern}, not one; use the original file"
+            f"{path} has {len(matches)} files like {pattern}, not one; use the original file"
         )
-    return found[0][1]
+    return matches[0][1]
 
 
 def lines(path: Path, pattern: str, encoding: str = "utf-8") -> list[str]:
