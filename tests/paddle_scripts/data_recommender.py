@@ -20,7 +20,7 @@ def averaged(name, size, length):
     """The mean vector of a list of ids that is padded with -1 to `length`."""
     ids = fluid.data(name=name, shape=[None, length], dtype="int64")
     mask = fluid.layers.cast(ids >= 0, "float32")
-    vectors = fluid.embedding(input=fluid.layers.relu(ids), size=[size, 16])
+    vectors = fluid.embedding(input=fluid.layers.cast(ids >= 0, "int64") * ids, size=[size, 16])
     total = fluid.layers.reduce_sum(vectors * fluid.layers.unsqueeze(mask, axes=[2]), dim=1)
     return total / (fluid.layers.reduce_sum(mask, dim=1, keep_dim=True) + 1e-6)
 

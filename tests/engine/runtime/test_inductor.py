@@ -33,6 +33,7 @@ from argosy.engine.ir.program import (
     program_guard,
 )
 from argosy.engine.passes.autocast import Autocast
+from argosy.engine.passes.divide_updates import DivideUpdates
 from argosy.engine.runtime import inductor
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope, scope_guard
@@ -287,7 +288,7 @@ def train_on_two_ranks(compiler: str) -> tuple[Arrays, tuple[str, ...], int]:
         loss = mlp(layers=2)
         fleet.distributed_optimizer(paddle.optimizer.Momentum(0.1, 0.9), strategy).minimize(loss)
         main = default_main_program()
-        main.build = Build(compiler=compiler)
+        main.build = Build(compiler=compiler, without_passes=frozenset({DivideUpdates.name}))
         exe = Executor()
         exe.run(default_startup_program())
         batch = feed(4, 8)
