@@ -57,6 +57,8 @@ class Choice:
 def divisible(graph: fx.Graph) -> Choice:
     """Choose the buckets of a recorded program whose sums are read by updates only."""
     starts = graph.find_nodes(op="call_function", target=all_reduce_fused)
+    if any(_wait_of(start) is not start.next for start in starts):
+        return Choice(frozenset(), "all-reduces overlap with backward, as sync_nccl_allreduce=False asks for")
     obstacles = {start: obstacle for start in starts if (obstacle := _obstacle(start))}
     chosen = [start for start in starts if start not in obstacles]
     reason = next(iter(obstacles.values()), "" if starts else "no bucket of gradients")
@@ -112,8 +114,12 @@ def _argument(update: fx.Node, name: str) -> Any:
 
 def _views(start: fx.Node) -> list[fx.Node]:
     """The sums of a bucket, a view for each gradient."""
+    return list(_wait_of(start).users)
+
+
+def _wait_of(start: fx.Node) -> fx.Node:
     (arrived,) = [user for user in start.users if user.target is wait]
-    return list(arrived.users)
+    return arrived
 
 
 def _updates(start: fx.Node) -> list[fx.Node]:
