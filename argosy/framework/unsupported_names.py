@@ -66,6 +66,21 @@ _NAMES: tuple[tuple[str, bool, str], ...] = (
     ),
     (_HIGH_LEVEL, False, "Model summary flops"),
     (
+        "it splits a batch by a mask; compute both sides and select with layers.where, or use layers.cond",
+        True,
+        "fluid.layers.IfElse",
+    ),
+    (
+        "it iterates over ragged sequences; use layers.dynamic_lstm or dynamic_gru, or pad the batch and use StaticRNN",
+        True,
+        "fluid.layers.DynamicRNN",
+    ),
+    (
+        "start the job with fleetrun --server_num=… --worker_num=… and use PaddleCloudRoleMaker()",
+        True,
+        "fluid.incubate.fleet.base.role_maker.MPISymetricRoleMaker",
+    ),
+    (
         _OTHER_DEVICE,
         False,
         "get_cuda_rng_state set_cuda_rng_state get_cudnn_version XPUPlace NPUPlace device.XPUPlace fluid.XPUPlace "

@@ -28,7 +28,7 @@ def _kernel(x: Tensor, lengths: Tensor, transition: Tensor) -> Tensor:
     paths: list[Tensor] = []
     for step in reversed(range(len(counts))):
         last = (best[step] + transition[1]).argmax(1)
-        if paths:  # sequences that go on, the longest first
+        if paths:  # sequences that continue, the longest first
             following = paths[0]
             last[: len(following)] = previous[step + 1].gather(1, following.unsqueeze(1)).squeeze(1)
         paths.insert(0, last)

@@ -39,9 +39,9 @@ def _companions(program: Program, name: str, tensor: LoDTensor) -> dict[str, tor
     if level == 0:
         return {}  # a dense feed: as in Paddle, the lengths have no effect
     if len(tensor.offsets) != level or (problem := tensor.problem()):
-        found = f"{len(tensor.offsets)} levels" if len(tensor.offsets) != level else problem
+        difference = f"{len(tensor.offsets)} levels" if len(tensor.offsets) != level else problem
         raise FeedError(
-            f"feed {name!r} is a variable of lod_level {level}, and the fed LoDTensor has {found}; give the lengths of "
+            f"feed {name!r} is a variable of lod_level {level}, and the fed LoDTensor has {difference}; give the lengths of "
             "its sequences: fluid.create_lod_tensor(rows, [lengths], place)"
         )
     values: dict[str, torch.Tensor] = {}

@@ -10,7 +10,7 @@ with fluid.layers.Switch() as switch:                       while_op = fluid.lay
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, Self
+from typing import Self
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.block_recorder import recording_block
@@ -94,23 +94,3 @@ class While:
                 "fluid.layers.less_than(i, n, cond=cond), or assign to the condition"
             )
         add_while(condition.program, "while", (condition, block.local(condition.value)), [], block)
-
-
-def _missing(name: str, reason: str) -> type:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        raise ConfigError(f"fluid.layers.{name} is not supported: {reason}")
-
-    return type(
-        name, (), {"__init__": __init__, "__module__": __name__, "__doc__": f"Not supported: {reason}"}
-    )
-
-
-IfElse = _missing(
-    "IfElse",
-    "it splits a batch by a mask; compute both sides and select with layers.where, or use layers.cond",
-)
-DynamicRNN = _missing(
-    "DynamicRNN",
-    "it iterates over sequences with LoD; pad the batch and use StaticRNN, paddle.static.nn.while_loop, or a "
-    "torch.nn.LSTM or GRU",
-)

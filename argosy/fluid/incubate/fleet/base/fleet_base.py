@@ -33,7 +33,7 @@ class Mode:
 
 
 class Fleet:
-    """What both kinds of jobs have in common; every object stands for the one fleet of this process."""
+    """What both kinds of jobs have in common; every object is a view of the one fleet of this process."""
 
     def __init__(self, mode: int) -> None:
         self._mode = mode

@@ -12,7 +12,6 @@ from argosy.framework.missing import missing
 
 __all__ = [
     "GeneralRoleMaker",
-    "MPISymetricRoleMaker",
     "PaddleCloudRoleMaker",
     "Role",
     "RoleMakerBase",
@@ -68,16 +67,6 @@ class GeneralRoleMaker(PaddleCloudRoleMaker):
     def __init__(self, **kwargs: Any) -> None:
         _check_rendezvous("GeneralRoleMaker", kwargs)
         super().__init__(is_collective=False)
-
-
-class MPISymetricRoleMaker(RoleMakerBase):
-    """Raises a ConfigError: MPI does not start servers beside workers in Argosy."""
-
-    def __init__(self) -> None:
-        raise ConfigError(
-            "MPISymetricRoleMaker is not supported; start the job with fleetrun --server_num=… --worker_num=… and use "
-            "PaddleCloudRoleMaker()"
-        )
 
 
 def _check_rendezvous(kind: str, given: dict[str, Any]) -> None:

@@ -34,6 +34,6 @@ def test_what_is_not_supported_raises() -> None:
     with pytest.raises(ConfigError, match="GeneralRoleMaker has no argument 'paths' .did you mean 'path'"):
         role_maker.GeneralRoleMaker(paths="./tmp")
     with pytest.raises(
-        ConfigError, match=r"MPISymetricRoleMaker is not supported; start the job with fleetrun"
+        ConfigError, match=r"MPISymetricRoleMaker is not supported: start the job with fleetrun"
     ):
         role_maker.MPISymetricRoleMaker()
