@@ -41,8 +41,8 @@ def _companions(program: Program, name: str, tensor: LoDTensor) -> dict[str, tor
     if len(tensor.offsets) != level or (problem := tensor.problem()):
         difference = f"{len(tensor.offsets)} levels" if len(tensor.offsets) != level else problem
         raise FeedError(
-            f"feed {name!r} is a variable of lod_level {level}, and the fed LoDTensor has {difference}; give the lengths "
-            "of its sequences: fluid.create_lod_tensor(rows, [lengths], place)"
+            f"feed {name!r} is a variable of lod_level {level}, and the fed LoDTensor has {difference}; "
+            "give the lengths of its sequences: fluid.create_lod_tensor(rows, [lengths], place)"
         )
     values: dict[str, torch.Tensor] = {}
     base = name
