@@ -23,6 +23,7 @@ ENGINE = [
     ["kernels"],
     ["optimizers"],
     ["collective", "data", "launch"],
+    ["cluster"],
     ["ps"],
     ["ops"],
     ["ir"],

@@ -101,7 +101,8 @@ class WarmFleetrun:
 
 def be_fleetrun() -> None:
     """On a rank of the fork server: the command `fleetrun`."""
-    from argosy.engine.launch import cli, processes
+    from argosy.engine.cluster import cli
+    from argosy.engine.launch import processes
 
     request = json.loads(os.environ.pop("BE_FLEETRUN"))
     leave_job()

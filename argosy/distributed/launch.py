@@ -7,7 +7,7 @@ that it starts import Argosy as paddle, too.
 # SPDX-License-Identifier: Apache-2.0
 import sys
 
-from argosy.engine.launch import cli
+from argosy.engine.cluster import cli
 
 
 def arguments_of_job(argv: list[str]) -> list[str]:

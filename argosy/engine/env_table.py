@@ -80,6 +80,11 @@ GROUPS = (
                 'value of `hash("text")` in the `pipe_command` of a [dataset](../how-to/datasets.md)',
             ),
             _variable(
+                "ARGOSY_CLUSTERS",
+                "`~/.config/argosy/clusters.toml`",
+                "the file of named clusters for [fleetrun --on](../how-to/clusters/index.md)",
+            ),
+            _variable(
                 "ARGOSY_TIMELINE",
                 "",
                 "record a [timeline](../how-to/timeline.md) of steps in this directory (`fleetrun --timeline`)",

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import ModuleType
 
 from argosy.distributed.fleet.distributed_strategy import DistributedStrategy
+from argosy.engine.cluster import cli
 from argosy.engine.env_table import GROUPS, EnvVariable
-from argosy.engine.launch import cli
 from argosy.framework.strategy_settings import Configs, Field, Settings, shown
 from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 from argosy.timeline import __main__ as timeline

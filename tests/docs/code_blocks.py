@@ -39,9 +39,9 @@ from unittest import mock
 import pytest
 
 from argosy.engine import collective
+from argosy.engine.cluster import cli
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
-from argosy.engine.launch import cli
 from argosy.engine.log import logger
 from argosy.engine.runtime.scope import Scope, scope_guard
 from tests.ranks import ForkServer, clean_environ

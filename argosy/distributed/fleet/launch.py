@@ -4,7 +4,7 @@
 import sys
 
 from argosy.distributed.launch import arguments_of_job
-from argosy.engine.launch import cli
+from argosy.engine.cluster import cli
 
 if __name__ == "__main__":
     sys.exit(cli.main(arguments_of_job(sys.argv[1:])))

@@ -5,7 +5,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from argosy.engine.env import TIMELINE_STEPS
 from argosy.engine.errors import ConfigError, nearest
@@ -81,6 +81,21 @@ def _add_hosts(g: argparse._ArgumentGroup) -> None:
         help="which of the hosts this one is, if it cannot be detected",
     )
     g.add_argument("--use_paddlecloud", action="store_true", help="raises: use --ips and --host")
+    g.add_argument("--nodes", "--nnodes", type=int, metavar="N", help="launchers of this job, one per node")
+    g.add_argument(
+        "--node_rank",
+        type=int,
+        metavar="I",
+        help="which of the nodes this is, from 0 (default: as Slurm, MPI or Kubernetes numbers this task)",
+    )
+    g.add_argument(
+        "--master", metavar="HOST:PORT", help="where the launcher of node 0 listens for the others"
+    )
+    g.add_argument(
+        "--interface",
+        metavar="NAME",
+        help="network interface that the other nodes reach (default: the one of the route to node 0)",
+    )
     port = "port of each host's first rank (default: FLAGS_START_PORT, else free ports on one host, 6070 on several)"
     g.add_argument("--start_port", "--started_port", type=int, metavar="P", help=port)
 
@@ -157,8 +172,12 @@ def _list(text: str) -> tuple[str, ...]:
 def parse(argv: Sequence[str]) -> Configuration:
     """Parse the command line into a Configuration."""
     p = parser()
-    options, rest = _split(argv, p)
-    known = vars(p.parse_args(options))
+    options, rest = split(argv, p)
+    return from_options(vars(p.parse_args(options)), rest)
+
+
+def from_options(known: dict[str, Any], rest: Sequence[str]) -> Configuration:
+    """The Configuration of the parsed options, and the script with its arguments."""
     if not rest:
         raise ConfigError("no script is given; write fleetrun [options] script.py, see fleetrun --help")
     known["timeout_s"] = known.pop("timeout")
@@ -170,7 +189,7 @@ def parse(argv: Sequence[str]) -> Configuration:
     return Configuration(rest[0], tuple(rest[1:]), **known)
 
 
-def _split(argv: Sequence[str], p: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
+def split(argv: Sequence[str], p: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
     """The options of fleetrun, spelt with underscores, and the script with its arguments."""
     known = {s: a for a in p._actions for s in a.option_strings}
     options: list[str] = []
@@ -192,7 +211,7 @@ def _split(argv: Sequence[str], p: argparse.ArgumentParser) -> tuple[list[str], 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0: the job succeeded. 1: a rank failed. 2: invalid arguments. 128 + n: terminated by signal n."""
-    _open_standard_streams()
+    open_standard_streams()
     try:
         config = parse(sys.argv[1:] if argv is None else argv)
         # Imported here: --help is fast, and an invalid ARGOSY_LOG is caught below.
@@ -206,7 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _open_standard_streams() -> None:
+def open_standard_streams() -> None:
     """Open /dev/null as stdin, stdout or stderr if one is closed, else the next opened file gets its descriptor."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass

@@ -16,6 +16,8 @@ _COLLECTIVE = ("ips", "nproc_per_node")
 _ARGOSY_PS = ("server_state", "server_durability", "dead_worker", "encrypt")
 """Options that Paddle's launcher does not have."""
 _PS = ("servers", "workers", "worker_num", "server_num", "http_port", *_ARGOSY_PS)
+_NODES = ("nodes", "node_rank", "master", "interface")
+"""Options of a job whose launchers find each other."""
 _THIS_HOST = ("127.0.0.1",)
 DEAD_WORKER = ("end", "drop")
 SERVER_DURABILITY = ("log", "disk", "snapshot")
@@ -40,6 +42,14 @@ class Configuration:
     """All hosts of the job, in the order of their ranks; by default this one alone (see `hosts`)."""
     host: str | None = None
     """Which of `ips` this host is, if it cannot be detected."""
+    nodes: int | None = None
+    """How many launchers form this job, one per node; they find each other through node 0 (see `nodes.py`)."""
+    node_rank: int | None = None
+    """Which of the nodes this is; by default the number that Slurm, MPI or Kubernetes gave this task."""
+    master: str | None = None
+    """host:port at which the launcher of node 0 listens for the others."""
+    interface: str | None = None
+    """The network interface whose address the other nodes reach; by default the one of the route to node 0."""
     start_port: int | None = None
     """Local rank i of each host gets this port + i; by default free ports on one host, 6070 on several."""
     log_dir: str = "log"
@@ -75,6 +85,7 @@ class Configuration:
         _check_numbers(self)
         _check_lists(self)
         _check_timeline(self)
+        _check_nodes(self)
         if self.run_mode not in (None, *MODES):
             raise ConfigError(f"--run_mode={self.run_mode} is not a mode; use one of {', '.join(MODES)}")
         if self.log_level not in (None, *LOG_LEVELS):
@@ -142,7 +153,8 @@ def _check_numbers(config: Configuration) -> None:
         value = getattr(config, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name}={value}: at least one process is needed; use 1 or more")
-        is_local = not getattr(config, name.removesuffix("_num") + "s", ())  # a list may be of many hosts
+        # A list may be of many hosts, and the numbers of servers and workers are those of all nodes.
+        is_local = not getattr(config, name.removesuffix("_num") + "s", ()) and config.nodes is None
         if value is not None and is_local and value > max_processes():
             raise ConfigError(
                 f"--{name}={value}: this host has {num_cores()} cores, and at most {max_processes()} processes of "
@@ -183,6 +195,27 @@ def _check_timeline(config: Configuration) -> None:
     if config.timeline is None:
         raise ConfigError(
             f"--timeline_steps={config.timeline_steps} without a timeline; add --timeline=DIR, or leave it out"
+        )
+
+
+def _check_nodes(config: Configuration) -> None:
+    for name in ("node_rank", "master"):
+        if config.nodes is None and (value := getattr(config, name)) is not None:
+            raise ConfigError(f"--{name}={value} without a number of nodes; add --nodes=N, or leave it out")
+    if config.nodes is None:
+        return
+    if config.nodes < 1:
+        raise ConfigError(f"--nodes={config.nodes}: use 1 or more")
+    if config.node_rank is not None and not 0 <= config.node_rank < config.nodes:
+        raise ConfigError(
+            f"--node_rank={config.node_rank}: the nodes are numbered from 0 to {config.nodes - 1} (--nodes)"
+        )
+    if config.master is not None:
+        Endpoint.parse(config.master, "--master")
+    if given := _given(config, ("ips", "host", "servers", "workers", "start_port")):
+        raise ConfigError(
+            f"--nodes={config.nodes} and {given}: the launchers of all nodes find hosts and ports themselves; "
+            "leave out one of them"
         )
 
 
@@ -252,7 +285,8 @@ def _check_counts_are_local(config: Configuration, names: tuple[str, ...]) -> No
 
 def shown(config: Configuration) -> str:
     """The banner at the start: every argument, sorted by name, in the format of Paddle's launcher."""
-    hidden = ("quiet", *(_ARGOSY_PS if mode(config) == "collective" else ()))
+    hidden = ["quiet", *(_ARGOSY_PS if mode(config) == "collective" else ())]
+    hidden += [name for name in _NODES if getattr(config, name) is None]
     values = {f.name: getattr(config, f.name) for f in fields(config) if f.name not in hidden}
     values["ips"] = config.hosts
     values["training_script"] = values.pop("script")
