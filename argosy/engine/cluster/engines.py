@@ -21,6 +21,6 @@ def engine(name: str) -> Engine:
     if name not in ENGINES:
         raise ConfigError(f"--on={name} is no engine{nearest(name, ENGINES, lists=True)}")
     module, attribute = ENGINES[name]
-    created = getattr(import_module(module), attribute)()
-    assert isinstance(created, Engine), name
-    return created
+    adapter = getattr(import_module(module), attribute)()
+    assert isinstance(adapter, Engine), name
+    return adapter

@@ -48,7 +48,7 @@ class ClusterJob:
 
 
 def words(config: Configuration) -> list[str]:
-    """The command line of fleetrun that gives this configuration: options that differ from their defaults, the script."""
+    """The command line that gives this configuration: options that differ from their defaults, the script."""
     options = []
     for option in fields(config):
         value = getattr(config, option.name)
