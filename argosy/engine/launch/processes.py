@@ -17,6 +17,7 @@ from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.failure_report import ErrorRecord, ProcessExit, read_error
 from argosy.engine.launch.guard import kill_children, kill_group, reap_children
+from argosy.engine.launch.preemption import GracePeriod
 from argosy.engine.launch.rank_env import ProcessSpec
 from argosy.engine.launch.tee import Tee
 
@@ -68,9 +69,13 @@ class Processes:
     completed: list[ProcessSpec] = field(default_factory=list)
     failures: list[ProcessExit] = field(default_factory=list)
     signal: int | None = None
+    grace: GracePeriod = field(init=False)
     _reaped_at: float = 0.0
     _unreadable: set[ProcessSpec] = field(default_factory=set)
     """Processes whose error file is malformed; each is reported once."""
+
+    def __post_init__(self) -> None:
+        self.grace = GracePeriod(self.config)
 
     def log_of(self, spec: ProcessSpec) -> str:
         """Where the stdout and stderr of a process go."""
