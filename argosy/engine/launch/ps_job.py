@@ -102,8 +102,8 @@ class PsJob(Processes):
             self._prefixes = self._shown()
             self._tee = Tee([(prefix, log) for log, prefix in self._prefixes.items()])
             self._supervise()
-            if self.grace.has_begun and (self.failures or self._is_needed()):
-                self.signal = self.signal or signal.SIGTERM  # not saved in time
+            if self.grace.has_failed(bool(self.failures), self._is_needed()):
+                self.signal = self.signal or signal.SIGTERM
             if self.failures and not self.continued:
                 self.print_report(self.failures, self.still_running())
             if self.signal is None and not self._is_aborting:
@@ -193,7 +193,7 @@ class PsJob(Processes):
     def _check_error_files(self) -> None:
         """Kill processes that have raised and do not exit, unless the whole job is aborted anyway."""
         for failure in self.new_errors():
-            if self.grace.accepts(failure):
+            if self.grace.is_requeue(failure):
                 continue
             until = self._failing.setdefault(failure.spec, time.monotonic() + GRACE_S)
             if not self._can_restart and not self._can_drop(failure.spec):
@@ -206,7 +206,7 @@ class PsJob(Processes):
     def _record_exit(self, event: ExitEvent) -> None:
         if any(failure.spec is event.spec for failure in self.failures):
             return  # recorded by its error file before it exited
-        if event.spec.role == "worker" and self.grace.accepts(self.exit_of(event)):
+        if event.spec.role == "worker" and self.grace.is_requeue(self.exit_of(event)):
             self.completed.append(event.spec)
         elif event.spec.role == "worker" and self.grace.was_terminated(self.exit_of(event)):
             self.signal = signal.SIGTERM
