@@ -13,7 +13,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from argosy.engine.launch.configuration import Configuration
@@ -42,10 +42,13 @@ class GracePeriod:
     def has_begun(self) -> bool:
         return self.until < float("inf")
 
-    def begin(self, number: int, pids: Iterable[int]) -> bool:
-        """Forward SIGTERM to these processes, and begin the grace period; False if the signal ends the job at once."""
+    def begin(self, number: int, pids: Collection[int]) -> bool:
+        """Forward SIGTERM to these processes, and begin the grace period; False if the signal ends the job at once.
+
+        Without processes, on a host that has only servers, it does: nobody would save.
+        """
         now = time.monotonic()
-        if number != signal.SIGTERM or self.config.grace_s is None or is_orphan():
+        if number != signal.SIGTERM or self.config.grace_s is None or not pids or is_orphan():
             return False
         if self._signalled_at + REPEAT_S >= now:
             return True
@@ -91,14 +94,14 @@ class GracePeriod:
         """When the supervision ends: True if the job was not preempted in time, and counts as terminated by SIGTERM."""
         return self.has_begun and (has_failures or (is_running and not self._has_saved))
 
-    def exit_code(self, signal_number: int | None) -> int | None:
+    def exit_code(self, signal_number: int | None, has_failures: bool) -> int | None:
         """Log the outcome; the launcher's exit code, or None if the job was not preempted, or not in time.
 
         `signal_number`: the signal with which the job was terminated, if it was.
         """
         if not self.has_begun:
             return None
-        if signal_number is None and self._has_saved:
+        if self._has_saved and not has_failures and signal_number in (None, signal.SIGTERM):
             code = self.config.requeued_with
             logger.warning("%s; exit code %d: start the job again to resume", self._saved, code)
             return code

@@ -52,7 +52,7 @@ def run(job: "PsJob") -> int:
         os.remove(job.layout.dead_workers)  # of another job
     job.log_start()
     job.run()
-    if (code := job.grace.exit_code(job.signal)) is not None:
+    if (code := job.grace.exit_code(job.signal, bool(job.failures))) is not None:
         return code
     if job.signal is not None:
         logger.warning("%s: all servers and workers were terminated", signal_name(job.signal))
@@ -181,7 +181,7 @@ class PsJob(Processes):
         while self._is_active():
             event = self.next_event(min(POLL_S, self._abort_at - time.monotonic()))
             if isinstance(event, SignalEvent):
-                if not self.grace.begin(event.number, map(self.pid_of, self._running("worker"))):
+                if not self.grace.begin(event.number, [*map(self.pid_of, self._running("worker"))]):
                     self.signal = event.number
             elif isinstance(event, ExitEvent):
                 self._record_exit(event)

@@ -130,17 +130,30 @@ def exited(code: int) -> ProcessExit:
 def test_sigterm_within_a_second_is_the_same_request_and_later_ends_the_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = 100.0
+    now, pids = 100.0, [2**22 + 1]  # no process has this number: it is above the kernel's maximum
     monkeypatch.setattr(preemption.time, "monotonic", lambda: now)
     grace = GracePeriod(parse(["--grace=10", "t.py"]))
-    assert not grace.begin(signal.SIGINT, [])
-    assert grace.begin(signal.SIGTERM, [])
+    assert not grace.begin(signal.SIGINT, pids)
+    assert not grace.begin(signal.SIGTERM, []), "a host with servers only"
+    assert grace.begin(signal.SIGTERM, pids)
     now = 100.9
-    assert grace.begin(signal.SIGTERM, [])
+    assert grace.begin(signal.SIGTERM, pids)
     assert grace.until == 110.0
     now = 101.5
-    assert not grace.begin(signal.SIGTERM, [])
-    assert not GracePeriod(parse(["t.py"])).begin(signal.SIGTERM, [])
+    assert not grace.begin(signal.SIGTERM, pids)
+    assert not GracePeriod(parse(["t.py"])).begin(signal.SIGTERM, pids)
+
+
+def test_the_exit_code_says_whether_a_checkpoint_is_complete() -> None:
+    grace = GracePeriod(parse(["--grace=10", "t.py"]))
+    assert grace.exit_code(signal.SIGTERM, has_failures=False) is None
+    assert grace.is_requeue(exited(75))
+    assert not grace.has_failed(has_failures=False, is_running=True), "the rest is killed"
+    assert grace.has_failed(has_failures=True, is_running=False)
+    assert grace.exit_code(None, has_failures=False) == 75
+    assert grace.exit_code(signal.SIGTERM, has_failures=False) == 75
+    assert grace.exit_code(signal.SIGINT, has_failures=False) is None
+    assert grace.exit_code(signal.SIGTERM, has_failures=True) is None
 
 
 def test_only_the_requeue_code_of_a_job_with_a_grace_period_is_a_requeue() -> None:
