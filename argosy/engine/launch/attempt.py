@@ -52,8 +52,8 @@ class Attempt(Processes):
             self._start_all()
             tee = Tee(self._shown())
             self._supervise()
-            if self.grace.has_begun and (self.running or self.failures):
-                self.signal = self.signal or signal.SIGTERM  # not saved in time: no restart
+            if self.grace.has_failed(bool(self.failures), bool(self.running)):
+                self.signal = self.signal or signal.SIGTERM
             if self.failures:
                 self.on_failure(self)
                 self._let_failed_ranks_exit()
@@ -86,12 +86,12 @@ class Attempt(Processes):
         while self.running and not self.is_ended and time.monotonic() < min(until, self.grace.until):
             event = self.next_event(min(POLL_S, until - time.monotonic()))
             if isinstance(event, SignalEvent):
-                if not self.grace.begin(event.number, map(self.pid_of, self.running)):
+                if not self.grace.begin(event.number, [*map(self.pid_of, self.running)]):
                     self.signal = event.number
             elif isinstance(event, ExitEvent):
                 self._record_exit(event)
             for failure in self.new_errors():
-                if not self.grace.accepts(failure):
+                if not self.grace.is_requeue(failure):
                     self._record_failure(failure)
             if self.failures:
                 certain = failure_report.cause(self.failures, self.others()).is_certain
@@ -113,7 +113,7 @@ class Attempt(Processes):
         exit = self.exit_of(event)
         if exit.code == 0 and exit.error is None:
             self.completed.append(event.spec)
-        elif self.grace.accepts(exit):
+        elif self.grace.is_requeue(exit):
             pass
         elif self.grace.was_terminated(exit):
             self.signal = signal.SIGTERM

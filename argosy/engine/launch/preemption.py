@@ -13,7 +13,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from argosy.engine.launch.configuration import Configuration
@@ -32,24 +32,23 @@ class GracePeriod:
     config: Configuration
     until: float = float("inf")
     """By time.monotonic(): when the processes are killed."""
-    is_requeued: bool = False
-    """True once a process has exited with the requeue code."""
+    _has_saved: bool = False
+    """True once a process has ended with the requeue code: the checkpoint is complete on all of them."""
     _saved: str = "preempted"
-    """What such a process reported."""
+    """What that process reported."""
     _signalled_at: float = float("-inf")
 
     @property
     def has_begun(self) -> bool:
         return self.until < float("inf")
 
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() >= self.until
+    def begin(self, number: int, pids: Collection[int]) -> bool:
+        """Forward SIGTERM to these processes, and begin the grace period; False if the signal ends the job at once.
 
-    def begin(self, number: int, pids: Iterable[int]) -> bool:
-        """Forward SIGTERM to these processes, and begin the grace period; False if the signal ends the job at once."""
+        Without processes, on a host that has only servers, it does: nobody would save.
+        """
         now = time.monotonic()
-        if number != signal.SIGTERM or self.config.grace_s is None or is_orphan():
+        if number != signal.SIGTERM or self.config.grace_s is None or not pids or is_orphan():
             return False
         if self._signalled_at + REPEAT_S >= now:
             return True
@@ -67,12 +66,16 @@ class GracePeriod:
                 os.kill(pid, signal.SIGCONT)  # a stopped process would not handle it
         return True
 
-    def accepts(self, exit: ProcessExit) -> bool:
-        """True if a process exits with the requeue code, which is not a failure."""
-        if self.config.grace_s is None or exit.code != self.config.requeued_with:
+    def is_requeue(self, exit: ProcessExit) -> bool:
+        """True if a process ends with the requeue code, which is not a failure; begins the grace period of the others.
+
+        It has saved: what happens after its error file was written, such as a signal at its exit, does not matter.
+        """
+        code = exit.code if exit.error is None else exit.error.exit_code
+        if self.config.grace_s is None or code != self.config.requeued_with:
             return False
         self._start(time.monotonic())
-        self.is_requeued = True
+        self._has_saved = True
         if exit.error is not None:
             self._saved = exit.error.message
         return True
@@ -87,20 +90,25 @@ class GracePeriod:
         )
         return True
 
-    def exit_code(self, signal_number: int | None) -> int | None:
+    def has_failed(self, has_failures: bool, is_running: bool) -> bool:
+        """When the supervision ends: True if the job was not preempted in time, and counts as terminated by SIGTERM."""
+        return self.has_begun and (has_failures or (is_running and not self._has_saved))
+
+    def exit_code(self, signal_number: int | None, has_failures: bool) -> int | None:
         """Log the outcome; the launcher's exit code, or None if the job was not preempted, or not in time.
 
         `signal_number`: the signal with which the job was terminated, if it was.
         """
         if not self.has_begun:
             return None
-        if signal_number is None and self.is_requeued:
+        if self._has_saved and not has_failures and signal_number in (None, signal.SIGTERM):
             code = self.config.requeued_with
             logger.warning("%s; exit code %d: start the job again to resume", self._saved, code)
             return code
         if signal_number is not None:
-            after = f"{self.config.grace_s:g} s" if self.is_over else "SIGTERM"
-            logger.warning("no checkpoint was completed after %s; the newest earlier one is unchanged", after)
+            after = f"{self.config.grace_s:g} s" if time.monotonic() >= self.until else "SIGTERM"
+            nothing = f"no checkpoint was completed after {after}; earlier ones are unchanged"
+            logger.warning("%s", self._saved if self._has_saved else nothing)
         return None
 
     def _start(self, now: float) -> None:

@@ -53,7 +53,7 @@ def run(job: "PsJob") -> int:
         os.remove(job.layout.dead_workers)  # of another job
     job.log_start()
     job.run()
-    if (code := job.grace.exit_code(job.signal)) is not None:
+    if (code := job.grace.exit_code(job.signal, bool(job.failures))) is not None:
         return code
     if job.signal is not None:
         logger.warning("%s: all servers and workers were terminated", signal_name(job.signal))
@@ -107,8 +107,8 @@ class PsJob(Processes):
             self._prefixes = self._shown()
             self._tee = Tee([(prefix, log) for log, prefix in self._prefixes.items()])
             self._supervise()
-            if self.grace.has_begun and (self.failures or self._is_needed()):
-                self.signal = self.signal or signal.SIGTERM  # not saved in time
+            if self.grace.has_failed(bool(self.failures), self._is_needed()):
+                self.signal = self.signal or signal.SIGTERM
             if self.failures and not self.continued:
                 self.print_report(self.failures, self.still_running())
             if not self.is_ended and not self._is_aborting:
@@ -188,7 +188,7 @@ class PsJob(Processes):
         while self._is_active():
             event = self.next_event(min(POLL_S, self._abort_at - time.monotonic()))
             if isinstance(event, SignalEvent):
-                if not self.grace.begin(event.number, map(self.pid_of, self._running("worker"))):
+                if not self.grace.begin(event.number, [*map(self.pid_of, self._running("worker"))]):
                     self.signal = event.number
             elif isinstance(event, ExitEvent):
                 self._record_exit(event)
@@ -200,7 +200,7 @@ class PsJob(Processes):
     def _check_error_files(self) -> None:
         """Kill processes that have raised and do not exit, unless the whole job is aborted anyway."""
         for failure in self.new_errors():
-            if self.grace.accepts(failure):
+            if self.grace.is_requeue(failure):
                 continue
             until = self._failing.setdefault(failure.spec, time.monotonic() + GRACE_S)
             if not self._can_restart and not self._can_drop(failure.spec):
@@ -213,7 +213,7 @@ class PsJob(Processes):
     def _record_exit(self, event: ExitEvent) -> None:
         if any(failure.spec is event.spec for failure in self.failures):
             return  # recorded by its error file before it exited
-        if event.spec.role == "worker" and self.grace.accepts(self.exit_of(event)):
+        if event.spec.role == "worker" and self.grace.is_requeue(self.exit_of(event)):
             self.completed.append(event.spec)
         elif event.spec.role == "worker" and self.grace.was_terminated(self.exit_of(event)):
             self.signal = signal.SIGTERM

@@ -116,7 +116,7 @@ def _run_with_restarts(
             placement=placement, command=command, config=config, events=events, on_failure=on_failure
         )
         attempt.run()
-        if (code := attempt.grace.exit_code(attempt.signal)) is not None:
+        if (code := attempt.grace.exit_code(attempt.signal, bool(attempt.failures))) is not None:
             return code
         if attempt.signal is not None:
             logger.warning("%s: all ranks were terminated", signal_name(attempt.signal))

@@ -26,6 +26,8 @@ def test_the_list_of_options_is_a_decision() -> None:
             "--quiet",
             "--version",
             "--max_restarts",
+            "--grace",
+            "--requeue_code",
         ),
         *(
             "--timeout",
@@ -164,6 +166,9 @@ def test_options_of_1_8_have_their_meaning() -> None:
         (["--servers=a:1", "--workers=b:1", "--start_port=9", "t.py"], "have ports already; leave it out"),
         (["--server_num=1", "--worker_num=1", "--server_state=", "t.py"], "--server_state= is empty; write"),
         (["--dead_worker=stay", "t.py"], "invalid choice: 'stay'"),
+        (["--grace=0", "t.py"], "--grace=0: use a number of seconds greater than 0"),
+        (["--requeue_code=75", "t.py"], "--requeue_code=75 without a grace period; add --grace=S"),
+        (["--grace=9", "--requeue_code=143", "t.py"], "--requeue_code=143: use 3 to 125"),
         (["--run_mode=ps-heter", "t.py"], "--run_mode=ps-heter: heter workers are not supported; use"),
         (["--heter_worker_num=2", "t.py"], "--heter_worker_num=2: heter workers are not supported; use"),
         (["--heter_workers=a:1", "t.py"], "--heter_workers=a:1: heter workers are not supported; use"),
