@@ -97,11 +97,15 @@ class EngineJob(Fleetrun):
         for worker in range(workers):
             self.wait_for(f"pids/worker.{worker}.holding")
 
-    def check_nothing_left(self, within_s: float = 15.0) -> None:
-        """Fail if the job has left processes, segments in /dev/shm or temporary files."""
+    def check_nothing_left(self, within_s: float = 15.0, killed_host: str = "none") -> None:
+        """Fail if the job has left processes, segments in /dev/shm or temporary files.
+
+        A killed host cannot remove its files: the directories that have its name are allowed.
+        """
         wait_until(lambda: not self.alive(), within_s, lambda: f"processes are left: {self.alive()}")
         wait_until(lambda: not self._new_segments(), within_s, lambda: f"/dev/shm has {self._new_segments()}")
-        files = sorted(str(p.relative_to(self.temporary)) for p in self.temporary.rglob("*"))
+        names = (str(p.relative_to(self.temporary)) for p in self.temporary.rglob("*"))
+        files = sorted(name for name in names if killed_host not in name)
         assert not files, f"temporary files are left: {files}"
 
     def _new_segments(self) -> list[str]:

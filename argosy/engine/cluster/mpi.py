@@ -10,7 +10,10 @@ import contextlib
 import shlex
 import shutil
 import subprocess
+import time
+from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar
 
 from argosy.engine import env
@@ -18,10 +21,15 @@ from argosy.engine.cluster.engine import Engine, Outcome
 from argosy.engine.cluster.host_jobs import after_setup_words, master, node_environ
 from argosy.engine.cluster.job import ClusterJob, host_list
 from argosy.engine.errors import ConfigError
+from argosy.engine.launch import logs
 
 _END_S = 15.0
 """After SIGTERM: how long mpirun has to end its processes on all nodes."""
 _VERSION_S = 30.0
+_REPORT_S = 5.0
+"""How long the launcher of node 0 may take to report a failure after mpirun itself has failed."""
+_LAUNCHER_CODES = (0, 1, 2, 75, 129, 130, 143)
+"""mpirun exits with the code of a launcher, unless it has failed itself."""
 OPEN_MPI, MPICH = "Open MPI", "MPICH"
 
 
@@ -35,6 +43,11 @@ class Mpi(Engine):
     _process: "subprocess.Popen[str]"
     _hosts: tuple[str, ...] = ()
     _kind = ""
+    _log = Path()
+    """The log of node 0's launcher."""
+
+    def __init__(self) -> None:
+        self._printed: deque[str] = deque(maxlen=200)
 
     def plan(self, job: ClusterJob) -> str:
         names = ", ".join(sorted(node_environ(job)))
@@ -44,6 +57,7 @@ class Mpi(Engine):
     def submit(self, job: ClusterJob) -> str:
         self._kind = kind()
         self._hosts = tuple(_hosts(job))
+        self._log = Path(job.directory, job.config.log_dir, "node-0", logs.LAUNCHER_LOG)
         first = self._hosts[0] if self._hosts else _first_host(job, self._kind)
         self._process = subprocess.Popen(
             command(job, first, self._kind),
@@ -62,12 +76,30 @@ class Mpi(Engine):
     def logs(self, job_id: str) -> Iterator[str]:
         assert self._process.stdout is not None, "submit opened the pipe"
         for line in self._process.stdout:
-            yield line.rstrip("\n")
+            self._printed.append(line.rstrip("\n"))
+            yield self._printed[-1]
 
     def wait(self, job_id: str) -> Outcome:
         code = self._process.wait()
         code = code if code >= 0 else 128 - code
-        return Outcome(code, f"mpirun of {self._kind} exited with code {code}")
+        report = "" if code in _LAUNCHER_CODES else self._unprinted_report()
+        return Outcome(code, f"mpirun of {self._kind} exited with code {code}{report}")
+
+    def _unprinted_report(self) -> str:
+        """What node 0 has written to its log since mpirun has failed, and so no longer prints its output.
+
+        Empty if node 0 has another file system.
+        """
+        if not self._log.parent.is_dir():
+            return ""
+        until = time.monotonic() + _REPORT_S
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+                if unprinted := [line for line in lines if line not in self._printed]:
+                    return f"; {' '.join(line.strip() for line in unprinted)}"
+            time.sleep(0.05)
+        return ""
 
     def cancel(self, job_id: str) -> None:
         if self._process.poll() is not None:
