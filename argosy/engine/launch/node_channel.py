@@ -81,9 +81,8 @@ class Peer:
             self.send({"rejected": problem})
             await self.close()
             raise Rejected(problem)
-        assert isinstance(node, int) and isinstance(theirs, str), "checked above"
-        self.node = node
-        self.send({"mac": _mac(token, "node 0", theirs, challenge)})
+        self.node = int(str(node))
+        self.send({"mac": _mac(token, "node 0", str(theirs), challenge)})
 
     async def join(self, token: str, node: int) -> None:
         """The side that connects; raises Rejected."""

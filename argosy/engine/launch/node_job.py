@@ -108,12 +108,12 @@ class _NodeJob:
 
     def _address(self) -> str:
         """Where the other nodes reach this one: the address of --interface, else that of the route to node 0."""
-        joined = self._next(Joined)
-        name = self._config.interface
-        address = joined.address if name is None else net.interface_address(name, joined.address)
+        address = self._next(Joined).address
+        if self._config.interface is not None:
+            address = net.address_of_interface(self._config.interface, net.family_of(address))
         logger.info(
-            "node %d of %d: the other nodes reach it at %s%s",
-            *(self._group.node, self._group.size, address, f" (--interface={name})" if name else ""),
+            "node %d of %d: the others reach it at %s (interface %s)",
+            *(self._group.node, self._group.size, address, net.interface_of(address)),
         )
         return address
 
@@ -176,9 +176,8 @@ class _NodeJob:
 
     def _servers_and_workers(self, command: list[str], address: str) -> PsJob:
         config = self._config
-        assert config.server_num and config.worker_num, (
-            "the configuration of a job on several nodes has numbers"
-        )
+        assert config.server_num is not None, "several nodes and --servers raise"
+        assert config.worker_num is not None, "several nodes and --workers raise"
         most = _most(config.server_num, self._group.size) + _most(config.worker_num, self._group.size)
         plan = self._plan(address, ports.stable_ports(address, most), ())
         servers, workers = spread(plan.offers, config.server_num, config.worker_num)

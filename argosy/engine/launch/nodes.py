@@ -214,7 +214,7 @@ class _Hub(NodeGroup):
 
     async def _run(self) -> None:
         host, port = _resolve(self._endpoint)
-        is_name = host != self._endpoint.host and self._endpoint.host != "localhost"
+        is_name = self._endpoint.host not in (host, "localhost")
         # Debian's /etc/hosts maps the host's name to 127.0.1.1, which other hosts cannot reach.
         address = None if is_name and is_loopback(host) else host
         async with await asyncio.start_server(self._serve, address, port, limit=MAX_BYTES, backlog=1024):

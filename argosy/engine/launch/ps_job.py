@@ -87,7 +87,7 @@ class PsJob(Processes):
 
     layout: PsLayout
     on_failure: Callable[["PsJob", str], None] | None = None
-    """In a job of several launchers: called with the report of the failure that ends the job, instead of printing it."""
+    """In a job of several launchers: gets the report of the failure that ends the job, instead of the console."""
     restarts: Counter[str] = field(default_factory=Counter)
     """By name: how often a process was restarted."""
     _early: dict[ProcessSpec, float] = field(default_factory=dict)
