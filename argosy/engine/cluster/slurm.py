@@ -54,7 +54,8 @@ class Slurm(Engine):
         """The last status of jobs that were followed to their end."""
 
     def plan(self, job: ClusterJob) -> str:
-        return f"# {shlex.join(_sbatch(job))}\n{script(job)}"
+        interpreter, rest = script(job).split("\n", 1)
+        return f"{interpreter}\n# submitted by: {shlex.join(_sbatch(job))}\n{rest}"
 
     def submit(self, job: ClusterJob) -> str:
         log_dir = Path(job.directory, job.config.log_dir)
@@ -109,11 +110,12 @@ def script(job: ClusterJob) -> str:
     if cpus := _cpus(job):
         directives["cpus-per-task"] = cpus
     lines = ["#!/bin/bash", *(f"#SBATCH --{name}={shlex.quote(text)}" for name, text in directives.items())]
-    if config.grace_s is not None:
-        lines += ["#SBATCH --requeue", f"#SBATCH --signal=TERM@{int(config.grace_s) + _MARGIN_S}"]
+    grace_s = getattr(config, "grace_s", None)
+    if grace_s is not None:
+        lines += ["#SBATCH --requeue", f"#SBATCH --signal=TERM@{int(grace_s) + _MARGIN_S}"]
     lines += ["", *_setup(job), *_start(job, cpus)]
-    if config.grace_s is not None:
-        lines += _requeue(config.requeued_with)
+    if grace_s is not None:
+        lines += _requeue(getattr(config, "requeued_with"))
     return "\n".join([*lines, "exit $code", ""])
 
 

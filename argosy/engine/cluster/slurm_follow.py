@@ -26,7 +26,7 @@ class Follower:
 
     def lines(self) -> Iterator[str]:
         """The lines of the log, without line ends; changes of the state are logged."""
-        log = _Log()
+        log = GrowingFile()
         while True:
             # After the state: the log of an ended job is complete.
             yield from log.new_lines(self.status.output)
@@ -73,14 +73,14 @@ class Follower:
         ):
             return
         if status.state == "PENDING":
-            logger.info("job %s is pending: %s", self.job_id, status.reason or "no reason yet")
+            logger.info("job %s is pending%s", self.job_id, f": {status.reason}" if status.reason else "")
         elif status.state == "RUNNING":
             logger.info("job %s is running on %s", self.job_id, status.nodelist)
         else:
             logger.info("job %s is %s on %s", self.job_id, status.state.lower(), status.nodelist or "no node")
 
 
-class _Log:
+class GrowingFile:
     """The new lines of a growing file, which may not exist yet."""
 
     def __init__(self) -> None:

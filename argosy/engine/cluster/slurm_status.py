@@ -33,7 +33,8 @@ class JobStatus:
     exit_signal: int
     output: str
     """The path of the log."""
-    is_in_array: bool
+    array: str
+    """The id of the array that the job belongs to, if any."""
 
     @property
     def has_ended(self) -> bool:
@@ -86,18 +87,19 @@ def statuses(job_id: str) -> list[JobStatus]:
             f"Slurm knows no job {job_id}: there was none, or it has ended and Slurm has forgotten it (after "
             f"MinJobAge, mostly 5 minutes); its log is the file slurm-{job_id}.out in the log directory of the job"
         ) from e
-    return [_status(line) for line in text.splitlines() if line.strip()]
+    return [parse_status(line) for line in text.splitlines() if line.strip()]
 
 
 def status(job_id: str) -> JobStatus:
     """The status of one job; raises ConfigError for an array."""
     found = statuses(job_id)
-    if found[0].is_in_array and "_" not in job_id:
+    if found[0].array == job_id:
         raise ConfigError(f"job {job_id} is an array of jobs; name one of them, such as {job_id}_0")
     return found[0]
 
 
-def _status(line: str) -> JobStatus:
+def parse_status(line: str) -> JobStatus:
+    """The status in a line of `scontrol --oneliner show job`."""
     # Free text (the job's name) comes first: the last value of a field is Slurm's.
     fields = dict(_FIELD.findall(line))
     code, _, number = fields.get("ExitCode", "0:0").partition(":")
@@ -110,7 +112,7 @@ def _status(line: str) -> JobStatus:
         exit_code=int(code),
         exit_signal=int(number or 0),
         output=fields.get("StdOut", ""),
-        is_in_array="ArrayJobId" in fields,
+        array=fields.get("ArrayJobId", ""),
     )
 
 
