@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -76,10 +77,12 @@ def _path() -> str:
 class SlurmCluster:
     """A controller and two nodes of two cores; a context manager."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self) -> None:
+        # munged demands that all users can reach its socket: not a directory of pytest.
+        self.folder = Path(tempfile.mkdtemp(prefix="argosy-slurm-"))
+        self.folder.chmod(0o755)
         self.lab = Lab(len(NODES) + 1, rate=None)
-        self.environ = {**os.environ, "PATH": _path(), "SLURM_CONF": str(folder / "slurm.conf")}
+        self.environ = {**os.environ, "PATH": _path(), "SLURM_CONF": str(self.folder / "slurm.conf")}
         self._daemons: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "SlurmCluster":
@@ -103,6 +106,7 @@ class SlurmCluster:
         self.lab.__exit__(kind, error, at)  # ends all processes in the namespaces
         for daemon in self._daemons:
             daemon.wait()
+        shutil.rmtree(self.folder)
 
     def start_node(self, node: str) -> None:
         """Start the slurmd of a node; also again, after `kill_node`."""
@@ -122,7 +126,7 @@ class SlurmCluster:
     ) -> subprocess.Popen[str]:
         """Start a command on the login host."""
         return subprocess.Popen(
-            self._inside("login", command),
+            self.inside("login", command),
             env={**self.environ, **(environ or {})},
             cwd=cwd or self.folder,
             stdin=subprocess.DEVNULL,
@@ -171,9 +175,13 @@ class SlurmCluster:
         """Poll a condition."""
         deadline = time.monotonic() + WAIT_S
         while not is_reached():
-            logs = "".join(f"\n{p.name}: {p.read_text()[-2000:]}" for p in self.folder.glob("*.log"))
-            assert time.monotonic() < deadline, f"no {what} within {WAIT_S:g} s{logs}"
+            assert time.monotonic() < deadline, f"no {what} within {WAIT_S:g} s{self._messages()}"
             time.sleep(0.05)
+
+    def _messages(self) -> str:
+        """The last lines of all daemons."""
+        files = [*self.folder.glob("*.log"), *self.folder.glob("*.out")]
+        return "".join(f"\n{path.name}: {path.read_text()[-2000:]}" for path in files)
 
     def _configure(self) -> None:
         names = ("login", *NODES)
@@ -199,7 +207,7 @@ class SlurmCluster:
         with open(self.folder / f"{command[0]}-{host}.out", "ab") as out:
             self._daemons.append(
                 subprocess.Popen(
-                    self._inside(host, command),
+                    self.inside(host, command),
                     env=self.environ,
                     cwd=self.folder,
                     stdin=subprocess.DEVNULL,
@@ -208,7 +216,7 @@ class SlurmCluster:
                 )
             )
 
-    def _inside(self, host: str, command: Sequence[str]) -> list[str]:
+    def inside(self, host: str, command: Sequence[str]) -> list[str]:
         """The command on a host: its network, its name and the hosts file.
 
         Not `ip netns exec`, which mounts another /sys, in which slurmd finds no cgroups.
