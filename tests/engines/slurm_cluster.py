@@ -8,6 +8,7 @@ Every host has its own host name, and a hosts file with the names of all.
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -54,7 +55,7 @@ ReturnToService=2
 PropagateResourceLimits=NONE
 SlurmdParameters=config_overrides
 MinJobAge=300
-SlurmdTimeout=10
+SlurmdTimeout=300
 KillWait=60
 InactiveLimit=0
 {nodes}
@@ -182,6 +183,17 @@ class SlurmCluster:
         """The last lines of all daemons."""
         files = [*self.folder.glob("*.log"), *self.folder.glob("*.out")]
         return "".join(f"\n{path.name}: {path.read_text()[-2000:]}" for path in files)
+
+    @contextlib.contextmanager
+    def kill_wait(self, seconds: int) -> Iterator[None]:
+        """For the sruns that start inside: how long they wait for a step that they have ended."""
+        path = self.folder / "slurm.conf"
+        before = path.read_text()
+        path.write_text(re.sub("KillWait=.*", f"KillWait={seconds}", before))
+        try:
+            yield
+        finally:
+            path.write_text(before)
 
     def _configure(self) -> None:
         names = ("login", *NODES)

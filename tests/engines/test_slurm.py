@@ -1,16 +1,16 @@
 """Jobs on a real Slurm: a controller and two nodes in namespaces (slurm_cluster.py)."""
 
 # SPDX-License-Identifier: Apache-2.0
+import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.engines.proof import HOLDING, SCRIPTS, TWO_NODES, EngineJob, Reference
+from tests.engines.proof import HOLDING, SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference
 from tests.engines.slurm_cluster import NODES, SlurmCluster, missing
 
 ON = ["--on=slurm", "--nodes=2"]
@@ -22,17 +22,8 @@ class SlurmJob(EngineJob):
     def __init__(self, directory: Path, cluster: SlurmCluster) -> None:
         super().__init__(directory)
         self.cluster = cluster
+        self.prefix = cluster.inside("login", [])
         self.environ |= {"SLURM_CONF": cluster.environ["SLURM_CONF"], "PATH": cluster.environ["PATH"]}
-
-    def start(self, *words: str, **environ: str) -> "subprocess.Popen[str]":
-        return self._start(["-m", "argosy.distributed.launch", *words], environ)
-
-    def call(self, code: str) -> str:
-        """Run Python code on the login host, with `slurm`, the engine; what it prints."""
-        header = "from argosy.engine.cluster.slurm import Slurm; slurm = Slurm(); "
-        done = self.finish(self._start(["-c", header + code], {}))
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
     def submit(self, *words: str) -> str:
         """The id of the submitted job."""
@@ -44,23 +35,22 @@ class SlurmJob(EngineJob):
         assert match, done.stdout
         return match[1]
 
-    def log(self, job_id: str) -> str:  # type: ignore[override]  # one log of the job instead of one per rank
+    def engine(self, code: str) -> str:
+        """Run Python code with `slurm`, the engine, on the login host; what it prints."""
+        header = "from argosy.engine.cluster.slurm import Slurm; slurm = Slurm(); "
+        done = self.cluster.run(sys.executable, "-W", "error", "-c", header + code, environ=self.environ)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def job_log(self, job_id: str) -> str:
+        """What the job has printed so far."""
         path = self.directory / "log" / f"slurm-{job_id}.out"
         return path.read_text() if path.exists() else ""
 
     def end(self) -> None:
-        subprocess.run(
-            self.cluster.inside("login", ["scancel", "--user=root"]), env=self.environ, check=False
-        )
+        self.cluster.slurm("scancel", "--user=root")
         self.cluster.wait(lambda: self.cluster.slurm("squeue", "--noheader") == "", "end of all jobs")
         super().end()
-
-    def _start(self, words: list[str], environ: dict[str, str]) -> "subprocess.Popen[str]":
-        command = self.cluster.inside("login", [sys.executable, "-W", "error", *words])
-        with (self.directory / "out").open("w") as out, (self.directory / "err").open("w") as err:
-            return subprocess.Popen(
-                command, cwd=self.directory, env=self.environ | environ, stdout=out, stderr=err, text=True
-            )
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +96,7 @@ def test_resnet18_is_bit_equal_and_a_profile_sets_the_defaults(job: SlurmJob, re
     )
     again = job.run("--on=slurm", "--attach", job_id)
     assert (again.returncode, again.stdout) == (0, done.stdout)
-    assert job.call(f"print(*slurm.nodes('{job_id}'))").split() == list(NODES)
+    assert job.engine(f"print(*slurm.nodes('{job_id}'))").split() == list(NODES)
     job.check_nothing_left()
 
 
@@ -118,9 +108,8 @@ def test_wide_and_deep_is_bit_equal_with_servers_on_both_nodes(job: SlurmJob, re
 
 
 def test_a_killed_rank_is_named_and_the_job_fails(job: SlurmJob) -> None:
-    running = job.start(*ON, "--attach", *TWO_NODES["resnet18"], SCRIPTS["resnet18"], *HOLDING)
-    job.wait_until_held()
-    subprocess.run(["kill", "-KILL", str(job.pid("worker.1"))], check=True)
+    running = job.start(*ON, "--attach", "--nproc_per_node=1", WAIT)
+    os.kill(job.pid("worker.1"), signal.SIGKILL)
     done = job.finish(running)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "rank 1" in done.stdout
@@ -132,22 +121,27 @@ def test_a_killed_rank_is_named_and_the_job_fails(job: SlurmJob) -> None:
 
 
 def test_a_killed_node_is_named_and_the_job_fails(job: SlurmJob) -> None:
-    job_id = job.submit(*ON, *TWO_NODES["resnet18"], SCRIPTS["resnet18"], *HOLDING)
-    running = job.start("--on=slurm", "--attach", job_id)
-    job.wait_until_held()
+    with job.cluster.kill_wait(1):
+        job_id = job.submit(*ON, "--nproc_per_node=1", WAIT)
+        running = job.start("--on=slurm", "--attach", job_id)
+        job.pid("worker.0")
+        job.pid("worker.1")
     job.cluster.kill_node("n1")
     done = job.finish(running)
     job.cluster.start_node("n1")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"node 1 \(.*n1.*\)", done.stdout), done.stdout
-    assert f"error: job {job_id} on slurm ended with exit code 1" in done.stderr
+    assert "node 1 of 2 (n1) was lost" in done.stdout
+    assert re.search(
+        rf"job {job_id} on slurm ended with exit code 1: .* on n\[0-1\]; n1 is .*\*", done.stderr
+    )
     job.cluster.wait(lambda: job.cluster.node_states() == {"idle"}, "idle nodes")
     job.check_nothing_left()
 
 
 def test_cancel_ends_everything_and_ctrl_c_only_the_following(job: SlurmJob) -> None:
-    running = job.start(*ON, "--attach", *TWO_NODES["wide_and_deep"], SCRIPTS["wide_and_deep"], *HOLDING)
-    job.wait_until_held()
+    running = job.start(*ON, "--attach", "--nproc_per_node=1", WAIT)
+    job.pid("worker.0")
+    job.pid("worker.1")
     running.send_signal(signal.SIGINT)
     done = job.finish(running)
     assert done.returncode == 130
@@ -155,7 +149,7 @@ def test_cancel_ends_everything_and_ctrl_c_only_the_following(job: SlurmJob) -> 
         1
     ]  # type: ignore[index]
     assert job.cluster.job(job_id)["JobState"] == "RUNNING"
-    job.call(f"slurm.cancel('{job_id}'); slurm.cancel('{job_id}')")  # the second does nothing
+    job.engine(f"slurm.cancel('{job_id}'); slurm.cancel('{job_id}')")  # the second does nothing
     assert job.cluster.job(job_id)["JobState"] == "CANCELLED"
     assert not job.cluster.processes("n0")
     assert not job.cluster.processes("n1")
@@ -166,14 +160,14 @@ def test_cancel_ends_everything_and_ctrl_c_only_the_following(job: SlurmJob) -> 
 
 
 def test_arrays_and_dependencies_are_those_of_slurm(job: SlurmJob) -> None:
-    job.script("open('task.' + os.environ['SLURM_ARRAY_TASK_ID'], 'w').write('done')", "task.py")
-    job.script("print(sorted(n for n in os.listdir() if n.startswith('task.')))", "after.py")
+    job.script("open('done.' + os.environ['SLURM_ARRAY_TASK_ID'], 'w').write('done')", "task.py")
+    job.script("print(sorted(n for n in os.listdir() if n.startswith('done.')))", "after.py")
     array = job.submit("--on=slurm", "--array=3-4", "task.py")
     done = job.run(
         "--on=slurm", f"--dependency=afterok:{array}", "--engine_args=--comment=last", "--attach", "after.py"
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "['task.3', 'task.4']" in done.stdout
+    assert "['done.3', 'done.4']" in done.stdout
     done = job.run("--on=slurm", "--attach", array)
     assert done.returncode == 2
     assert f"job {array} is an array of jobs; name one of them, such as {array}_0" in done.stderr
@@ -192,3 +186,34 @@ def test_what_slurm_refuses_is_reported_in_its_words(job: SlurmJob) -> None:
     assert done.returncode == 2
     assert "Slurm knows no job 4711" in done.stderr
     assert "MinJobAge" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        # Slurm requeues the job by itself: it signals all processes of the job.
+        ("resnet18", ["scontrol", "requeue"]),
+        # As before the time limit, or a preemption with GraceTime: the launchers are signalled, the script requeues.
+        ("wide_and_deep", ["scancel", "--signal=TERM"]),
+    ],
+)
+def test_a_preempted_job_saves_a_checkpoint_and_resumes_bit_equal(
+    job: SlurmJob, reference: Reference, name: str, command: list[str]
+) -> None:
+    resumable = ["--checkpoint=checkpoints", "--hold_until=go", *HOLDING]
+    job_id = job.submit(*ON, "--grace=50", *TWO_NODES[name], SCRIPTS[name], *resumable)
+    running = job.start("--on=slurm", "--attach", job_id)
+    job.wait_until_held()
+    job.cluster.slurm(*command, job_id)
+    job.cluster.wait(lambda: "SIGTERM: waiting at most 50 s" in job.job_log(job_id), "grace period")
+    (job.directory / "go").touch()
+    job.cluster.wait(lambda: job.cluster.job(job_id)["Restarts"] == "1", "restart")
+    done = job.finish(running)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"job {job_id} was requeued (restart 1)" in done.stderr
+    assert f"job {job_id} is pending: BeginTime" in done.stderr
+    assert done.stderr.count(f"job {job_id} is running on n[0-1]") == 2
+    assert "exit code 75: start the job again to resume" in done.stdout
+    assert 10 <= done.stdout.count("\nloss: ") < 13, "the second start began with the first step"
+    reference.check(name, job.directory / "weights.npz")
+    job.check_nothing_left()

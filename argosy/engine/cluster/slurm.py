@@ -36,7 +36,7 @@ _OPTIONS = {
 """The option of fleetrun, that of sbatch."""
 _MARGIN_S = 30
 """Before the time limit, in addition to the grace period: for the exit and the requeue."""
-_LATE_NODE_S = 30
+_LATE_NODE_S = 10
 """The launchers exit together; srun kills one that has not exited so long after the first."""
 _KEPT = ("SLURM_CONF",)
 """Inside of a Slurm job, the other variables describe that job; sbatch must not pass them on."""
@@ -110,12 +110,11 @@ def script(job: ClusterJob) -> str:
     if cpus := _cpus(job):
         directives["cpus-per-task"] = cpus
     lines = ["#!/bin/bash", *(f"#SBATCH --{name}={shlex.quote(text)}" for name, text in directives.items())]
-    grace_s = getattr(config, "grace_s", None)
-    if grace_s is not None:
-        lines += ["#SBATCH --requeue", f"#SBATCH --signal=TERM@{int(grace_s) + _MARGIN_S}"]
+    if config.grace_s is not None:
+        lines += ["#SBATCH --requeue", f"#SBATCH --signal=TERM@{int(config.grace_s) + _MARGIN_S}"]
     lines += ["", *_setup(job), *_start(job, cpus)]
-    if grace_s is not None:
-        lines += _requeue(getattr(config, "requeued_with"))
+    if config.grace_s is not None:
+        lines += _requeue(config.requeued_with)
     return "\n".join([*lines, "exit $code", ""])
 
 
