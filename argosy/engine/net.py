@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import fcntl
+import re
 import socket
 import struct
 from typing import NamedTuple, Self
@@ -50,6 +51,16 @@ def _prefix(where: str) -> str:
 def host_of(endpoint: str) -> str:
     """The host of an endpoint, without brackets."""
     return Endpoint.parse(endpoint).host
+
+
+def first_host(nodelist: str) -> str:
+    """The first host of SLURM's list: `node[01-03,7],b2` begins with `node01`."""
+    first = re.sub(r"\[([^\[\],-]*)[^\[\]]*\]", r"\1", nodelist.strip()).split(",")[0]
+    if not first or "[" in first or "]" in first:
+        raise ConfigError(
+            f"SLURM_NODELIST={nodelist!r} is not a list of hosts; set MASTER_ADDR to the host of rank 0"
+        )
+    return first
 
 
 def endpoint_list(text: str, where: str) -> tuple[str, ...]:

@@ -111,3 +111,23 @@ def test_an_interface_without_an_address_of_the_family_is_an_error() -> None:
         pytest.skip("every interface of this host has a global IPv6 address")
     with pytest.raises(ConfigError, match="the interface has no IPv6 address; this host has"):
         net.address_of_interface(bare.pop(), socket.AF_INET6)
+
+
+@pytest.mark.parametrize(
+    ("nodelist", "host"),
+    [
+        ("node[01-03,7],b2", "node01"),
+        ("b2,node[01-03]", "b2"),
+        ("n7", "n7"),
+        ("rack[3,5-6]n[10-12]", "rack3n10"),
+        ("c[9]-ib.example.org", "c9-ib.example.org"),
+    ],
+)
+def test_the_first_host_of_a_slurm_list(nodelist: str, host: str) -> None:
+    assert net.first_host(nodelist) == host
+
+
+@pytest.mark.parametrize("nodelist", ["", "node[1-3", ",b"])
+def test_a_list_of_hosts_that_is_none_is_rejected(nodelist: str) -> None:
+    with pytest.raises(ConfigError, match="set MASTER_ADDR"):
+        net.first_host(nodelist)

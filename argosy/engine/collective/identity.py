@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from argosy.engine import env
 from argosy.engine.errors import ConfigError
-from argosy.engine.net import Endpoint, endpoint_list, host_of
+from argosy.engine.net import Endpoint, endpoint_list, first_host, host_of
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _DEFAULT_PORT = 29500  # torchrun's
@@ -57,16 +57,6 @@ def read(environ: Mapping[str, str] | None = None) -> Identity:
         restart=env.number("TORCHELASTIC_RESTART_COUNT", source),
         token=source.get("ARGOSY_JOB_TOKEN", ""),
     )
-
-
-def first_host(nodelist: str) -> str:
-    """The first host of SLURM's list: `node[01-03,7],b2` begins with `node01`."""
-    first = re.sub(r"\[([^\[\],-]*)[^\[\]]*\]", r"\1", nodelist.strip()).split(",")[0]
-    if not first or "[" in first or "]" in first:
-        raise ConfigError(
-            f"SLURM_NODELIST={nodelist!r} is not a list of hosts; set MASTER_ADDR to the host of rank 0"
-        )
-    return first
 
 
 def _endpoints(source: Mapping[str, str], launched: env.Launched) -> tuple[str, ...]:

@@ -5,7 +5,7 @@
 import pytest
 
 from argosy.engine import env
-from argosy.engine.collective.identity import Identity, first_host, read
+from argosy.engine.collective.identity import Identity, read
 from argosy.engine.errors import ConfigError
 from argosy.engine.net import Endpoint
 from tests.ranks import ForkServer
@@ -151,26 +151,6 @@ def test_without_their_number_the_endpoints_are_counted() -> None:
 
 def test_a_parameter_server_has_no_rank() -> None:
     assert env.rank_and_size({"TRAINING_ROLE": "PSERVER", "PADDLE_TRAINERS_NUM": "2"}) == (0, 2)
-
-
-@pytest.mark.parametrize(
-    ("nodelist", "host"),
-    [
-        ("node[01-03,7],b2", "node01"),
-        ("b2,node[01-03]", "b2"),
-        ("n7", "n7"),
-        ("rack[3,5-6]n[10-12]", "rack3n10"),
-        ("c[9]-ib.example.org", "c9-ib.example.org"),
-    ],
-)
-def test_the_first_host_of_a_slurm_list(nodelist: str, host: str) -> None:
-    assert first_host(nodelist) == host
-
-
-@pytest.mark.parametrize("nodelist", ["", "node[1-3", ",b"])
-def test_a_list_of_hosts_that_is_none_is_rejected(nodelist: str) -> None:
-    with pytest.raises(ConfigError, match="set MASTER_ADDR"):
-        first_host(nodelist)
 
 
 def test_an_ipv6_master_is_written_with_brackets() -> None:
