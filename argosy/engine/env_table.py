@@ -309,6 +309,7 @@ GROUPS = (
                 "",
                 "identifies one launch of a job: a server whose state has another id begins a new job with it",
             ),
+            _variable("ARGOSY_RAY_CHANNEL", "", "in a job on Ray: the socket of the node's supervising actor"),
             _variable("ARGOSY_STORE_FD", "", "rank 0 only: the listening socket that it inherits"),
             _variable(
                 "ARGOSY_SERVER_STAYS",
