@@ -56,6 +56,8 @@ def run(config: Configuration, environ: Mapping[str, str], num_gpus: int | None)
     """Run this node's part of the job; returns the exit code, the same on all nodes."""
     node = nodes.node_rank(config, environ)
     nodes.master(config, environ)  # may raise: before anything is started
+    if node == 0:
+        entrypoint.command(config)
     config = replace(
         config, log_dir=os.path.join(config.log_dir, f"node-{node}"), quiet=config.quiet or node > 0
     )
@@ -92,8 +94,8 @@ class _NodeJob:
         try:
             logs.rotate(self._config.log_dir)
             with console.logged_to(logs.launcher_log(self._config.log_dir)):
-                command = entrypoint.command(self._config)
                 address = self._address()
+                command = entrypoint.command(self._config)  # may raise: node 0 reports it
                 while True:
                     verdict = self._attempt(command, address)
                     if not verdict.restarts:
@@ -126,14 +128,15 @@ class _NodeJob:
             code = ps_job.run(processes)
         else:
             processes.run()
-            code = 0
+            code = processes.grace.exit_code(processes.signal) or 0
         if processes.signal is not None:
             name = signal_name(processes.signal)
             self._report(
                 Result(self._group.node, "signal", 128 + processes.signal, f"{name}: the job was ended")
             )
         else:
-            self._report(Result(self._group.node, "done", code))
+            is_preempted = processes.grace.is_requeued
+            self._report(Result(self._group.node, "preempted" if is_preempted else "done", code))
         return processes.verdict or self._verdict()
 
     def _ranks(self, command: list[str], address: str) -> Attempt:
@@ -267,7 +270,7 @@ class _NodeJob:
         if not verdict.text:
             return
         path = logs.launcher_log(self._config.log_dir)
-        if self._group.node == 0 or verdict.text.startswith(("node 0", "cannot join")):
+        if self._group.node == 0 or verdict.is_local:
             console.print_block(verdict.text, path)
         else:
             console.append(f"the job has ended: {verdict.text}", path)
@@ -275,7 +278,7 @@ class _NodeJob:
     def _end(self, verdict: Verdict) -> int:
         if verdict.code == 0:
             logger.info("all %d nodes completed.", self._group.size)
-        elif self._group.node == 0:
+        elif self._group.node == 0 and verdict.code < 128:
             logger.error("ABORT!!! the job has ended with exit code %d on all nodes.", verdict.code)
         return verdict.code
 

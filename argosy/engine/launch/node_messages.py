@@ -74,8 +74,8 @@ class Result(_Message):
     """How the processes of one node ended."""
 
     node: int
-    kind: Literal["done", "failed", "signal"]
-    """done: by themselves. failed: one failed, so all nodes must end. signal: the launcher received one."""
+    kind: Literal["done", "preempted", "failed", "signal"]
+    """done: by themselves. preempted: they have saved a checkpoint. failed: one failed, so all nodes must end. signal: the launcher received one."""
     code: int
     """The exit code of that node's launcher, if it were alone."""
     text: str = ""
@@ -93,6 +93,8 @@ class Verdict(_Message):
     """What node 0 prints: the report of the cause."""
     restarts: bool = False
     """Another attempt follows."""
+    is_local: bool = False
+    """Decided by this node alone, which has no connection to node 0."""
 
 
 def encode(message: dict[str, Any]) -> bytes:
