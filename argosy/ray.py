@@ -21,11 +21,12 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
-from argosy.engine import env, log
+from argosy.engine import log
 from argosy.engine.cluster import ray_channel, ray_cluster, ray_rank
 from argosy.engine.cluster.engine import Outcome
 from argosy.engine.cluster.job import ClusterJob
 from argosy.engine.cluster.ray import RayJob, Report
+from argosy.engine.cluster.ray_request import WAIT_S
 from argosy.engine.errors import ConfigError, JobFailedError, nearest
 from argosy.engine.launch.configuration import Configuration
 
@@ -42,7 +43,7 @@ def run(
     placement: str | None = None,
     cpus: float | None = None,
     memory: str | None = None,
-    wait_s: float = ray_cluster.WAIT_S,
+    wait_s: float = WAIT_S,
     environment: Mapping[str, str] | None = None,
     on_report: Report | None = None,
     on_line: Callable[[str], None] = print,

@@ -309,7 +309,9 @@ GROUPS = (
                 "",
                 "identifies one launch of a job: a server whose state has another id begins a new job with it",
             ),
-            _variable("ARGOSY_RAY_CHANNEL", "", "in a job on Ray: the socket of the node's supervising actor"),
+            _variable(
+                "ARGOSY_RAY_CHANNEL", "", "in a job on Ray: the socket of the node's supervising actor"
+            ),
             _variable(
                 "ARGOSY_REQUEUE_CODE",
                 "",

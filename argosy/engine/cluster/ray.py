@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 from argosy.engine.cluster import ray_cluster
 from argosy.engine.cluster.engine import Engine, Outcome
 from argosy.engine.cluster.job import ClusterJob
-from argosy.engine.cluster.ray_attempt import Attempt, Node, NotPlaced, plan
+from argosy.engine.cluster.ray_attempt import Attempt, Node, NotPlaced
 from argosy.engine.cluster.ray_node import Item
+from argosy.engine.cluster.ray_request import plan, request
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch.console import logger
 
@@ -33,7 +34,7 @@ class RayJob:
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._asked = ray_cluster.request(self.job, self.connection.is_local)
+        self._asked = request(self.job, self.connection.is_local)
         self._thread = threading.Thread(target=self._run, name="ray-job", daemon=True)
 
     def start(self) -> None:
@@ -79,9 +80,16 @@ class RayJob:
                 return Outcome(1, f"{lost}, and no other node replaces it: {e}" if lost else str(e))
             finally:
                 self.nodes = tuple(attempt.nodes)
+            is_requeued = self._is_requeued(attempt)
             if self._cancelled.is_set():
-                return Outcome(143, "cancelled")
-            if all(node.code == 0 for node in attempt.nodes):
+                code = self.job.config.requeued_with if is_requeued else 143
+                return Outcome(code, "cancelled" + "; a checkpoint was saved" * is_requeued)
+            if is_requeued:
+                logger.warning("the job was preempted, and is started again from its checkpoint")
+                continue
+            if any(
+                node.code == 0 for node in attempt.nodes
+            ):  # only if the launchers of all nodes have succeeded
                 return Outcome(0, f"all {self.job.nodes} nodes succeeded")
             lost = "; ".join(f"{node.name} was lost: {node.lost}" for node in attempt.nodes if node.lost)
             if not lost:
@@ -94,6 +102,11 @@ class RayJob:
                 "restart %d of %d on other nodes: %s; the script resumes from its newest checkpoint, if it writes any",
                 *(restarts, limit, lost),
             )
+
+    def _is_requeued(self, attempt: Attempt) -> bool:
+        """True if the launchers have ended the job with a checkpoint, to be started again (--grace)."""
+        config = self.job.config
+        return config.grace_s is not None and any(n.code == config.requeued_with for n in attempt.nodes)
 
     def _deliver(self, item: Item) -> None:
         if item.kind == "line":
@@ -116,11 +129,11 @@ class Ray(Engine):
     def plan(self, job: ClusterJob) -> str:
         _check(job)
         is_local = job.settings.get("address") == "local"
-        return plan(job, ray_cluster.request(job, is_local))
+        return plan(job, request(job, is_local))
 
     def submit(self, job: ClusterJob) -> str:
         _check(job)
-        ray_cluster.request(job, is_local=False)
+        request(job, is_local=False)
         ray = ray_cluster.load_ray()
         running = RayJob(job, ray_cluster.connect(job))
         job_id = str(ray.get_runtime_context().get_job_id())

@@ -1,14 +1,13 @@
 """One attempt to run a job on Ray: a placement group, one actor per node, supervision until all launchers have ended.
 
-    place ──▶ start ──▶ poll every actor ──▶ all launchers have ended
-                             ├──▶ an actor died: the node is lost; the other launchers end by themselves
-                             ├──▶ an actor is unreachable: lost, unless it replies before the others have ended
-                             ├──▶ a node is draining: SIGTERM to the launchers, which save a checkpoint (--grace)
-                             └──▶ cancelled: SIGTERM to the launchers; after a while, the actors are killed
+place ──▶ start ──▶ poll every actor ──▶ all launchers have ended
+                         ├──▶ an actor died: the node is lost; the other launchers end by themselves
+                         ├──▶ an actor is unreachable: lost, unless it replies before the others have ended
+                         ├──▶ a node is draining: SIGTERM to the launchers, which save a checkpoint (--grace)
+                         └──▶ cancelled: SIGTERM to the launchers; after a while, the actors are killed
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import shlex
 import signal
 import sys
 import threading
@@ -20,8 +19,9 @@ from typing import Any
 
 from argosy.engine import env
 from argosy.engine.cluster.job import ClusterJob
-from argosy.engine.cluster.ray_cluster import Request, load_ray
+from argosy.engine.cluster.ray_cluster import draining_nodes, load_ray, reason_of, resources
 from argosy.engine.cluster.ray_node import Item, NodeInfo, NodeSupervisor, NodeTask
+from argosy.engine.cluster.ray_request import Request
 from argosy.engine.errors import ArgosyError
 from argosy.engine.launch.console import logger
 from argosy.engine.net import Endpoint
@@ -33,6 +33,8 @@ LOST_S = 10.0
 """After the loss of a node, how long the launchers of the others may take to end by themselves."""
 STOP_S = 15.0
 """How long launchers may take to end after SIGTERM, besides --grace."""
+DRAIN_S = 1.0
+"""How often Ray is asked whether one of the nodes is about to be removed."""
 _OF_RAY = ("OMP_NUM_THREADS",)
 """Variables that Ray sets for an actor, and that would change the ranks."""
 _PASSED_ON = ("ARGOSY_", "FLAGS_", "OMP_NUM_THREADS")
@@ -81,6 +83,9 @@ class Attempt:
     stop_at: float | None = None
     """When the launchers were sent SIGTERM."""
     lost_at: float | None = None
+    drain_checked_at: float = 0.0
+    is_preempted: bool = False
+    """True once one of its nodes was seen to be draining."""
 
     def run(self) -> None:
         """Block until all launchers have ended, and everything on the cluster is removed.
@@ -105,10 +110,9 @@ class Attempt:
         until = time.monotonic() + self.asked.wait_s
         while not group.wait(timeout_seconds=POLL_S) and not self.cancelled.is_set():
             if time.monotonic() > until:
-                bundle = ", ".join(f"{name} {amount:g}" for name, amount in self.asked.bundle.items())
                 raise NotPlaced(
-                    f"{self.asked.nodes} x ({bundle}) with {self.asked.placement} did not fit the Ray cluster for "
-                    f"{self.asked.wait_s:g} s; it has {_resources(ray)}"
+                    f"{self.asked.text} did not fit the Ray cluster for {self.asked.wait_s:g} s; "
+                    f"it has {resources(ray)}"
                 )
 
     def _create_actors(self, ray: Any, group: Any) -> None:
@@ -205,45 +209,38 @@ class Attempt:
     def _tick(self, ray: Any) -> None:
         now = time.monotonic()
         running = [node for node in self.nodes if not node.has_ended]
-        if self.lost_at is None and running and all(node.unreachable for node in running):
-            if len(running) < len(self.nodes):
-                for node in running:
-                    self._lose(node, node.unreachable or "")
+        if len(running) < len(self.nodes) and all(node.unreachable for node in running):
+            for node in running:
+                self._lose(node, node.unreachable or "")
         is_late = self.lost_at is not None and now > self.lost_at + LOST_S
         if self.stop_at is None and (self.cancelled.is_set() or is_late):
             self._stop(running)
-        if self.stop_at is not None and now > self.stop_at + STOP_S:
+        limit_s = STOP_S + (self.job.config.grace_s or 0.0)
+        if self.stop_at is not None and now > self.stop_at + limit_s:
             for node in running:
                 ray.kill(node.actor, no_restart=True)
-                self._lose(node, f"it did not end within {STOP_S:g} s of SIGTERM")
+                self._lose(node, f"it did not end within {limit_s:g} s of SIGTERM")
+        if self.stop_at is None and now > self.drain_checked_at + DRAIN_S:
+            self.drain_checked_at = now
+            self._check_draining(running)
+
+    def _check_draining(self, running: list[Node]) -> None:
+        """Preempt the job, once, if Ray is about to remove one of its nodes."""
+        ids = draining_nodes()
+        leaving = [node for node in running if node.info and node.info.ray_node in ids]
+        if not leaving or self.is_preempted:
+            return
+        self.is_preempted = True
+        names = ", ".join(node.name for node in leaving)
+        if self.job.config.grace_s is None:
+            logger.warning(
+                "Ray is about to remove %s; with --grace=S the job would save a checkpoint and move", names
+            )
+            return
+        logger.warning("Ray is about to remove %s: the job saves a checkpoint, and is started again", names)
+        leaving[0].actor.signal.remote(int(signal.SIGTERM))  # its ranks stop those of the other nodes
 
     def _stop(self, running: list[Node]) -> None:
         self.stop_at = time.monotonic()
         for node in running:
             node.actor.signal.remote(int(signal.SIGTERM))
-
-
-def plan(job: ClusterJob, asked: Request) -> str:
-    """The placement group, and the command of each actor."""
-    bundle = ", ".join(f"{name}: {amount:g}" for name, amount in asked.bundle.items())
-    lines = [f"placement group: {asked.placement}, {asked.nodes} x {{{bundle}}}"]
-    for rank in range(asked.nodes):
-        command = shlex.join(job.node_command(rank, "NODE0:PORT"))
-        lines += [f"actor of node {rank}, in {job.directory}:", *(f"  {s}" for s in job.setup), f"  {command}"]
-    return "\n".join(lines)
-
-
-def reason_of(error: Exception) -> str:
-    """The line of a Ray error that says why."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "because" in line or "Error: " in line]
-    return (telling or lines or [type(error).__name__])[-1]
-
-
-def _resources(ray: Any) -> str:
-    alive = [
-        f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}) with CPU {node['Resources'].get('CPU', 0):g}"
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-    return "; ".join(alive) or "no alive node"

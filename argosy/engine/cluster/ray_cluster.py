@@ -1,7 +1,6 @@
-"""The Ray cluster of a job: an existing one, or a local one that is started and stopped; the resources of its nodes."""
+"""The Ray cluster of a job: an existing one, or a local one that is started and stopped."""
 
 # SPDX-License-Identifier: Apache-2.0
-import re
 import secrets
 import shutil
 import sys
@@ -13,86 +12,15 @@ from typing import Any
 
 from argosy.engine import env, process_effects
 from argosy.engine.cluster.job import ClusterJob
+from argosy.engine.cluster.ray_request import request
 from argosy.engine.errors import ConfigError
 
-PLACEMENTS = ("STRICT_SPREAD", "PACK")
-WAIT_S = 60.0
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _OBJECT_STORE = 100 << 20
 """Bytes of a local cluster's object store: only output, metrics and results pass through it."""
 _MAX_FOLDER = 40
 """Length of the path of Ray's folder, whose Unix sockets may have 107 characters."""
 _token = secrets.token_hex(32)
 """Of local clusters: one per process, because Ray reads it once."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a job asks of the cluster."""
-
-    nodes: int
-    cpus: float
-    memory: int | None
-    gpus: int
-    placement: str
-    wait_s: float
-    """How long to wait for the resources, at the start and after the loss of a node."""
-
-    @property
-    def bundle(self) -> dict[str, float]:
-        """The resources of each node, in Ray's names."""
-        resources: dict[str, float] = {"CPU": self.cpus}
-        if self.memory is not None:
-            resources["memory"] = self.memory
-        if self.gpus:
-            resources["GPU"] = self.gpus
-        return resources
-
-
-def request(job: ClusterJob, is_local: bool) -> Request:
-    """The settings of a job, checked. A local cluster has one Ray node, which all nodes of the job share."""
-    settings, several = job.settings, job.nodes > 1
-    placement = settings.get("placement", "PACK" if is_local or not several else "STRICT_SPREAD")
-    if placement not in PLACEMENTS:
-        raise ConfigError(f"--placement={placement}; use one of {', '.join(PLACEMENTS)}")
-    if is_local and several and placement == "STRICT_SPREAD":
-        raise ConfigError(
-            f"--placement=STRICT_SPREAD needs {job.nodes} Ray nodes, but a local cluster has one; use PACK, or "
-            "--address of a cluster"
-        )
-    cpus = float(number(settings.get("cpus", str(_processes(job))), "--cpus"))
-    wait_s = number(settings.get("wait", f"{WAIT_S:g}"), "--wait")
-    gpus = len(job.config.gpus or ())
-    return Request(job.nodes, cpus, memory_bytes(settings.get("memory")), gpus, placement, wait_s)
-
-
-def _processes(job: ClusterJob) -> int:
-    """The processes of the node that has most of them."""
-    config = job.config
-    if config.worker_num is not None or config.server_num is not None:
-        return -(-(config.worker_num or 0) // job.nodes) + -(-(config.server_num or 0) // job.nodes)
-    return config.nproc_per_node or len(config.gpus or ()) or 1
-
-
-def number(text: str, name: str) -> float:
-    """A number greater than 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise ConfigError(f"{name}={text}: use a number greater than 0")
-    return value
-
-
-def memory_bytes(text: str | None) -> int | None:
-    """16G, 500M: bytes, in powers of 1024."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if match is None or not float(match[1]):
-        raise ConfigError(f"--memory={text} is no size; write for example 16G or 500M")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def load_ray() -> Any:
@@ -189,3 +117,25 @@ def _folder() -> str:
     """A new folder for Ray's session, with a short path."""
     base = None if len(tempfile.gettempdir()) <= _MAX_FOLDER else "/tmp"
     return tempfile.mkdtemp(prefix="argosy-ray-", dir=base)
+
+
+def draining_nodes() -> set[str]:
+    """Ray's ids of the nodes that are about to be removed: by an autoscaler, a preemption, `ray drain-node`."""
+    return set(import_module("ray._private.state").state.get_draining_nodes())
+
+
+def resources(ray: Any) -> str:
+    """The alive nodes with their CPUs, for messages."""
+    alive = [
+        f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}) with CPU {node['Resources'].get('CPU', 0):g}"
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    return "; ".join(alive) or "no alive node"
+
+
+def reason_of(error: Exception) -> str:
+    """The line of a Ray error that says why."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "because" in line or "Error: " in line]
+    return (telling or lines or [type(error).__name__])[-1]

@@ -22,7 +22,7 @@ from argosy.engine.cluster.ray_channel import VARIABLE, RankChannel
 
 MAX_ITEMS = 10_000
 """The launcher's output blocks while the driver has not fetched this many lines."""
-# PR_SET_PDEATHSIG (1) is kept by exec. Not a preexec_fn: that is unsafe in a process with threads, and an actor has many.
+# PR_SET_PDEATHSIG (1) is kept by exec. Not a preexec_fn, which is unsafe in a process with threads: an actor has many.
 _EXEC = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
     "os.getppid() == int(sys.argv[1]) or sys.exit(1); os.execvp(sys.argv[2], sys.argv[2:])"
