@@ -135,5 +135,5 @@ __all__ = [  # noqa: PLE0604  (names of another list)
     *vars(tensor)["__all__"],
 ]
 __getattr__ = _submodules(
-    "argosy", ("compat", "device", "sysconfig", "version"), _missing("argosy", globals())
+    "argosy", ("compat", "device", "ray", "sysconfig", "version"), _missing("argosy", globals())
 )

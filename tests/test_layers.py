@@ -33,7 +33,7 @@ ENGINE = [
 API = [
     ["modules"],
     ["engine"],
-    ["framework"],
+    ["framework", "ray"],
     ["tensor", "regularizer", "version", "compat", "sysconfig", "device"],
     ["nn", "metric"],
     ["optimizer"],

@@ -90,6 +90,21 @@ def set_inductor_cache(default: str) -> Callable[[], None]:
     return restore
 
 
+def set_variables(values: Mapping[str, str]) -> Callable[[], None]:
+    """Set variables of this process and of its children; returns a function that restores them."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+
+    def restore() -> None:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    return restore
+
+
 def log_level() -> str:
     """ARGOSY_LOG: debug, info, notice (the default), warning or error."""
     level = os.environ.get("ARGOSY_LOG", "notice").upper()

@@ -310,6 +310,9 @@ GROUPS = (
                 "identifies one launch of a job: a server whose state has another id begins a new job with it",
             ),
             _variable(
+                "ARGOSY_RAY_CHANNEL", "", "in a job on Ray: the socket of the node's supervising actor"
+            ),
+            _variable(
                 "ARGOSY_REQUEUE_CODE",
                 "",
                 "with `--grace`: the exit code of a [preempted](../how-to/preemption.md) process that has saved a "

@@ -130,6 +130,10 @@ class PeerLostError(CollectiveError):
     """Another rank failed or exited during a collective: this error is a consequence, not the cause."""
 
 
+class JobFailedError(ArgosyError, RuntimeError):
+    """A job that was started from Python has failed; its output names the failed rank or node."""
+
+
 class ScheduleError(ProgramError):
     """The ranks would not start the same collectives: their programs differ."""
 

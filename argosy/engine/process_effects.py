@@ -135,6 +135,13 @@ EFFECTS = (
         "fleetrun starts a job",
         "the end of the job",
     ),
+    Effect(
+        "ray-environment",
+        "the environment variables RAY_AUTH_MODE, RAY_AUTH_TOKEN, RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER and "
+        "RAY_USAGE_STATS_ENABLED are set: the cluster listens on the loopback interface, with a token",
+        "argosy.ray.run or fleetrun --on=ray starts a local cluster",
+        "the end of the job",
+    ),
 )
 _BY_NAME = {effect.name: effect for effect in EFFECTS}
 _lock = threading.RLock()

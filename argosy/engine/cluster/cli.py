@@ -36,6 +36,7 @@ _SETTINGS = {
     "memory": ("SIZE", "memory per node, such as 16G (slurm, ray, torchx, k8s)"),
     "address": ("HOST:PORT", "the cluster's address; default: a running one, else a local one (ray)"),
     "placement": ("STRATEGY", "STRICT_SPREAD (default) or PACK (ray)"),
+    "wait": ("SECONDS", "how long to wait for free nodes, also in place of a lost one (ray; default: 60)"),
     "scheduler": ("NAME", "scheduler of TorchX (default: local_cwd)"),
     "image": ("NAME", "container image (k8s, torchx)"),
     "namespace": ("NAME", "namespace (k8s)"),

@@ -1,0 +1,154 @@
+"""A real Ray cluster of several nodes on this host, in a process of its own: it takes one command per line.
+
+add               one more node with two CPUs
+drain ID          tell Ray that this node is about to be removed
+state             the alive actors and the placement groups of all jobs, as JSON
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # it has no annotations
+
+HEALTH = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 20000,
+    "health_check_failure_threshold": 2,
+}
+"""Ray notices a killed node within seconds; its default is 16 s. A node that is slow on a busy machine is not dead."""
+
+
+PATIENT = {"RAY_raylet_start_wait_time_s": "300"}
+"""For a busy machine: the limit of 60 s for the start of a node is longer."""
+
+
+class RayNodes:
+    """The cluster, for tests; `environ` connects fleetrun to it."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="argosy-")
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        os.mkdir(f"{self._folder}/ray")
+        own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": self._folder}
+        environ = os.environ | token | own | PATIENT
+        self._errors = Path(self._folder, "errors").open("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, self._folder],
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        self._nodes: list[psutil.Process] = []
+        try:
+            self.environ = token | {"RAY_ADDRESS": self._reply()}
+        except BaseException:
+            self.close()
+            raise
+
+    def _reply(self) -> str:
+        assert self._process.stdout is not None
+        while line := self._process.stdout.readline():
+            if line.startswith("reply: "):
+                return line.removeprefix("reply: ").strip()
+        self._errors.seek(0)
+        raise AssertionError(f"the Ray cluster has ended: {self._errors.read()}")
+
+    def call(self, command: str) -> str:
+        """Send a command to the cluster's process; returns its reply."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        return self._reply()
+
+    def ensure(self, number: int) -> None:
+        """Add nodes until this many are alive."""
+        self._nodes = [node for node in self._nodes if node.is_running()]
+        while len(self._nodes) < number:
+            self._nodes.append(psutil.Process(int(self.call("add"))))
+
+    def node_of(self, pid: int) -> psutil.Process:
+        """The raylet of the node on which this process of a job runs."""
+        return next(p for p in psutil.Process(pid).parents() if p in self._nodes)
+
+    def spare_nodes(self, pids: list[int]) -> list[psutil.Process]:
+        """The nodes on which none of these processes runs."""
+        used = [self.node_of(pid) for pid in pids]
+        return [node for node in self._nodes if node not in used]
+
+    def kill_node_of(self, pid: int) -> None:
+        """Kill the node on which this process runs."""
+        self.kill_node(self.node_of(pid))
+
+    def kill_node(self, raylet: psutil.Process) -> None:
+        """Kill a node with all that runs on it, at once."""
+        for process in [*raylet.children(recursive=True), raylet]:
+            process.suspend()  # else the first to die lets others clean up, as no power failure does
+        for process in [*raylet.children(recursive=True), raylet]:
+            process.kill()
+        raylet.wait()
+
+    def drain_node_of(self, pid: int) -> None:
+        """Tell Ray that the node of this process is about to be removed."""
+        words = self.node_of(pid).cmdline()
+        self.call("drain " + next(w.split("=")[1] for w in words if w.startswith("--node_id=")))
+
+    def state(self) -> Any:
+        """{"actors": [...], "groups": [...]}: what is alive on the cluster."""
+        return json.loads(self.call("state"))
+
+    def close(self) -> None:
+        """Stop all nodes, and remove their files."""
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.communicate(timeout=60)
+        for process in children:
+            if process.is_running():
+                process.kill()
+        self._errors.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def main(folder: str) -> None:
+    import ray
+    from ray._raylet import GcsClient
+    from ray.cluster_utils import Cluster
+
+    options = {"include_dashboard": False, "temp_dir": f"{folder}/ray", "object_store_memory": 80 << 20}
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": HEALTH, **options}
+    )
+    print(f"reply: {cluster.address}", flush=True)
+    for line in sys.stdin:
+        command, _, argument = line.strip().partition(" ")
+        reply = ""
+        if command == "add":
+            node = cluster.add_node(num_cpus=2, object_store_memory=80 << 20)
+            reply = str(node.all_processes["raylet"][0].process.pid)
+        elif command == "drain":
+            deadline = int((time.time() + 600) * 1000)
+            client = GcsClient(address=cluster.address)
+            accepted, why = client.drain_node(argument, 2, "a test", deadline)  # 2: preemption
+            assert accepted, why
+        elif command == "state":
+            ray.init(address=cluster.address, log_to_driver=False, ignore_reinit_error=True)
+            actors = [a for a in ray._private.state.actors().values() if a["State"] != "DEAD"]
+            table = ray.util.placement_group_table().values()
+            groups = [g for g in table if g["state"] != "REMOVED"]
+            reply = json.dumps({"actors": actors, "groups": groups}, default=str)
+        print(f"reply: {reply}", flush=True)
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
