@@ -50,6 +50,8 @@ class Configuration:
     """host:port at which the launcher of node 0 listens for the others."""
     interface: str | None = None
     """The network interface whose address the other nodes reach; by default the one of the route to node 0."""
+    node_role: str | None = None
+    """In a parameter-server job: this node runs only servers, or only workers; by default both."""
     start_port: int | None = None
     """Local rank i of each host gets this port + i; by default free ports on one host, 6070 on several."""
     log_dir: str = "log"
