@@ -1,12 +1,18 @@
-"""Endpoints, host:port; and addresses of this host: which one other hosts reach, which are loopback or local."""
+"""Endpoints, host:port; and addresses of this host: of its interfaces, which other hosts reach, which are loopback."""
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+import fcntl
 import socket
+import struct
 from typing import NamedTuple, Self
 
 from argosy.engine.errors import ConfigError
 
 _ANY_PORT = 9  # nothing is sent: connecting a datagram socket only makes the kernel look up the route
+_SIOCGIFADDR = 0x8915
+_TENTATIVE, _LINK_SCOPE = 0x40, 0x20  # a flag and a scope of /proc/net/if_inet6
+_FAMILY_NAMES = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
 
 
 class Endpoint(NamedTuple):
@@ -90,3 +96,67 @@ def is_local(address: str) -> bool:
     except OSError:
         return False
     return True
+
+
+class InterfaceAddress(NamedTuple):
+    """An address of a network interface of this host."""
+
+    interface: str
+    address: str
+
+
+def interface_addresses() -> list[InterfaceAddress]:
+    """The addresses of this host that a peer can connect to: of each interface the IPv4 address, then those of IPv6.
+
+    Without link-local IPv6 addresses, which are ambiguous on other hosts.
+    """
+    addresses = []
+    ipv6 = _ipv6_addresses()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # an interface without an IPv4 address
+                reply = fcntl.ioctl(s, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                addresses.append(InterfaceAddress(name, socket.inet_ntoa(reply[20:24])))
+            addresses += [entry for entry in ipv6 if entry.interface == name]
+    return addresses
+
+
+def _ipv6_addresses() -> list[InterfaceAddress]:
+    try:
+        with open("/proc/net/if_inet6") as f:
+            rows = [line.split() for line in f]
+    except OSError:  # a kernel without IPv6
+        return []
+    return [
+        InterfaceAddress(name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
+        for digits, _, _, scope, flags, name in rows
+        if int(scope, 16) != _LINK_SCOPE and not int(flags, 16) & _TENTATIVE
+    ]
+
+
+def family_of(address: str) -> socket.AddressFamily:
+    """AF_INET or AF_INET6 of a numeric address."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def address_of_interface(
+    name: str, family: socket.AddressFamily | None = None, option: str = "--interface"
+) -> str:
+    """The first address of a network interface, of this family if one is given; IPv4 comes first.
+
+    Raises ConfigError, which lists the interfaces and their addresses, if there is none.
+    """
+    known = interface_addresses()
+    candidates = [a for interface, a in known if interface == name and family in (None, family_of(a))]
+    if candidates:
+        return candidates[0]
+    exists = name in (interface for _, interface in socket.if_nameindex())
+    kind = _FAMILY_NAMES[family] if family else "IPv4 or global IPv6"
+    problem = f"the interface has no {kind} address" if exists else "this host has no such interface"
+    listed = ", ".join(f"{interface} {address}" for interface, address in known)
+    raise ConfigError(f"{option}={name}: {problem}; this host has {listed}: choose one of them")
+
+
+def interface_of(address: str) -> str | None:
+    """The name of the interface that has this address; None if no interface of this host has it."""
+    return next((interface for interface, known in interface_addresses() if known == address), None)

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import re
+import socket
 
 import pytest
 
@@ -78,3 +79,35 @@ def test_a_list_of_endpoints_has_each_of_them_once() -> None:
     assert net.endpoint_list("", "LIST") == ()
     with pytest.raises(ConfigError, match="LIST has a:1 twice; give every process a separate port"):
         net.endpoint_list("a:1,b:1,a:1", "LIST")
+
+
+def test_the_loopback_interface_has_an_address_of_each_family() -> None:
+    assert net.address_of_interface("lo") == "127.0.0.1"
+    assert net.address_of_interface("lo", socket.AF_INET) == "127.0.0.1"
+    assert net.interface_of("127.0.0.1") == "lo"
+    assert net.interface_of("203.0.113.7") is None
+    if not net.is_local("::1"):
+        pytest.skip("this host has no IPv6")
+    assert net.address_of_interface("lo", socket.AF_INET6) == "::1"
+    assert net.interface_of("::1") == "lo"
+
+
+def test_every_listed_address_is_local_and_of_its_interface() -> None:
+    for interface, address in net.interface_addresses():
+        assert net.is_local(address)
+        assert net.interface_of(address) == interface
+
+
+def test_an_unknown_interface_is_an_error_that_lists_the_interfaces() -> None:
+    with pytest.raises(
+        ConfigError, match=r"--interface=eth99: this host has no such interface; .*lo 127\.0\.0\.1"
+    ):
+        net.address_of_interface("eth99")
+
+
+def test_an_interface_without_an_address_of_the_family_is_an_error() -> None:
+    bare = {name for _, name in socket.if_nameindex()} - {i for i, a in net.interface_addresses() if ":" in a}
+    if not bare:
+        pytest.skip("every interface of this host has a global IPv6 address")
+    with pytest.raises(ConfigError, match="the interface has no IPv6 address; this host has"):
+        net.address_of_interface(bare.pop(), socket.AF_INET6)

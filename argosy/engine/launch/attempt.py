@@ -63,7 +63,8 @@ class Attempt(Processes):
         return next(r.local_rank for r in self.placement.ranks if r.rank == rank)
 
     def _shown(self) -> list[tuple[str, str]]:
-        ranks = self.placement.ranks if self.config.tee else self.placement.ranks[:1]
+        first = () if self.node else self.placement.ranks[:1]  # node 0 shows rank 0
+        ranks = self.placement.ranks if self.config.tee else first
         return [("" if i == 0 else f"[{r.name}] ", self.log_of(r)) for i, r in enumerate(ranks)]
 
     def _start_all(self) -> None:
@@ -79,7 +80,7 @@ class Attempt(Processes):
     def _supervise(self) -> None:
         warnings = _Warnings(self)
         until = float("inf")
-        while self.running and self.signal is None and time.monotonic() < until:
+        while self.running and not self.is_ended and time.monotonic() < until:
             event = self.next_event(min(POLL_S, until - time.monotonic()))
             if isinstance(event, SignalEvent):
                 self.signal = event.number
@@ -98,7 +99,7 @@ class Attempt(Processes):
             return
         failed = {failure.spec for failure in self.failures}
         until = time.monotonic() + PUBLISH_S
-        while self.running & failed and self.signal is None and time.monotonic() < until:
+        while self.running & failed and not self.is_ended and time.monotonic() < until:
             event = self.next_event(until - time.monotonic())
             if isinstance(event, SignalEvent):
                 self.signal = event.number

@@ -18,6 +18,7 @@ import shutil
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from argosy.engine.errors import ConfigError
@@ -55,13 +56,15 @@ def run(job: "PsJob") -> int:
     if job.signal is not None:
         logger.warning("%s: all servers and workers were terminated", signal_name(job.signal))
         return 128 + job.signal
+    if job.verdict is not None:
+        return job.verdict.code
     if not job.failures:
         logger.info("Local processes completed.")
         return 0
     failed = failure_report.names([failure.spec for failure in job.failures])
     if job.continued:
         logger.error("%s failed, so the exit code is 1; the others continued (--dead_worker=drop)", failed)
-    else:
+    elif job.on_failure is None:
         logger.error("ABORT!!! %s failed. Please check the log.", failed)
     return 1
 
@@ -83,6 +86,8 @@ class PsJob(Processes):
     """The servers and workers of this host; `failures` are those that were not restarted."""
 
     layout: PsLayout
+    on_failure: Callable[["PsJob", str], None] | None = None
+    """In a job of several launchers: gets the report of the failure that ends the job, instead of the console."""
     restarts: Counter[str] = field(default_factory=Counter)
     """By name: how often a process was restarted."""
     _early: dict[ProcessSpec, float] = field(default_factory=dict)
@@ -102,7 +107,7 @@ class PsJob(Processes):
             self._supervise()
             if self.failures and not self.continued:
                 self.print_report(self.failures, self.still_running())
-            if self.signal is None and not self._is_aborting:
+            if not self.is_ended and not self._is_aborting:
                 self._stop_servers()
             if self.failures and self.continued:
                 self.print_report(self.failures, [])
@@ -132,9 +137,11 @@ class PsJob(Processes):
         """Print why these failed, and which processes are terminated for that."""
         others = self.others()
         size = len(self.layout.endpoints(failure_report.cause(failures, others).exit.spec.role))
-        console.print_block(
-            failure_report.text(failures, size, terminated, others), logs.launcher_log(self.config.log_dir)
-        )
+        text = failure_report.text(failures, size, terminated, others)
+        if self.on_failure is not None and self._is_aborting:
+            self.on_failure(self, text)
+        else:
+            console.print_block(text, logs.launcher_log(self.config.log_dir))
 
     def _start_all(self) -> None:
         for spec in (*self.layout.processes("server"), *self.layout.processes("worker")):
@@ -144,7 +151,7 @@ class PsJob(Processes):
         """By log that is copied to the console, its prefix: only the first worker's, or all."""
         specs = sorted(self.running, key=lambda spec: (spec.role != "worker", spec.local_rank))
         if not self.config.tee:
-            return {self.log_of(specs[0]): ""}
+            return {} if self.node else {self.log_of(spec): "" for spec in specs[:1]}
         return {self.log_of(spec): f"[{spec.name}] " for spec in specs}
 
     @property
@@ -161,7 +168,7 @@ class PsJob(Processes):
         return [spec for spec in self.running if spec.role == role]
 
     def _is_active(self) -> bool:
-        if self.signal is not None or time.monotonic() >= self._abort_at:
+        if self.is_ended or time.monotonic() >= self._abort_at:
             return False
         if self._running("worker"):
             return True

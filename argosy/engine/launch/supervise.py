@@ -1,25 +1,31 @@
 """Run a job on this host, with restarts; returns its exit code."""
 
 # SPDX-License-Identifier: Apache-2.0
-import queue
-import signal
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from types import FrameType
 
-from argosy.engine import env, log, process_effects
+from argosy.engine import env, log
 from argosy.engine.errors import ConfigError
-from argosy.engine.launch import configuration, console, entrypoint, failure_report, logs, ps_env, ps_job
+from argosy.engine.launch import (
+    configuration,
+    console,
+    entrypoint,
+    failure_report,
+    logs,
+    node_job,
+    ps_env,
+    ps_job,
+)
 from argosy.engine.launch.attempt import Attempt
 from argosy.engine.launch.configuration import Configuration, num_cores
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.guard import run_guarded, signal_name
-from argosy.engine.launch.processes import Events, SignalEvent
+from argosy.engine.launch.processes import Events
 from argosy.engine.launch.ps_job import PsJob
 from argosy.engine.launch.rank_env import CollectiveLayout, Placement, place, plan, table
+from argosy.engine.launch.signals import signals_as_events
 
 QUICK_S = 3.0
 """A job that fails this soon after its start is likely to fail again."""
@@ -36,6 +42,8 @@ def run(config: Configuration, num_gpus: int | None = None, environ: Mapping[str
             "a job can only be run from the main thread, which receives the signals; call it there"
         )
     environ = env.variables() if environ is None else environ
+    if config.nodes is not None and config.nodes > 1:
+        return node_job.run(config, environ, num_gpus)
     with console.quiet(config.quiet):
         log.warn_unknown_variables()
         if configuration.mode(config) == "ps":
@@ -52,7 +60,7 @@ def _run_ranks(config: Configuration, environ: Mapping[str, str], num_gpus: int 
 
 
 def _run_collective(layout: CollectiveLayout, command: list[str]) -> int:
-    with _signals() as events:
+    with signals_as_events() as events:
         placement = place(layout, restart=0)  # may raise: before logs are rotated
         logs.rotate(layout.config.log_dir)
         with console.logged_to(logs.launcher_log(layout.config.log_dir)):
@@ -67,7 +75,7 @@ def _run_with_servers(config: Configuration, environ: Mapping[str, str]) -> int:
     console.print_line(configuration.shown(config))
 
     def work() -> int:
-        with _signals() as events:
+        with signals_as_events() as events:
             logs.rotate(config.log_dir)
             with console.logged_to(logs.launcher_log(config.log_dir)):
                 return ps_job.run(PsJob(layout=layout, command=command, config=config, events=events))
@@ -158,26 +166,3 @@ def _log_restart(config: Configuration, attempt: Attempt, number: int, quick: in
         "if it writes any",
         *(number, config.max_restarts, attempt.culprit, repeated, log),
     )
-
-
-@contextmanager
-def _signals() -> Iterator[Events]:
-    """Turn signals to the launcher into events; one that is ignored (nohup) stays ignored.
-
-    Except SIGTERM, which the kernel sends when the guard is killed; the guard forwards no ignored signal.
-    """
-    events: Events = queue.SimpleQueue()
-
-    def enqueue(number: int, frame: FrameType | None) -> None:
-        events.put(SignalEvent(number))
-
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    handled = {s: old for s, old in before.items() if old != signal.SIG_IGN or s == signal.SIGTERM}
-    with process_effects.during("launcher-signals"):
-        for number in handled:
-            signal.signal(number, enqueue)
-        try:
-            yield events
-        finally:
-            for number, old in handled.items():
-                signal.signal(number, old)
