@@ -33,6 +33,7 @@ ENGINE = [
 API = [
     ["modules"],
     ["engine"],
+    ["torchx"],
     ["framework"],
     ["tensor", "regularizer", "version", "compat", "sysconfig", "device"],
     ["nn", "metric"],

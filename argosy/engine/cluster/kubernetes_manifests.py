@@ -1,16 +1,16 @@
 """A job as Kubernetes objects: what `fleetrun --on k8s` prints.
 
-    --kind=job        collective: Secret, headless Service, Indexed Job; master NAME-0.NAME
-                      servers:    Secret, headless Service, Indexed Job NAME-worker, StatefulSet NAME-server
-    --kind=jobset     Secret, JobSet of one or two Indexed Jobs; the JobSet creates the Service
-    --kind=trainjob   Secret, TrainingRuntime, TrainJob of Kubeflow Trainer, which creates the JobSet
+--kind=job        collective: Secret, headless Service, Indexed Job; master NAME-0.NAME
+                  servers:    Secret, headless Service, Indexed Job NAME-worker, StatefulSet NAME-server
+--kind=jobset     Secret, JobSet of one or two Indexed Jobs; the JobSet creates the Service
+--kind=trainjob   Secret, TrainingRuntime, TrainJob of Kubeflow Trainer, which creates the JobSet
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import re
 
 from argosy.engine.cluster.job import ClusterJob
-from argosy.engine.cluster.kubernetes_pod import CONTAINER, TOKEN, labels, pod_template
+from argosy.engine.cluster.kubernetes_pod import CONTAINER, TOKEN, grace_s, labels, pod_template
 from argosy.engine.cluster.node_roles import PORT, NodeRole, node_roles
 from argosy.engine.cluster.sizes import whole_number
 from argosy.engine.cluster.yaml_text import Value
@@ -98,7 +98,7 @@ def _job_spec(role: NodeRole, template: dict[str, Value], retries: int) -> dict[
         "parallelism": role.nodes,
         "backoffLimit": retries,
     }
-    if role.config.grace_s is not None:
+    if grace_s(role.config) is not None:
         spec["podFailurePolicy"] = {"rules": _preempted(role.config)}
     pod = template["spec"]
     assert isinstance(pod, dict), template
@@ -107,7 +107,7 @@ def _job_spec(role: NodeRole, template: dict[str, Value], retries: int) -> dict[
 
 def _preempted(config: Configuration) -> list[Value]:
     """A pod that was preempted and has saved a checkpoint is replaced, and does not count as a failure."""
-    code = {"containerName": CONTAINER, "operator": "In", "values": [config.requeued_with]}
+    code = {"containerName": CONTAINER, "operator": "In", "values": [getattr(config, "requeued_with", 75)]}
     return [
         {"action": "Ignore", "onExitCodes": code},
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},

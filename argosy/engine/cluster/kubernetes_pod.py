@@ -1,7 +1,8 @@
-"""The pod of a node on Kubernetes: no root, no privileges, a read-only root file system, shared memory, the job's token."""
+"""The pod of a node on Kubernetes: without root or privileges, with shared memory and the job's token."""
 
 # SPDX-License-Identifier: Apache-2.0
 import math
+import re
 from dataclasses import replace
 
 from argosy.engine.cluster.job import ClusterJob
@@ -17,6 +18,10 @@ _USER = 1000
 """A user that is not root: images rarely name one, and without a number Kubernetes rejects them."""
 _SAVED_S = 30
 """Besides --grace: how long the launchers may take to end after the checkpoint; Kubernetes' own default."""
+
+
+def grace_s(config: Configuration) -> float | None:
+    return getattr(config, "grace_s", None)
 
 
 def labels(name: str, component: str | None = None) -> dict[str, str]:
@@ -37,7 +42,7 @@ def pod_template(
     spec |= {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": math.ceil(role.config.grace_s or 0) + _SAVED_S,
+        "terminationGracePeriodSeconds": math.ceil(grace_s(role.config) or 0) + _SAVED_S,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -54,7 +59,9 @@ def pod_template(
 
 def _container(job: ClusterJob, role: NodeRole, name: str, index: str, master: str) -> dict[str, Value]:
     if not (image := job.settings.get("image")):
-        raise ConfigError("--on=k8s without an image; add --image=NAME, one that contains Argosy and the script")
+        raise ConfigError(
+            "--on=k8s without an image; add --image=NAME, one that contains Argosy and the script"
+        )
     written = role.config.log_dir != Configuration.log_dir
     config = role.config if written else replace(role.config, log_dir="/tmp/log")
     script = task_script(
@@ -65,7 +72,7 @@ def _container(job: ClusterJob, role: NodeRole, name: str, index: str, master: s
     return {
         "name": CONTAINER,
         "image": image,
-        "command": ["/bin/sh", "-c", script],
+        "command": ["/bin/sh", "-c", _escaped(script)],
         "env": _environment(job, name, index),
         "ports": [{"name": CONTAINER, "containerPort": PORT}],
         "resources": _resources(job),
@@ -78,12 +85,17 @@ def _container(job: ClusterJob, role: NodeRole, name: str, index: str, master: s
     }
 
 
+def _escaped(text: str) -> str:
+    """Kubernetes replaces $(NAME) in commands and variables, and $$ with $."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
 def _environment(job: ClusterJob, name: str, index: str) -> list[Value]:
     """HOME and USER are for a user without a line in /etc/passwd; caches are written to HOME."""
     plain = {"HOME": "/tmp", "USER": "argosy", **{k: v for k, v in job.environ.items() if k != TOKEN}}
     variables: list[Value] = [
         {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": name, "key": TOKEN}}},
-        *({"name": key, "value": value} for key, value in plain.items()),
+        *({"name": key, "value": _escaped(value)} for key, value in plain.items()),
     ]
     if index == "POD_INDEX":  # a Job sets its own variable, a StatefulSet only a label
         path = "metadata.labels['apps.kubernetes.io/pod-index']"

@@ -43,7 +43,8 @@ def node_roles(job: ClusterJob) -> tuple[NodeRole, ...]:
     config = job.config
     if mode(config) == "collective":
         return (NodeRole("node", job.nodes, 0, config),)
-    assert config.server_num is not None and config.worker_num is not None, "lists exclude --nodes"
+    assert config.server_num is not None, "--servers and --nodes raise"
+    assert config.worker_num is not None, "--workers and --nodes raise"
     workers = config.worker_num if job.nodes == 1 else job.nodes - config.server_num
     if workers < 1:
         raise ConfigError(
@@ -78,9 +79,7 @@ def task_script(job: ClusterJob, role: NodeRole, rank: str, host: str, port: int
         lines.append('if [ "$rank" = 0 ]; then host=$(uname -n); fi')
     python, *words = replace(job, config=role.config).node_command()
     module, options = shlex.join(words[:2]), shlex.join(words[2:])
-    lines.append(
-        f'exec {shlex.quote(python)} {module} --node_rank="$rank" --master="$host:{port}" {options}'
-    )
+    lines.append(f'exec {shlex.quote(python)} {module} --node_rank="$rank" --master="$host:{port}" {options}')
     return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 Value = str | int | bool | None | Mapping[str, "Value"] | Sequence["Value"]
 
-_PLAIN = re.compile(r"[A-Za-z/_][A-Za-z0-9/_.@+=,-]*(?: [A-Za-z0-9/_.@+=,-]+)*")
+_WORD = r"(?:[A-Za-z0-9/_.@+=,-]|:(?=[A-Za-z0-9/]))+"
+_PLAIN = re.compile(rf"(?=[A-Za-z/_]){_WORD}(?: {_WORD})*")
 _RESERVED = frozenset({"y", "n", "yes", "no", "true", "false", "on", "off", "null"})
 """What a parser of YAML 1.1 reads as a boolean or null, in any case."""
 

@@ -13,6 +13,7 @@ from argosy.engine.launch.configuration import (
     DEAD_WORKER,
     LOG_LEVELS,
     MODES,
+    NODE_ROLES,
     SERVER_DURABILITY,
     Configuration,
 )
@@ -95,6 +96,11 @@ def _add_hosts(g: argparse._ArgumentGroup) -> None:
         "--interface",
         metavar="NAME",
         help="network interface that the other nodes reach (default: the one of the route to node 0)",
+    )
+    g.add_argument(
+        "--node_role",
+        choices=NODE_ROLES,
+        help="this node runs only servers, or only workers (default: both are spread over all nodes)",
     )
     port = "port of each host's first rank (default: FLAGS_START_PORT, else free ports on one host, 6070 on several)"
     g.add_argument("--start_port", "--started_port", type=int, metavar="P", help=port)
