@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.argosy-setup
 DOCS_STAMP := $(VENV)/.argosy-docs
+ENGINES_STAMP := $(VENV)/.argosy-engines
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
+.PHONY: help setup quickstart test test-slow test-engines check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
 SECONDS ?= 3600
 # One more than cores: many tests wait, for a heartbeat that does not come or for a process that ends.
 WORKERS ?= $(shell expr $$(nproc) + 1)
@@ -31,11 +32,20 @@ quickstart: $(STAMP) ## train the ResNet of the quick start on two ranks, on an 
 
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests
 test: $(STAMP) ## run the tests, without the slow ones
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not engines"
 
 test-slow: $(STAMP) ## run the slow tests: examples, command lines, all pairs of strategies, databases of torch, planted bugs
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow and not engines"
 	$(BIN)/python -m tests.simulation --seeds 300
+
+# torch by its version again: a package of an engine must not replace it.
+$(ENGINES_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -e '.[engines]'
+	@touch $@
+
+test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (5 minutes); engines that are missing are skipped
+	$(BIN)/python tests/engines/install.py
+	$(BIN)/python -m pytest tests/engines -m engines -rs
 
 check: $(STAMP) ## lint, format, types, layers
 	$(BIN)/ruff check .

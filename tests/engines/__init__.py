@@ -1,0 +1,3 @@
+"""Jobs on real engines: Slurm, MPI, ssh, Ray, TorchX; `make test-engines`."""
+
+# SPDX-License-Identifier: Apache-2.0
