@@ -130,7 +130,7 @@ class TorchX(Engine):
         try:
             with _no_new_signal_handlers():
                 status = self._opened().status(job_id)
-        except (ValueError, KeyError) as e:
+        except (specs().MalformedAppHandleException, KeyError) as e:
             raise ConfigError(
                 f"{job_id} is no handle of TorchX; write one that `torchx run` or fleetrun has printed, such as "
                 "slurm://torchx/12"
