@@ -28,6 +28,8 @@ SCRIPTS = {
     "resnet18": str(FOLDER / "train_resnet18.py"),
     "wide_and_deep": str(FOLDER / "train_wide_and_deep.py"),
 }
+WAIT = str(FOLDER / "wait.py")
+"""A script that needs no torch, for kills: each process writes its pid to pids/worker.I, and waits."""
 ONE_HOST = {"resnet18": ["--nproc_per_node=2"], "wide_and_deep": ["--server_num=2", "--worker_num=2"]}
 """The options of a job with two ranks, or two servers and two workers, on this host."""
 TWO_NODES = {"resnet18": ["--nproc_per_node=1"], "wide_and_deep": ["--server_num=2", "--worker_num=2"]}
@@ -44,12 +46,14 @@ class EngineJob(Fleetrun):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.temporary = Path(tempfile.mkdtemp(prefix="argosy-"))  # short: paths of sockets have a limit
+        self.prefix: list[str] = []
+        """A command that runs fleetrun elsewhere, such as `ip netns exec NAME`."""
         self._segments = set(_segments())
         self.environ |= {"OMP_NUM_THREADS": "1", "TMPDIR": str(self.temporary)}
 
     def start(self, *words: str, **environ: str) -> "subprocess.Popen[str]":
         """fleetrun with these words; stdout and stderr are files, so that no pipe fills up."""
-        command = [sys.executable, "-W", "error", "-m", "argosy.distributed.launch", *words]
+        command = [*self.prefix, sys.executable, "-W", "error", "-m", "argosy.distributed.launch", *words]
         with (self.directory / "out").open("w") as out, (self.directory / "err").open("w") as err:
             return subprocess.Popen(
                 command, cwd=self.directory, env=self.environ | environ, stdout=out, stderr=err, text=True

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.engines import install
-from tests.engines.proof import HOLDING, ONE_HOST, SCRIPTS, EngineJob, Reference
+from tests.engines.proof import ONE_HOST, WAIT, EngineJob, Reference
 
 
 def test_weights_that_differ_in_one_bit_are_found(reference: Reference, tmp_path: Path) -> None:
@@ -25,11 +25,11 @@ def test_weights_that_differ_in_one_bit_are_found(reference: Reference, tmp_path
         reference.check("wide_and_deep", path)
 
 
-def test_a_holding_job_tells_its_pids_and_is_found_until_it_is_killed(job: EngineJob) -> None:
-    process = job.start(*ONE_HOST["resnet18"], SCRIPTS["resnet18"], *HOLDING)
-    job.wait_until_held()
+def test_a_waiting_job_writes_its_pids_and_is_found_until_it_is_killed(job: EngineJob) -> None:
+    process = job.start(*ONE_HOST["resnet18"], WAIT)
+    expected = {process.pid, job.pid("worker.0"), job.pid("worker.1")}
     pids = {p.pid for p in job.alive()}
-    assert {process.pid, job.pid("worker.0"), job.pid("worker.1")} <= pids
+    assert expected <= pids
     with pytest.raises(AssertionError, match="processes are left"):
         job.check_nothing_left(within_s=0.1)
     os.kill(job.pid("worker.1"), signal.SIGKILL)

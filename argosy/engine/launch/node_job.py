@@ -56,6 +56,8 @@ def run(config: Configuration, environ: Mapping[str, str], num_gpus: int | None)
     """Run this node's part of the job; returns the exit code, the same on all nodes."""
     node = nodes.node_rank(config, environ)
     nodes.master(config, environ)  # may raise: before anything is started
+    if node == 0:
+        entrypoint.command(config)
     config = replace(
         config, log_dir=os.path.join(config.log_dir, f"node-{node}"), quiet=config.quiet or node > 0
     )
@@ -92,8 +94,8 @@ class _NodeJob:
         try:
             logs.rotate(self._config.log_dir)
             with console.logged_to(logs.launcher_log(self._config.log_dir)):
-                command = entrypoint.command(self._config)
                 address = self._address()
+                command = entrypoint.command(self._config)  # may raise: node 0 reports it
                 while True:
                     verdict = self._attempt(command, address)
                     if not verdict.restarts:
@@ -267,7 +269,7 @@ class _NodeJob:
         if not verdict.text:
             return
         path = logs.launcher_log(self._config.log_dir)
-        if self._group.node == 0 or verdict.text.startswith(("node 0", "cannot join")):
+        if self._group.node == 0 or verdict.is_local:
             console.print_block(verdict.text, path)
         else:
             console.append(f"the job has ended: {verdict.text}", path)
@@ -275,7 +277,7 @@ class _NodeJob:
     def _end(self, verdict: Verdict) -> int:
         if verdict.code == 0:
             logger.info("all %d nodes completed.", self._group.size)
-        elif self._group.node == 0:
+        elif self._group.node == 0 and verdict.code < 128:
             logger.error("ABORT!!! the job has ended with exit code %d on all nodes.", verdict.code)
         return verdict.code
 

@@ -95,6 +95,8 @@ class Verdict(_Message):
     """What node 0 prints: the report of the cause."""
     restarts: bool = False
     """Another attempt follows."""
+    is_local: bool = False
+    """Decided by this node alone, which has no connection to node 0."""
 
 
 def encode(message: dict[str, Any]) -> bytes:

@@ -108,7 +108,9 @@ class NodeGroup(ABC):
         try:
             await self._run()
         except (OSError, Rejected) as e:
-            self._events.put(Verdict(2, f"cannot join the other nodes at {self._endpoint}: {e}"))
+            self._events.put(
+                Verdict(2, f"cannot join the other nodes at {self._endpoint}: {e}", is_local=True)
+            )
 
     @abstractmethod
     async def _run(self) -> None:
@@ -153,7 +155,9 @@ class _Member(NodeGroup):
                 self._handle(await peer.receive())
         except ConnectionError as e:
             if not self._has_left:
-                self._events.put(Verdict(1, f"node 0 ({self._endpoint}) was lost: {e}"))
+                self._events.put(
+                    Verdict(1, f"NodeLost: node 0 ({self._endpoint}) was lost: {e}", is_local=True)
+                )
         finally:
             beats.cancel()
 
