@@ -2,10 +2,11 @@
 
 start ──▶ supervise ──▶ all exited with 0                                   done
                    ├──▶ one failed, 0.5 s for others of the same cause ──▶ report, terminate: TERM, 2 s, KILL
-                   └──▶ a signal to the launcher ────────────────────────▶ terminate
+                   └──▶ a signal to the launcher ────────────────────────▶ terminate; with --grace: preemption.py
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class Attempt(Processes):
             self._start_all()
             tee = Tee(self._shown())
             self._supervise()
+            if self.grace.has_begun and (self.running or self.failures):
+                self.signal = self.signal or signal.SIGTERM  # not saved in time: no restart
             if self.failures:
                 self.on_failure(self)
                 self._let_failed_ranks_exit()
@@ -80,14 +83,16 @@ class Attempt(Processes):
     def _supervise(self) -> None:
         warnings = _Warnings(self)
         until = float("inf")
-        while self.running and not self.is_ended and time.monotonic() < until:
+        while self.running and not self.is_ended and time.monotonic() < min(until, self.grace.until):
             event = self.next_event(min(POLL_S, until - time.monotonic()))
             if isinstance(event, SignalEvent):
-                self.signal = event.number
+                if not self.grace.begin(event.number, map(self.pid_of, self.running)):
+                    self.signal = event.number
             elif isinstance(event, ExitEvent):
                 self._record_exit(event)
             for failure in self.new_errors():
-                self._record_failure(failure)
+                if not self.grace.accepts(failure):
+                    self._record_failure(failure)
             if self.failures:
                 certain = failure_report.cause(self.failures, self.others()).is_certain
                 until = self.first_failure + (COLLECT_S if certain else COLLECT_CAUSE_S)
@@ -108,6 +113,10 @@ class Attempt(Processes):
         exit = self.exit_of(event)
         if exit.code == 0 and exit.error is None:
             self.completed.append(event.spec)
+        elif self.grace.accepts(exit):
+            pass
+        elif self.grace.was_terminated(exit):
+            self.signal = signal.SIGTERM
         elif all(failure.spec is not event.spec for failure in self.failures):
             self._record_failure(exit)
 

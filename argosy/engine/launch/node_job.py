@@ -128,14 +128,15 @@ class _NodeJob:
             code = ps_job.run(processes)
         else:
             processes.run()
-            code = 0
+            code = processes.grace.exit_code(processes.signal) or 0
         if processes.signal is not None:
             name = signal_name(processes.signal)
             self._report(
                 Result(self._group.node, "signal", 128 + processes.signal, f"{name}: the job was ended")
             )
         else:
-            self._report(Result(self._group.node, "done", code))
+            is_preempted = processes.grace.is_requeued
+            self._report(Result(self._group.node, "preempted" if is_preempted else "done", code))
         return processes.verdict or self._verdict()
 
     def _ranks(self, command: list[str], address: str) -> Attempt:

@@ -76,8 +76,11 @@ class Result(_Message):
     """How the processes of one node ended."""
 
     node: int
-    kind: Literal["done", "failed", "signal"]
-    """done: by themselves. failed: one failed, so all nodes must end. signal: the launcher received one."""
+    kind: Literal["done", "preempted", "failed", "signal"]
+    """done: by themselves. preempted: they have saved a checkpoint. failed: one failed, so all nodes must end.
+
+    signal: the launcher received one.
+    """
     code: int
     """The exit code of that node's launcher, if it were alone."""
     text: str = ""

@@ -36,6 +36,8 @@ _COLLECT_S = 0.5
 """After a failure: how long to wait for an earlier one of another node."""
 _COLLECT_CAUSE_S = 3.0
 """Replaces _COLLECT_S while all failed nodes only lost processes of other nodes."""
+_PREEMPTED_S = 10.0
+"""After a node was preempted and has saved its part of a checkpoint: how long the others may take."""
 _END_S = 15.0
 """How long node 0 waits for the others to end."""
 _RANK_VARIABLES = ("SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JOB_COMPLETION_INDEX")
@@ -303,12 +305,14 @@ class _Hub(NodeGroup):
             self._decide_in(_COLLECT_S if result.is_cause else _COLLECT_CAUSE_S)
         elif result.kind == "signal" or len(self._results) == self.size:
             self._decide_in(0.0)
+        elif result.kind == "preempted":  # the others save the same checkpoint
+            self._decide_in(_PREEMPTED_S)
 
     def _lose(self, node: int, why: str) -> None:
         self._left.add(node)
         self._peers.pop(node, None)
         known = self._results.get(node)
-        if self._has_ended or (known is not None and known.kind != "done"):
+        if self._has_ended or (known is not None and known.kind not in ("done", "preempted")):
             return
         self._verdict = None
         self._result(Result(node, "failed", 1, f"NodeLost: {self._name(node)} was lost: {why}"))

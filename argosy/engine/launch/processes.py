@@ -18,6 +18,7 @@ from argosy.engine.launch.console import logger
 from argosy.engine.launch.failure_report import ErrorRecord, ProcessExit, read_error
 from argosy.engine.launch.guard import kill_children, kill_group, reap_children
 from argosy.engine.launch.node_messages import Joined, Plan, Verdict
+from argosy.engine.launch.preemption import GracePeriod
 from argosy.engine.launch.rank_env import ProcessSpec
 from argosy.engine.launch.tee import Tee
 
@@ -74,6 +75,7 @@ class Processes:
     verdict: Verdict | None = None
     """How the job has ended on all nodes."""
     on_verdict: Callable[[Verdict], None] | None = None
+    grace: GracePeriod = field(init=False)
     _reaped_at: float = 0.0
     _unreadable: set[ProcessSpec] = field(default_factory=set)
     """Processes whose error file is malformed; each is reported once."""
@@ -82,6 +84,9 @@ class Processes:
     def is_ended(self) -> bool:
         """True if a signal, or a failure on another node, ends the job."""
         return self.signal is not None or self.verdict is not None
+
+    def __post_init__(self) -> None:
+        self.grace = GracePeriod(self.config)
 
     def log_of(self, spec: ProcessSpec) -> str:
         """Where the stdout and stderr of a process go."""

@@ -5,7 +5,7 @@ start ──▶ supervise ──▶ all workers exited with 0 ──────
              └─┼────────────────────────────────────┘
                ├──▶ a worker failed, no restart is left, --dead_worker=drop ──▶ continue without it
                ├──▶ else: 0.5 s for others of the same cause ──▶ report, terminate all: TERM, 2 s, KILL
-               └──▶ a signal to the launcher ──────────────────▶ terminate all
+               └──▶ a signal to the launcher ──────────────────▶ terminate all; with --grace: preemption.py
 
 On several hosts a launcher cannot know when the workers of the others have exited: there servers exit by themselves,
 when all workers have left the job.
@@ -53,6 +53,8 @@ def run(job: "PsJob") -> int:
         os.remove(job.layout.dead_workers)  # of another job
     job.log_start()
     job.run()
+    if (code := job.grace.exit_code(job.signal)) is not None:
+        return code
     if job.signal is not None:
         logger.warning("%s: all servers and workers were terminated", signal_name(job.signal))
         return 128 + job.signal
@@ -105,6 +107,8 @@ class PsJob(Processes):
             self._prefixes = self._shown()
             self._tee = Tee([(prefix, log) for log, prefix in self._prefixes.items()])
             self._supervise()
+            if self.grace.has_begun and (self.failures or self._is_needed()):
+                self.signal = self.signal or signal.SIGTERM  # not saved in time
             if self.failures and not self.continued:
                 self.print_report(self.failures, self.still_running())
             if not self.is_ended and not self._is_aborting:
@@ -168,8 +172,12 @@ class PsJob(Processes):
         return [spec for spec in self.running if spec.role == role]
 
     def _is_active(self) -> bool:
-        if self.is_ended or time.monotonic() >= self._abort_at:
+        if self.is_ended or time.monotonic() >= min(self._abort_at, self.grace.until):
             return False
+        return self._is_needed()
+
+    def _is_needed(self) -> bool:
+        """True if a process of this host has something to do."""
         if self._running("worker"):
             return True
         # Workers of other hosts may still need the servers of this one.
@@ -180,7 +188,8 @@ class PsJob(Processes):
         while self._is_active():
             event = self.next_event(min(POLL_S, self._abort_at - time.monotonic()))
             if isinstance(event, SignalEvent):
-                self.signal = event.number
+                if not self.grace.begin(event.number, map(self.pid_of, self._running("worker"))):
+                    self.signal = event.number
             elif isinstance(event, ExitEvent):
                 self._record_exit(event)
             self._check_early_servers()
@@ -191,6 +200,8 @@ class PsJob(Processes):
     def _check_error_files(self) -> None:
         """Kill processes that have raised and do not exit, unless the whole job is aborted anyway."""
         for failure in self.new_errors():
+            if self.grace.accepts(failure):
+                continue
             until = self._failing.setdefault(failure.spec, time.monotonic() + GRACE_S)
             if not self._can_restart and not self._can_drop(failure.spec):
                 self._failing.pop(failure.spec)
@@ -202,7 +213,11 @@ class PsJob(Processes):
     def _record_exit(self, event: ExitEvent) -> None:
         if any(failure.spec is event.spec for failure in self.failures):
             return  # recorded by its error file before it exited
-        if event.code:
+        if event.spec.role == "worker" and self.grace.accepts(self.exit_of(event)):
+            self.completed.append(event.spec)
+        elif event.spec.role == "worker" and self.grace.was_terminated(self.exit_of(event)):
+            self.signal = signal.SIGTERM
+        elif event.code:
             self._record_failure(event)
         elif event.spec.role == "server" and self._running("worker"):
             self._early[event.spec] = time.monotonic() + EARLY_SERVER_S
@@ -249,10 +264,11 @@ class PsJob(Processes):
 
     @property
     def _can_restart(self) -> bool:
-        return self.restarts.total() < self.config.max_restarts and not self._is_aborting
+        is_ending = self._is_aborting or self.grace.has_begun
+        return self.restarts.total() < self.config.max_restarts and not is_ending
 
     def _can_drop(self, spec: ProcessSpec) -> bool:
-        return spec.role == "worker" and self.config.dead_worker == "drop"
+        return spec.role == "worker" and self.config.dead_worker == "drop" and not self.grace.has_begun
 
     def _abort(self) -> None:
         self._abort_at = min(self._abort_at, time.monotonic() + COLLECT_S)

@@ -16,7 +16,7 @@ _DEFAULT_START_PORT = 6070
 TIMELINE = ("ARGOSY_TIMELINE", "ARGOSY_TIMELINE_STEPS")
 _PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 # Set by an outer job or for another machine; a rank must not inherit them.
-NOT_INHERITED = ("ARGOSY_STORE_FD", *_PROXIES)
+NOT_INHERITED = ("ARGOSY_STORE_FD", "ARGOSY_REQUEUE_CODE", *_PROXIES)
 
 
 @dataclass(frozen=True)
@@ -193,12 +193,14 @@ def torch_variables(environ: Mapping[str, str], threads: int) -> dict[str, str]:
 
 
 def option_variables(config: Configuration) -> dict[str, str]:
-    """The variables for --timeout and --log_level."""
+    """The variables for --timeout, --log_level and --grace."""
     variables = {}
     if config.timeout_s is not None:
         variables["ARGOSY_COLLECTIVE_TIMEOUT_S"] = f"{config.timeout_s:g}"
     if config.log_level is not None:
         variables["ARGOSY_LOG"] = config.log_level
+    if config.grace_s is not None:
+        variables["ARGOSY_REQUEUE_CODE"] = str(config.requeued_with)
     return variables
 
 

@@ -14,7 +14,6 @@ from argosy.engine.launch import (
     entrypoint,
     failure_report,
     logs,
-    node_job,
     ps_env,
     ps_job,
 )
@@ -34,8 +33,8 @@ QUICK_S = 3.0
 def run(config: Configuration, num_gpus: int | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Start the processes of this host and wait until they exit.
 
-    Returns 0 (all succeeded), 1 (one failed), or 128 + the number of the signal that terminated the job. Raises
-    ConfigError, before anything is started, if the configuration is invalid on this host.
+    Returns 0 (all succeeded), 1 (one failed), 128 + the number of the signal that terminated the job, or the requeue
+    code (preempted). Raises ConfigError, before anything is started, if the configuration is invalid on this host.
     """
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError(
@@ -43,6 +42,8 @@ def run(config: Configuration, num_gpus: int | None = None, environ: Mapping[str
         )
     environ = env.variables() if environ is None else environ
     if config.nodes is not None and config.nodes > 1:
+        from argosy.engine.launch import node_job  # imports asyncio: not for a job on one host
+
         return node_job.run(config, environ, num_gpus)
     with console.quiet(config.quiet):
         log.warn_unknown_variables()
@@ -115,6 +116,8 @@ def _run_with_restarts(
             placement=placement, command=command, config=config, events=events, on_failure=on_failure
         )
         attempt.run()
+        if (code := attempt.grace.exit_code(attempt.signal)) is not None:
+            return code
         if attempt.signal is not None:
             logger.warning("%s: all ranks were terminated", signal_name(attempt.signal))
             return 128 + attempt.signal
