@@ -10,7 +10,7 @@
 import re
 
 from argosy.engine.cluster.job import ClusterJob
-from argosy.engine.cluster.kubernetes_pod import CONTAINER, TOKEN, grace_s, labels, pod_template
+from argosy.engine.cluster.kubernetes_pod import CONTAINER, TOKEN, labels, pod_template
 from argosy.engine.cluster.node_roles import PORT, NodeRole, node_roles
 from argosy.engine.cluster.sizes import whole_number
 from argosy.engine.cluster.yaml_text import Value
@@ -98,7 +98,7 @@ def _job_spec(role: NodeRole, template: dict[str, Value], retries: int) -> dict[
         "parallelism": role.nodes,
         "backoffLimit": retries,
     }
-    if grace_s(role.config) is not None:
+    if role.config.grace_s is not None:
         spec["podFailurePolicy"] = {"rules": _preempted(role.config)}
     pod = template["spec"]
     assert isinstance(pod, dict), template
@@ -107,7 +107,7 @@ def _job_spec(role: NodeRole, template: dict[str, Value], retries: int) -> dict[
 
 def _preempted(config: Configuration) -> list[Value]:
     """A pod that was preempted and has saved a checkpoint is replaced, and does not count as a failure."""
-    code = {"containerName": CONTAINER, "operator": "In", "values": [getattr(config, "requeued_with", 75)]}
+    code = {"containerName": CONTAINER, "operator": "In", "values": [config.requeued_with]}
     return [
         {"action": "Ignore", "onExitCodes": code},
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},

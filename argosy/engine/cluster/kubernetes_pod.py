@@ -20,10 +20,6 @@ _SAVED_S = 30
 """Besides --grace: how long the launchers may take to end after the checkpoint; Kubernetes' own default."""
 
 
-def grace_s(config: Configuration) -> float | None:
-    return getattr(config, "grace_s", None)
-
-
 def labels(name: str, component: str | None = None) -> dict[str, str]:
     """The labels of a job's objects, or of the pods of one of its roles."""
     common = {"app.kubernetes.io/name": "argosy", "app.kubernetes.io/instance": name}
@@ -42,7 +38,7 @@ def pod_template(
     spec |= {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": math.ceil(grace_s(role.config) or 0) + _SAVED_S,
+        "terminationGracePeriodSeconds": math.ceil(role.config.grace_s or 0) + _SAVED_S,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
