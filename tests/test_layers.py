@@ -33,7 +33,7 @@ ENGINE = [
 API = [
     ["modules"],
     ["engine"],
-    ["framework", "ray"],
+    ["framework", "ray", "torchx"],
     ["tensor", "regularizer", "version", "compat", "sysconfig", "device"],
     ["nn", "metric"],
     ["optimizer"],

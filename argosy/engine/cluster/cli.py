@@ -39,9 +39,12 @@ _SETTINGS = {
     "wait": ("SECONDS", "how long to wait for free nodes, also in place of a lost one (ray; default: 60)"),
     "scheduler": ("NAME", "scheduler of TorchX (default: local_cwd)"),
     "image": ("NAME", "container image (k8s, torchx)"),
-    "namespace": ("NAME", "namespace (k8s)"),
+    "namespace": ("NAME", "namespace (k8s, torchx)"),
     "kind": ("NAME", "job (default), jobset or trainjob (k8s)"),
-    "apply": ("yes", "apply the manifests with kubectl instead of printing them (k8s)"),
+    "volume": ("CLAIM:DIR,…", "persistent volume claims and where they appear in the pods (k8s)"),
+    "shm_size": ("SIZE", "limit of /dev/shm (k8s; default: half of --memory)"),
+    "retries": ("N", "how often a failed job is restarted (k8s; default: 0)"),
+    "apply": ("yes", "create the objects with kubectl instead of printing them (k8s)"),
 }
 """The options of engines: the value in --help, the text. Each engine says which it takes."""
 _OWN = ("on", "attach", "dry_run", "job_name", "engine_args")
@@ -114,7 +117,7 @@ def _run(known: dict[str, Any], rest: list[str]) -> int:
     if chosen["attach"] and len(rest) == 1 and not os.path.exists(rest[0]):
         return follow(target, rest[0])
     job = _job(target, known, chosen, profile, rest)
-    if chosen["dry_run"]:
+    if chosen["dry_run"] or target.only_plans(job):
         print(target.plan(job))
         return 0
     if target.is_guarded:

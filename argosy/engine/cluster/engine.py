@@ -29,11 +29,14 @@ class Engine(ABC):
     name: ClassVar[str]
     settings: ClassVar[tuple[str, ...]] = ()
     """The options of `cluster/cli.py` that this engine reads from `job.settings`; others are an error."""
-    is_detached: ClassVar[bool] = False
+    is_detached: bool = False
     """True if a submitted job lives on without fleetrun, so that `--attach JOBID` can follow it."""
 
     is_guarded: ClassVar[bool] = False
     """True if the job is a child of fleetrun: it is cancelled also when fleetrun is killed (see launch/guard.py)."""
+    def only_plans(self, job: ClusterJob) -> bool:
+        """True if the plan is all that this job asks for: the user submits it."""
+        return False
 
     @abstractmethod
     def plan(self, job: ClusterJob) -> str:

@@ -13,6 +13,7 @@ from argosy.engine.launch.configuration import (
     DEAD_WORKER,
     LOG_LEVELS,
     MODES,
+    NODE_ROLES,
     SERVER_DURABILITY,
     Configuration,
 )
@@ -101,6 +102,11 @@ def _add_hosts(g: argparse._ArgumentGroup) -> None:
         "--end_with_stdin",
         action="store_true",
         help="end the job, as SIGHUP does, when standard input reaches its end (fleetrun --on ssh uses it)",
+    )
+    g.add_argument(
+        "--node_role",
+        choices=NODE_ROLES,
+        help="this node runs only servers, or only workers (default: both are spread over all nodes)",
     )
     port = "port of each host's first rank (default: FLAGS_START_PORT, else free ports on one host, 6070 on several)"
     g.add_argument("--start_port", "--started_port", type=int, metavar="P", help=port)

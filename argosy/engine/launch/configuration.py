@@ -16,9 +16,10 @@ _COLLECTIVE = ("ips", "nproc_per_node")
 _ARGOSY_PS = ("server_state", "server_durability", "dead_worker", "encrypt")
 """Options that Paddle's launcher does not have."""
 _PS = ("servers", "workers", "worker_num", "server_num", "http_port", *_ARGOSY_PS)
-_NODES = ("nodes", "node_rank", "master", "interface")
+_NODES = ("nodes", "node_rank", "master", "interface", "node_role")
 """Options of a job whose launchers find each other."""
 _THIS_HOST = ("127.0.0.1",)
+NODE_ROLES = ("server", "worker")
 DEAD_WORKER = ("end", "drop")
 SERVER_DURABILITY = ("log", "disk", "snapshot")
 _HETER = ("heter_workers", "heter_worker_num")
@@ -52,6 +53,8 @@ class Configuration:
     """The network interface whose address the other nodes reach; by default the one of the route to node 0."""
     end_with_stdin: bool = False
     """End the job when standard input reaches its end: the connection that started this launcher is lost."""
+    node_role: str | None = None
+    """In a parameter-server job: this node runs only servers, or only workers; by default both."""
     start_port: int | None = None
     """Local rank i of each host gets this port + i; by default free ports on one host, 6070 on several."""
     log_dir: str = "log"
@@ -220,7 +223,7 @@ def _check_timeline(config: Configuration) -> None:
 
 
 def _check_nodes(config: Configuration) -> None:
-    for name in ("node_rank", "master"):
+    for name in ("node_rank", "master", "node_role"):
         if config.nodes is None and (value := getattr(config, name)) is not None:
             raise ConfigError(f"--{name}={value} without a number of nodes; add --nodes=N, or leave it out")
     if config.nodes is None:
@@ -233,6 +236,13 @@ def _check_nodes(config: Configuration) -> None:
         )
     if config.master is not None:
         Endpoint.parse(config.master, "--master")
+    if config.node_role not in (None, *NODE_ROLES):
+        raise ConfigError(f"--node_role={config.node_role}; use one of {', '.join(NODE_ROLES)}")
+    if config.node_role is not None and mode(config) == "collective":
+        raise ConfigError(
+            f"--node_role={config.node_role}: only a parameter-server job has roles; add --server_num=N and "
+            "--worker_num=N, or leave it out"
+        )
     if given := _given(config, ("ips", "host", "servers", "workers", "start_port")):
         raise ConfigError(
             f"--nodes={config.nodes} and {given}: the launchers of all nodes find hosts and ports themselves; "

@@ -181,8 +181,7 @@ class _NodeJob:
         config = self._config
         assert config.server_num is not None, "several nodes and --servers raise"
         assert config.worker_num is not None, "several nodes and --workers raise"
-        most = _most(config.server_num, self._group.size) + _most(config.worker_num, self._group.size)
-        plan = self._plan(address, ports.stable_ports(address, most), ())
+        plan = self._plan(address, ports.stable_ports(address, _most(config, self._group.size)), ())
         servers, workers = spread(plan.offers, config.server_num, config.worker_num)
         local = frozenset(e for node, e in (*servers, *workers) if node == self._group.node)
         layout = ps_env.PsLayout(
@@ -213,6 +212,7 @@ class _NodeJob:
                 devices,
                 configuration.mode(self._config),
                 VERSION,
+                self._config.node_role or "",
             )
         )
         return self._next(Plan)
@@ -286,19 +286,23 @@ class _NodeJob:
 def spread(
     offers: tuple[Offer, ...], num_servers: int, num_workers: int
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """(node, endpoint) of each server and of each worker: evenly over the nodes, in their order."""
+    """(node, endpoint) of each server and of each worker: evenly over the nodes of its role, in their order."""
     free = {offer.node: list(offer.ports) for offer in offers}
 
-    def place(count: int) -> list[tuple[int, str]]:
-        chosen = [offers[i * len(offers) // count] for i in range(count)]
+    def place(role: str, count: int) -> list[tuple[int, str]]:
+        suitable = [offer for offer in offers if offer.role in ("", role)]
+        chosen = [suitable[i * len(suitable) // count] for i in range(count)]
         return [(o.node, str(net.Endpoint(o.address, free[o.node].pop(0)))) for o in chosen]
 
-    return place(num_servers), place(num_workers)
+    return place("server", num_servers), place("worker", num_workers)
 
 
-def _most(count: int, num_nodes: int) -> int:
-    """The largest number of processes that `spread` places on one node."""
-    return -(-count // num_nodes)
+def _most(config: Configuration, num_nodes: int) -> int:
+    """The largest number of processes that `spread` may place on this node."""
+    counts = {"server": config.server_num or 0, "worker": config.worker_num or 0}
+    if config.node_role is not None:  # how many nodes have this role is not known yet
+        return counts[config.node_role]
+    return sum(-(-count // num_nodes) for count in counts.values())
 
 
 def host_name(environ: Mapping[str, str]) -> str:

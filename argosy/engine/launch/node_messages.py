@@ -52,6 +52,8 @@ class Offer(_Message):
     mode: str
     """collective or ps."""
     version: str
+    role: str = ""
+    """In a parameter-server job: server or worker if the node runs only these."""
 
 
 @dataclass(frozen=True)

@@ -382,4 +382,8 @@ def _mismatch(offers: tuple[Offer, ...]) -> str:
         if len(values) > 1:
             text = "; ".join(f"{node} has {value}" for value, node in values.items())
             return f"the nodes differ in {name}: {text}; start all with the same options and the same Argosy"
+    roles = {offer.role for offer in offers}
+    if roles not in ({""}, {"server", "worker"}):
+        listed = "; ".join(f"node {offer.node} ({offer.host}) has {offer.role or 'none'}" for offer in offers)
+        return f"--node_role: {listed}; give it on all nodes, on some server and on the others worker, or on none"
     return ""
