@@ -229,14 +229,13 @@ class Group:
             return COMPLETED
         if (shm := self._shm_for(tensor.view(torch.uint8))) is None:
             return self._start("all_gather", what, tensor, self._backend.allgather, [rows], [tensor])
-        rows[self.ranks.index(self.monitor.rank)].copy_(tensor)
-
-        def run(on_wait: OnWait, number: int) -> str:
-            parts = ([row.view(torch.uint8)] for row in rows)
-            mismatches = (shm.broadcast(part, index, on_wait, number) for index, part in enumerate(parts))
-            return next(filter(None, mismatches), "")
-
-        return self._start_shm("all_gather", what, [gathered], run)
+        local, parts = tensor.view(torch.uint8), [row.view(torch.uint8) for row in rows]
+        return self._start_shm(
+            "all_gather",
+            what,
+            [gathered],
+            lambda on_wait, number: shm.all_gather(local, parts, on_wait, number),
+        )
 
     # --- blocking -------------------------------------------------------------------------------------
 

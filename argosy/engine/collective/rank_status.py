@@ -95,7 +95,7 @@ def read_statuses(store: Store, ranks: Iterable[int], connected: Mapping[int, Ra
         else:
             digest.unconnected.append(rank)
     if keys:
-        for rank, text in zip(keys, store.multi_get(list(keys.values())), strict=True):  # type: ignore[attr-defined]  # not in the stubs
+        for rank, text in zip(keys, store.multi_get(list(keys.values())), strict=True):
             digest.statuses[rank] = _decode_status(json.loads(text))
     return digest
 
@@ -136,7 +136,7 @@ def read_digest(store: Store) -> StatusDigest:
     """Read the digest, and the ranks that have failed since."""
     if not store.check([_DIGEST, _FAILURES]):  # rank 0 has not published one yet
         return StatusDigest()
-    digest_text, failures = store.multi_get([_DIGEST, _FAILURES])  # type: ignore[attr-defined]  # not in the stubs
+    digest_text, failures = store.multi_get([_DIGEST, _FAILURES])
     fields = json.loads(digest_text)
     statuses = {int(rank): _decode_status(status) for rank, status in fields["statuses"].items()}
     for line in failures.decode().splitlines():
@@ -147,5 +147,6 @@ def read_digest(store: Store) -> StatusDigest:
 
 def _decode_status(fields: dict[str, object]) -> RankStatus:
     status = RankStatus(**fields)  # type: ignore[arg-type]  # written by encode_status
-    status.waiting_for = tuple(status.waiting_for)
+    first, end, step = status.waiting_for
+    status.waiting_for = (first, end, step)  # a list in JSON
     return status

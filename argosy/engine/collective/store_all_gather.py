@@ -57,7 +57,7 @@ class StoreAllGather:
                 if self.cancelled.is_set():
                     return []
                 count = store.add(arrived, 0)
-        values = [value.decode() for value in store.multi_get(keys)]  # type: ignore[attr-defined]  # not in the stubs
+        values = [value.decode() for value in store.multi_get(keys)]
         store.set(result, encode(values))
         return values
 
