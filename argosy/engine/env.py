@@ -284,6 +284,14 @@ def dead_workers() -> Path | None:
     return Path(path) if path else None
 
 
+def requeue_code() -> int | None:
+    """ARGOSY_REQUEUE_CODE: the exit code after a preemption; None: SIGTERM terminates this process."""
+    code = number("ARGOSY_REQUEUE_CODE")
+    if code > 255:
+        raise ConfigError(f"ARGOSY_REQUEUE_CODE={code} is not an exit code; use 1 to 255, or unset it")
+    return code or None
+
+
 def drops_dead_workers() -> bool:
     """ARGOSY_DEAD_WORKER: with "drop" the job continues without a dead worker, with "end" (the default) it ends."""
     action = os.environ.get("ARGOSY_DEAD_WORKER", "end")

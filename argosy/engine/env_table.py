@@ -309,6 +309,12 @@ GROUPS = (
                 "",
                 "identifies one launch of a job: a server whose state has another id begins a new job with it",
             ),
+            _variable(
+                "ARGOSY_REQUEUE_CODE",
+                "",
+                "with `--grace`: the exit code of a [preempted](../how-to/preemption.md) process that has saved a "
+                "checkpoint. Set it yourself to use preemption without fleetrun",
+            ),
             _variable("ARGOSY_STORE_FD", "", "rank 0 only: the listening socket that it inherits"),
             _variable(
                 "ARGOSY_SERVER_STAYS",

@@ -157,6 +157,17 @@ class DeadlineError(RpcError, TimeoutError):
     """The server has not replied within FLAGS_rpc_deadline."""
 
 
+class Preempted(SystemExit):
+    """The job was preempted and has saved a checkpoint; the process exits with the code that requests a requeue."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code)
+        self.message = message
+
+    def __str__(self) -> str:  # SystemExit would show the code
+        return self.message
+
+
 def closest(name: str, known: Iterable[str], at_most: int = 3) -> list[str]:
     """The known names that resemble the name, the most similar first."""
     import difflib  # rarely needed, and fleetrun --help is fast without it

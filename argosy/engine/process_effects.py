@@ -118,6 +118,12 @@ EFFECTS = (
         "the end of that call",
     ),
     Effect(
+        "preemption-signal",
+        "SIGTERM lets the job save a checkpoint and exit with the requeue code",
+        "Checkpoint.batches, or the first Checkpoint.preempted(), in a job with fleetrun --grace",
+        "the end of that loop; fleet.shutdown()",
+    ),
+    Effect(
         "launcher-signals",
         "SIGINT, SIGTERM and SIGHUP terminate the job",
         "fleetrun starts a job",

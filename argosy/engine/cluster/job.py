@@ -10,7 +10,7 @@ from pathlib import Path
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch.configuration import Configuration
 
-_RENAMED = {"timeout_s": "timeout"}
+_RENAMED = {"timeout_s": "timeout", "grace_s": "grace"}
 _NOT_OPTIONS = ("script", "script_args", "module", "run_mode")
 
 

@@ -2,10 +2,11 @@
 
 start ──▶ supervise ──▶ all exited with 0                                   done
                    ├──▶ one failed, 0.5 s for others of the same cause ──▶ report, terminate: TERM, 2 s, KILL
-                   └──▶ a signal to the launcher ────────────────────────▶ terminate
+                   └──▶ a signal to the launcher ────────────────────────▶ terminate; with --grace: preemption.py
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class Attempt(Processes):
             self._start_all()
             tee = Tee(self._shown())
             self._supervise()
+            if self.grace.has_begun and (self.running or self.failures):
+                self.signal = self.signal or signal.SIGTERM  # not saved in time: no restart
             if self.failures:
                 self.on_failure(self)
                 self._let_failed_ranks_exit()
@@ -63,7 +66,8 @@ class Attempt(Processes):
         return next(r.local_rank for r in self.placement.ranks if r.rank == rank)
 
     def _shown(self) -> list[tuple[str, str]]:
-        ranks = self.placement.ranks if self.config.tee else self.placement.ranks[:1]
+        first = () if self.node else self.placement.ranks[:1]  # node 0 shows rank 0
+        ranks = self.placement.ranks if self.config.tee else first
         return [("" if i == 0 else f"[{r.name}] ", self.log_of(r)) for i, r in enumerate(ranks)]
 
     def _start_all(self) -> None:
@@ -79,14 +83,16 @@ class Attempt(Processes):
     def _supervise(self) -> None:
         warnings = _Warnings(self)
         until = float("inf")
-        while self.running and self.signal is None and time.monotonic() < until:
+        while self.running and not self.is_ended and time.monotonic() < min(until, self.grace.until):
             event = self.next_event(min(POLL_S, until - time.monotonic()))
             if isinstance(event, SignalEvent):
-                self.signal = event.number
+                if not self.grace.begin(event.number, map(self.pid_of, self.running)):
+                    self.signal = event.number
             elif isinstance(event, ExitEvent):
                 self._record_exit(event)
             for failure in self.new_errors():
-                self._record_failure(failure)
+                if not self.grace.accepts(failure):
+                    self._record_failure(failure)
             if self.failures:
                 certain = failure_report.cause(self.failures, self.others()).is_certain
                 until = self.first_failure + (COLLECT_S if certain else COLLECT_CAUSE_S)
@@ -98,7 +104,7 @@ class Attempt(Processes):
             return
         failed = {failure.spec for failure in self.failures}
         until = time.monotonic() + PUBLISH_S
-        while self.running & failed and self.signal is None and time.monotonic() < until:
+        while self.running & failed and not self.is_ended and time.monotonic() < until:
             event = self.next_event(until - time.monotonic())
             if isinstance(event, SignalEvent):
                 self.signal = event.number
@@ -107,6 +113,10 @@ class Attempt(Processes):
         exit = self.exit_of(event)
         if exit.code == 0 and exit.error is None:
             self.completed.append(event.spec)
+        elif self.grace.accepts(exit):
+            pass
+        elif self.grace.was_terminated(exit):
+            self.signal = signal.SIGTERM
         elif all(failure.spec is not event.spec for failure in self.failures):
             self._record_failure(exit)
 

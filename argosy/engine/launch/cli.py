@@ -29,7 +29,8 @@ examples:
   fleetrun --servers=10.0.0.1:6174 --workers=10.0.0.1,10.0.0.2 train.py      on both hosts: each starts its processes
 
 All arguments after the script are passed to the script. --like-this and --like_this are the same.
-Exit code: 0 all ranks or workers succeeded, 1 one failed, 2 invalid arguments, 130 Ctrl-C, 143 SIGTERM.
+Exit code: 0 all ranks or workers succeeded, 1 one failed, 2 invalid arguments, 130 Ctrl-C, 143 SIGTERM; with --grace:
+75 SIGTERM, and a checkpoint was saved.
 """
 
 
@@ -129,6 +130,15 @@ def _add_logs(g: argparse._ArgumentGroup) -> None:
         help="restart a failed job, or a failed server or worker, at most N times",
     )
     g.add_argument(
+        "--grace",
+        type=float,
+        metavar="S",
+        help="after SIGTERM (preemption): seconds to save a checkpoint and exit with the requeue code",
+    )
+    g.add_argument(
+        "--requeue_code", type=int, metavar="N", help="exit code after such a checkpoint (default: 75)"
+    )
+    g.add_argument(
         "--timeout", type=float, metavar="S", help="seconds that ranks wait for each other in a collective"
     )
 
@@ -180,7 +190,7 @@ def from_options(known: dict[str, Any], rest: Sequence[str]) -> Configuration:
     """The Configuration of the parsed options, and the script with its arguments."""
     if not rest:
         raise ConfigError("no script is given; write fleetrun [options] script.py, see fleetrun --help")
-    known["timeout_s"] = known.pop("timeout")
+    known["timeout_s"], known["grace_s"] = known.pop("timeout"), known.pop("grace")
     known["quiet"] |= known.pop("print_config") == "False"
     if known.pop("use_paddlecloud"):
         raise ConfigError(
@@ -210,7 +220,10 @@ def split(argv: Sequence[str], p: argparse.ArgumentParser) -> tuple[list[str], l
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: the job succeeded. 1: a rank failed. 2: invalid arguments. 128 + n: terminated by signal n."""
+    """0: the job succeeded. 1: a rank failed. 2: invalid arguments. 128 + n: terminated by signal n.
+
+    The requeue code: preempted, after a checkpoint was saved.
+    """
     open_standard_streams()
     try:
         config = parse(sys.argv[1:] if argv is None else argv)

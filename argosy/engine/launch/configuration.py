@@ -60,6 +60,10 @@ class Configuration:
     timeout_s: float | None = None
     """How long the ranks wait for each other in one collective."""
     max_restarts: int = 0
+    grace_s: float | None = None
+    """After SIGTERM: how long the job may take to save a checkpoint; None: SIGTERM terminates it at once."""
+    requeue_code: int | None = None
+    """The exit code of a job that was preempted and has saved a checkpoint."""
     timeline: str | None = None
     """A directory: each rank writes a timeline of its steps there."""
     timeline_steps: str | None = None
@@ -98,6 +102,11 @@ class Configuration:
             _check_host(self, f"--ips={_text(self.hosts)}", self.hosts)
         else:
             _check_ps(self)
+
+    @property
+    def requeued_with(self) -> int:
+        """--requeue_code, or 75, EX_TEMPFAIL of sysexits.h: a temporary failure, to be tried again."""
+        return 75 if self.requeue_code is None else self.requeue_code
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -166,8 +175,18 @@ def _check_numbers(config: Configuration) -> None:
             raise ConfigError(f"--{name}={value} is not a port; use 1 to 65535, best above 1023")
     if config.max_restarts < 0:
         raise ConfigError(f"--max_restarts={config.max_restarts}: use 0 (never) or more")
-    if config.timeout_s is not None and not config.timeout_s > 0:
-        raise ConfigError(f"--timeout={config.timeout_s:g}: use a number of seconds greater than 0")
+    for option, seconds in (("timeout", config.timeout_s), ("grace", config.grace_s)):
+        if seconds is not None and not seconds > 0:
+            raise ConfigError(f"--{option}={seconds:g}: use a number of seconds greater than 0")
+    _check_requeue_code(config)
+
+
+def _check_requeue_code(config: Configuration) -> None:
+    code = config.requeue_code
+    if code is not None and config.grace_s is None:
+        raise ConfigError(f"--requeue_code={code} without a grace period; add --grace=S, or leave it out")
+    if code is not None and not 3 <= code <= 125:
+        raise ConfigError(f"--requeue_code={code}: use 3 to 125; the other exit codes have a meaning already")
 
 
 def _check_lists(config: Configuration) -> None:
@@ -291,6 +310,6 @@ def shown(config: Configuration) -> str:
     values["ips"] = config.hosts
     values["training_script"] = values.pop("script")
     values["training_script_args"] = list(values.pop("script_args"))
-    values["timeout"] = values.pop("timeout_s")
+    values["timeout"], values["grace"] = values.pop("timeout_s"), values.pop("grace_s")
     lines = [f"{name}: {_text(value)}" for name, value in sorted(values.items())]
     return "\n".join(["-----------  Configuration Arguments -----------", *lines, "-" * 48])

@@ -78,6 +78,11 @@ def print_block(text: str, path: str) -> None:
     """Print lines without the log's prefix on stderr, and append them to the launcher's log."""
     with contextlib.suppress(OSError):  # there is no other place to report it
         print(text, file=sys.stderr, flush=True)
+    append(text, path)
+
+
+def append(text: str, path: str) -> None:
+    """Append lines without the log's prefix to the launcher's log."""
     try:
         with open(path, "a") as f:
             f.write(text + "\n")

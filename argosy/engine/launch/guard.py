@@ -74,8 +74,12 @@ def _subreaper() -> Iterator[None]:
 
 def signal_name(number: int) -> str:
     """The name of a signal to the launcher, or its cause if the guard was killed."""
-    is_orphan = _guard is not None and os.getppid() != _guard
-    return "fleetrun was killed" if is_orphan else signal.Signals(number).name
+    return "fleetrun was killed" if is_orphan() else signal.Signals(number).name
+
+
+def is_orphan() -> bool:
+    """True in a launcher whose guard was killed: SIGTERM is then the kernel's."""
+    return _guard is not None and os.getppid() != _guard
 
 
 def _wait_for(launcher: int, keep: Collection[int]) -> int:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from argosy.engine.errors import ConfigError
@@ -17,6 +17,8 @@ from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.failure_report import ErrorRecord, ProcessExit, read_error
 from argosy.engine.launch.guard import kill_children, kill_group, reap_children
+from argosy.engine.launch.node_messages import Joined, Plan, Verdict
+from argosy.engine.launch.preemption import GracePeriod
 from argosy.engine.launch.rank_env import ProcessSpec
 from argosy.engine.launch.tee import Tee
 
@@ -50,7 +52,7 @@ class SignalEvent:
     number: int
 
 
-Events = queue.SimpleQueue[ExitEvent | SignalEvent]
+Events = queue.SimpleQueue[ExitEvent | SignalEvent | Joined | Plan | Verdict]
 
 
 @dataclass(kw_only=True)
@@ -68,9 +70,23 @@ class Processes:
     completed: list[ProcessSpec] = field(default_factory=list)
     failures: list[ProcessExit] = field(default_factory=list)
     signal: int | None = None
+    node: int | None = None
+    """In a job of several launchers: which of the nodes this is."""
+    verdict: Verdict | None = None
+    """How the job has ended on all nodes."""
+    on_verdict: Callable[[Verdict], None] | None = None
+    grace: GracePeriod = field(init=False)
     _reaped_at: float = 0.0
     _unreadable: set[ProcessSpec] = field(default_factory=set)
     """Processes whose error file is malformed; each is reported once."""
+
+    @property
+    def is_ended(self) -> bool:
+        """True if a signal, or a failure on another node, ends the job."""
+        return self.signal is not None or self.verdict is not None
+
+    def __post_init__(self) -> None:
+        self.grace = GracePeriod(self.config)
 
     def log_of(self, spec: ProcessSpec) -> str:
         """Where the stdout and stderr of a process go."""
@@ -125,12 +141,19 @@ class Processes:
             event = self.events.get(timeout=max(0.0, timeout_s))
         except queue.Empty:
             return None
+        if isinstance(event, SignalEvent):
+            return event
         if isinstance(event, ExitEvent):
             if event.spec not in self.running:
                 return None  # a late event of the previous attempt
             self.running.remove(event.spec)
             self.codes[event.spec] = event.code
-        return event
+            return event
+        assert isinstance(event, Verdict), "plans are read before processes are started"
+        self.verdict = event
+        if self.on_verdict is not None:
+            self.on_verdict(event)
+        return None
 
     def error_of(self, spec: ProcessSpec) -> ErrorRecord | None:
         """The error file of a process, if it has written one."""

@@ -33,8 +33,8 @@ class PsLayout:
     servers: tuple[str, ...]
     """The endpoints of all servers, on all hosts."""
     workers: tuple[str, ...]
-    local_addresses: frozenset[str]
-    """The addresses that are of this host."""
+    local: frozenset[str]
+    """The endpoints of the processes that this launcher starts."""
     token: str
     http_endpoint: str | None
     state: str | None
@@ -44,7 +44,7 @@ class PsLayout:
 
     @property
     def several_hosts(self) -> bool:
-        return any(host_of(e) not in self.local_addresses for e in (*self.servers, *self.workers))
+        return any(e not in self.local for e in (*self.servers, *self.workers))
 
     def endpoints(self, role: str) -> tuple[str, ...]:
         """The endpoints of all servers, or of all workers."""
@@ -78,7 +78,7 @@ class PsLayout:
         return os.path.abspath(os.path.join(self.config.log_dir, "dead_workers"))
 
     def _local(self, role: str) -> list[int]:
-        return [i for i, e in enumerate(self.endpoints(role)) if host_of(e) in self.local_addresses]
+        return [i for i, e in enumerate(self.endpoints(role)) if e in self.local]
 
     def _paddle_variables(self) -> dict[str, str]:
         """The variables that Paddle sets for every process, in the order of its table."""
@@ -95,7 +95,7 @@ class PsLayout:
         """The variables that Argosy adds for every process of this host."""
         num = len(self._local("server")) + len(self._local("worker"))
         variables = {"ARGOSY_JOB_TOKEN": self.token, "ARGOSY_DEAD_WORKER": self.config.dead_worker or "end"}
-        variables |= rank_env.torch_variables(self.environ, max(1, num_cores() // num))
+        variables |= rank_env.torch_variables(self.environ, max(1, num_cores() // max(1, num)))
         variables |= rank_env.option_variables(self.config)
         if not self.several_hosts:
             variables["ARGOSY_SERVER_STAYS"] = (
@@ -123,7 +123,8 @@ def plan(config: Configuration, environ: Mapping[str, str]) -> PsLayout:
         raise ConfigError(
             f"{', '.join(duplicates)} is the endpoint of two processes; give every server and worker a separate port"
         )
-    several = any(host_of(e) not in local for e in resolved)
+    local_endpoints = frozenset(e for e in resolved if host_of(e) in local)
+    several = len(local_endpoints) < len(resolved)
     token = environ.get("ARGOSY_JOB_TOKEN")
     if several and not token:
         raise ConfigError(
@@ -131,9 +132,10 @@ def plan(config: Configuration, environ: Mapping[str, str]) -> PsLayout:
             "export the same secret on each host, for example what `openssl rand -hex 16` prints"
         )
     _check_ports(servers, local)
-    http = _http_endpoint(config, servers[0], several)
+    http = http_endpoint(config, servers[0], several)
     return PsLayout(
-        *(config, environ, servers, workers, local, token or os.urandom(16).hex(), http, _state(config))
+        *(config, environ, servers, workers, local_endpoints),
+        *(token or os.urandom(16).hex(), http, state_directory(config)),
     )
 
 
@@ -168,7 +170,7 @@ def _check_ports(servers: tuple[str, ...], local: frozenset[str]) -> None:
             ports.listen(host, port, option="--servers or --start_port").close()
 
 
-def _http_endpoint(config: Configuration, first_server: str, several: bool) -> str | None:
+def http_endpoint(config: Configuration, first_server: str, several: bool) -> str | None:
     host = host_of(first_server)
     if config.http_port is not None:
         return str(Endpoint(host, config.http_port))
@@ -176,7 +178,7 @@ def _http_endpoint(config: Configuration, first_server: str, several: bool) -> s
     return None if several else str(Endpoint(host, ports.free_ports(host, 1)[0]))
 
 
-def _state(config: Configuration) -> str | None:
+def state_directory(config: Configuration) -> str | None:
     if config.server_state is not None:
         return os.path.abspath(config.server_state)
     return os.path.abspath(os.path.join(config.log_dir, STATE)) if config.max_restarts else None

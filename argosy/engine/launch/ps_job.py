@@ -5,7 +5,7 @@ start ──▶ supervise ──▶ all workers exited with 0 ──────
              └─┼────────────────────────────────────┘
                ├──▶ a worker failed, no restart is left, --dead_worker=drop ──▶ continue without it
                ├──▶ else: 0.5 s for others of the same cause ──▶ report, terminate all: TERM, 2 s, KILL
-               └──▶ a signal to the launcher ──────────────────▶ terminate all
+               └──▶ a signal to the launcher ──────────────────▶ terminate all; with --grace: preemption.py
 
 On several hosts a launcher cannot know when the workers of the others have exited: there servers exit by themselves,
 when all workers have left the job.
@@ -18,6 +18,7 @@ import shutil
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from argosy.engine.errors import ConfigError
@@ -52,16 +53,20 @@ def run(job: "PsJob") -> int:
         os.remove(job.layout.dead_workers)  # of another job
     job.log_start()
     job.run()
+    if (code := job.grace.exit_code(job.signal)) is not None:
+        return code
     if job.signal is not None:
         logger.warning("%s: all servers and workers were terminated", signal_name(job.signal))
         return 128 + job.signal
+    if job.verdict is not None:
+        return job.verdict.code
     if not job.failures:
         logger.info("Local processes completed.")
         return 0
     failed = failure_report.names([failure.spec for failure in job.failures])
     if job.continued:
         logger.error("%s failed, so the exit code is 1; the others continued (--dead_worker=drop)", failed)
-    else:
+    elif job.on_failure is None:
         logger.error("ABORT!!! %s failed. Please check the log.", failed)
     return 1
 
@@ -83,6 +88,8 @@ class PsJob(Processes):
     """The servers and workers of this host; `failures` are those that were not restarted."""
 
     layout: PsLayout
+    on_failure: Callable[["PsJob", str], None] | None = None
+    """In a job of several launchers: gets the report of the failure that ends the job, instead of the console."""
     restarts: Counter[str] = field(default_factory=Counter)
     """By name: how often a process was restarted."""
     _early: dict[ProcessSpec, float] = field(default_factory=dict)
@@ -100,9 +107,11 @@ class PsJob(Processes):
             self._prefixes = self._shown()
             self._tee = Tee([(prefix, log) for log, prefix in self._prefixes.items()])
             self._supervise()
+            if self.grace.has_begun and (self.failures or self._is_needed()):
+                self.signal = self.signal or signal.SIGTERM  # not saved in time
             if self.failures and not self.continued:
                 self.print_report(self.failures, self.still_running())
-            if self.signal is None and not self._is_aborting:
+            if not self.is_ended and not self._is_aborting:
                 self._stop_servers()
             if self.failures and self.continued:
                 self.print_report(self.failures, [])
@@ -132,9 +141,11 @@ class PsJob(Processes):
         """Print why these failed, and which processes are terminated for that."""
         others = self.others()
         size = len(self.layout.endpoints(failure_report.cause(failures, others).exit.spec.role))
-        console.print_block(
-            failure_report.text(failures, size, terminated, others), logs.launcher_log(self.config.log_dir)
-        )
+        text = failure_report.text(failures, size, terminated, others)
+        if self.on_failure is not None and self._is_aborting:
+            self.on_failure(self, text)
+        else:
+            console.print_block(text, logs.launcher_log(self.config.log_dir))
 
     def _start_all(self) -> None:
         for spec in (*self.layout.processes("server"), *self.layout.processes("worker")):
@@ -144,7 +155,7 @@ class PsJob(Processes):
         """By log that is copied to the console, its prefix: only the first worker's, or all."""
         specs = sorted(self.running, key=lambda spec: (spec.role != "worker", spec.local_rank))
         if not self.config.tee:
-            return {self.log_of(specs[0]): ""}
+            return {} if self.node else {self.log_of(spec): "" for spec in specs[:1]}
         return {self.log_of(spec): f"[{spec.name}] " for spec in specs}
 
     @property
@@ -161,8 +172,12 @@ class PsJob(Processes):
         return [spec for spec in self.running if spec.role == role]
 
     def _is_active(self) -> bool:
-        if self.signal is not None or time.monotonic() >= self._abort_at:
+        if self.is_ended or time.monotonic() >= min(self._abort_at, self.grace.until):
             return False
+        return self._is_needed()
+
+    def _is_needed(self) -> bool:
+        """True if a process of this host has something to do."""
         if self._running("worker"):
             return True
         # Workers of other hosts may still need the servers of this one.
@@ -173,7 +188,8 @@ class PsJob(Processes):
         while self._is_active():
             event = self.next_event(min(POLL_S, self._abort_at - time.monotonic()))
             if isinstance(event, SignalEvent):
-                self.signal = event.number
+                if not self.grace.begin(event.number, map(self.pid_of, self._running("worker"))):
+                    self.signal = event.number
             elif isinstance(event, ExitEvent):
                 self._record_exit(event)
             self._check_early_servers()
@@ -184,6 +200,8 @@ class PsJob(Processes):
     def _check_error_files(self) -> None:
         """Kill processes that have raised and do not exit, unless the whole job is aborted anyway."""
         for failure in self.new_errors():
+            if self.grace.accepts(failure):
+                continue
             until = self._failing.setdefault(failure.spec, time.monotonic() + GRACE_S)
             if not self._can_restart and not self._can_drop(failure.spec):
                 self._failing.pop(failure.spec)
@@ -195,7 +213,11 @@ class PsJob(Processes):
     def _record_exit(self, event: ExitEvent) -> None:
         if any(failure.spec is event.spec for failure in self.failures):
             return  # recorded by its error file before it exited
-        if event.code:
+        if event.spec.role == "worker" and self.grace.accepts(self.exit_of(event)):
+            self.completed.append(event.spec)
+        elif event.spec.role == "worker" and self.grace.was_terminated(self.exit_of(event)):
+            self.signal = signal.SIGTERM
+        elif event.code:
             self._record_failure(event)
         elif event.spec.role == "server" and self._running("worker"):
             self._early[event.spec] = time.monotonic() + EARLY_SERVER_S
@@ -242,10 +264,11 @@ class PsJob(Processes):
 
     @property
     def _can_restart(self) -> bool:
-        return self.restarts.total() < self.config.max_restarts and not self._is_aborting
+        is_ending = self._is_aborting or self.grace.has_begun
+        return self.restarts.total() < self.config.max_restarts and not is_ending
 
     def _can_drop(self, spec: ProcessSpec) -> bool:
-        return spec.role == "worker" and self.config.dead_worker == "drop"
+        return spec.role == "worker" and self.config.dead_worker == "drop" and not self.grace.has_begun
 
     def _abort(self) -> None:
         self._abort_at = min(self._abort_at, time.monotonic() + COLLECT_S)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from argosy.engine.errors import ConfigError
@@ -16,7 +16,7 @@ _DEFAULT_START_PORT = 6070
 TIMELINE = ("ARGOSY_TIMELINE", "ARGOSY_TIMELINE_STEPS")
 _PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 # Set by an outer job or for another machine; a rank must not inherit them.
-NOT_INHERITED = ("ARGOSY_STORE_FD", *_PROXIES)
+NOT_INHERITED = ("ARGOSY_STORE_FD", "ARGOSY_REQUEUE_CODE", *_PROXIES)
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,23 @@ class CollectiveLayout:
     @property
     def size(self) -> int:
         return self.num_local * len(self.addresses)
+
+
+@dataclass(frozen=True)
+class JobEndpoints:
+    """Every rank's endpoint and devices, by host, in the order of the ranks."""
+
+    by_host: tuple[tuple[str, ...], ...]
+    devices: tuple[tuple[tuple[str, ...], ...], ...]
+    master: Endpoint
+    """MASTER_ADDR and MASTER_PORT, for scripts that call torch.distributed themselves."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return tuple(endpoint for host in self.by_host for endpoint in host)
+
+    def first_rank(self, host: int) -> int:
+        return sum(len(endpoints) for endpoints in self.by_host[:host])
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +111,16 @@ def place(layout: CollectiveLayout, restart: int) -> Placement:
     store = None
     if layout.host_index == 0:
         store = ports.listen(first, layout.start_port or 0, timeout_s=2.0 if restart else 0.0)
-    endpoints, master_port = _endpoints(layout, store)
-    common = _common(layout, restart, endpoints, Endpoint(first, master_port))
-    ranks = tuple(_rank(layout, common, endpoints, i, store) for i in range(layout.num_local))
-    return Placement(ranks, endpoints, store)
+    return placement(layout, restart, _endpoints(layout, store), store)
+
+
+def placement(
+    layout: CollectiveLayout, restart: int, job: JobEndpoints, store: socket.socket | None
+) -> Placement:
+    """The environment of each rank of this host, for these endpoints."""
+    common = _common(layout, restart, job)
+    ranks = tuple(_rank(layout, common, job, i, store) for i in range(layout.num_local))
+    return Placement(ranks, job.all, store)
 
 
 def start_port(config: Configuration, environ: Mapping[str, str], num: int) -> int | None:
@@ -116,40 +139,42 @@ def start_port(config: Configuration, environ: Mapping[str, str], num: int) -> i
     return start
 
 
-def _endpoints(layout: CollectiveLayout, store: socket.socket | None) -> tuple[tuple[str, ...], int]:
-    """Every rank's endpoint, and MASTER_PORT for scripts that call torch.distributed themselves."""
-    count = layout.num_local
+def _endpoints(layout: CollectiveLayout, store: socket.socket | None) -> JobEndpoints:
+    count, first = layout.num_local, layout.addresses[0]
+    devices = (layout.devices.per_rank,) * len(layout.addresses)
     if len(layout.addresses) == 1:
         assert store is not None, "the only host has rank 0"
-        *others, master = ports.free_ports(layout.addresses[0], count)
+        *others, master = ports.free_ports(first, count)
         if layout.start_port is None:
             chosen = [store.getsockname()[1], *others]
         else:
             chosen = [layout.start_port + i for i in range(count)]
-        return tuple(str(Endpoint(layout.addresses[0], port)) for port in chosen), master
+        return JobEndpoints((endpoints_at(first, chosen),), devices, Endpoint(first, master))
     assert layout.start_port is not None, "several hosts cannot agree on free ports"
-    endpoints = tuple(str(Endpoint(a, layout.start_port + i)) for a in layout.addresses for i in range(count))
-    return endpoints, layout.start_port + count
+    chosen = [layout.start_port + i for i in range(count)]
+    by_host = tuple(endpoints_at(address, chosen) for address in layout.addresses)
+    return JobEndpoints(by_host, devices, Endpoint(first, layout.start_port + count))
 
 
-def _common(
-    layout: CollectiveLayout, restart: int, endpoints: tuple[str, ...], master: Endpoint
-) -> dict[str, str]:
+def endpoints_at(address: str, ports: Sequence[int]) -> tuple[str, ...]:
+    return tuple(str(Endpoint(address, port)) for port in ports)
+
+
+def _common(layout: CollectiveLayout, restart: int, job: JobEndpoints) -> dict[str, str]:
     """The variables that are the same for all ranks of this host."""
+    size = str(len(job.all))
     variables = {
-        "PADDLE_TRAINERS_NUM": str(layout.size),
-        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
-        "PADDLE_WORLD_DEVICE_IDS": ",".join(
-            ":".join(d) for d in layout.devices.per_rank * len(layout.addresses)
-        ),
+        "PADDLE_TRAINERS_NUM": size,
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(job.all),
+        "PADDLE_WORLD_DEVICE_IDS": ",".join(":".join(d) for host in job.devices for d in host),
         "TRAINING_ROLE": "TRAINER",
-        "WORLD_SIZE": str(layout.size),
+        "WORLD_SIZE": size,
         "LOCAL_WORLD_SIZE": str(layout.num_local),
         "GROUP_RANK": str(layout.host_index),
         "NODE_RANK": str(layout.host_index),
-        "GROUP_WORLD_SIZE": str(len(layout.addresses)),
-        "MASTER_ADDR": master.host,
-        "MASTER_PORT": str(master.port),
+        "GROUP_WORLD_SIZE": str(len(job.by_host)),
+        "MASTER_ADDR": job.master.host,
+        "MASTER_PORT": str(job.master.port),
         "TORCHELASTIC_RUN_ID": "fleetrun",
         "TORCHELASTIC_RESTART_COUNT": str(restart),
         "TORCHELASTIC_MAX_RESTARTS": str(layout.config.max_restarts),
@@ -168,12 +193,14 @@ def torch_variables(environ: Mapping[str, str], threads: int) -> dict[str, str]:
 
 
 def option_variables(config: Configuration) -> dict[str, str]:
-    """The variables for --timeout and --log_level."""
+    """The variables for --timeout, --log_level and --grace."""
     variables = {}
     if config.timeout_s is not None:
         variables["ARGOSY_COLLECTIVE_TIMEOUT_S"] = f"{config.timeout_s:g}"
     if config.log_level is not None:
         variables["ARGOSY_LOG"] = config.log_level
+    if config.grace_s is not None:
+        variables["ARGOSY_REQUEUE_CODE"] = str(config.requeued_with)
     return variables
 
 
@@ -190,16 +217,16 @@ def timeline_variables(config: Configuration) -> dict[str, str]:
 def _rank(
     layout: CollectiveLayout,
     common: dict[str, str],
-    endpoints: tuple[str, ...],
+    job: JobEndpoints,
     local: int,
     store: socket.socket | None,
 ) -> ProcessSpec:
-    rank = layout.host_index * layout.num_local + local
+    rank = job.first_rank(layout.host_index) + local
     devices = ",".join(layout.devices.per_rank[local])
     selected = layout.devices.per_rank if layout.devices.gpu else layout.devices.selected
     # In the order of Paddle's table; the rest follows.
     variables = {
-        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+        "PADDLE_CURRENT_ENDPOINT": job.all[rank],
         "PADDLE_TRAINERS_NUM": common["PADDLE_TRAINERS_NUM"],
         "PADDLE_TRAINER_ENDPOINTS": common["PADDLE_TRAINER_ENDPOINTS"],
         **({} if selected is None else {"FLAGS_selected_gpus": ",".join(selected[local])}),

@@ -1,25 +1,30 @@
 """Run a job on this host, with restarts; returns its exit code."""
 
 # SPDX-License-Identifier: Apache-2.0
-import queue
-import signal
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from types import FrameType
 
-from argosy.engine import env, log, process_effects
+from argosy.engine import env, log
 from argosy.engine.errors import ConfigError
-from argosy.engine.launch import configuration, console, entrypoint, failure_report, logs, ps_env, ps_job
+from argosy.engine.launch import (
+    configuration,
+    console,
+    entrypoint,
+    failure_report,
+    logs,
+    ps_env,
+    ps_job,
+)
 from argosy.engine.launch.attempt import Attempt
 from argosy.engine.launch.configuration import Configuration, num_cores
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.guard import run_guarded, signal_name
-from argosy.engine.launch.processes import Events, SignalEvent
+from argosy.engine.launch.processes import Events
 from argosy.engine.launch.ps_job import PsJob
 from argosy.engine.launch.rank_env import CollectiveLayout, Placement, place, plan, table
+from argosy.engine.launch.signals import signals_as_events
 
 QUICK_S = 3.0
 """A job that fails this soon after its start is likely to fail again."""
@@ -28,14 +33,18 @@ QUICK_S = 3.0
 def run(config: Configuration, num_gpus: int | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Start the processes of this host and wait until they exit.
 
-    Returns 0 (all succeeded), 1 (one failed), or 128 + the number of the signal that terminated the job. Raises
-    ConfigError, before anything is started, if the configuration is invalid on this host.
+    Returns 0 (all succeeded), 1 (one failed), 128 + the number of the signal that terminated the job, or the requeue
+    code (preempted). Raises ConfigError, before anything is started, if the configuration is invalid on this host.
     """
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError(
             "a job can only be run from the main thread, which receives the signals; call it there"
         )
     environ = env.variables() if environ is None else environ
+    if config.nodes is not None and config.nodes > 1:
+        from argosy.engine.launch import node_job  # imports asyncio: not for a job on one host
+
+        return node_job.run(config, environ, num_gpus)
     with console.quiet(config.quiet):
         log.warn_unknown_variables()
         if configuration.mode(config) == "ps":
@@ -52,7 +61,7 @@ def _run_ranks(config: Configuration, environ: Mapping[str, str], num_gpus: int 
 
 
 def _run_collective(layout: CollectiveLayout, command: list[str]) -> int:
-    with _signals() as events:
+    with signals_as_events() as events:
         placement = place(layout, restart=0)  # may raise: before logs are rotated
         logs.rotate(layout.config.log_dir)
         with console.logged_to(logs.launcher_log(layout.config.log_dir)):
@@ -67,7 +76,7 @@ def _run_with_servers(config: Configuration, environ: Mapping[str, str]) -> int:
     console.print_line(configuration.shown(config))
 
     def work() -> int:
-        with _signals() as events:
+        with signals_as_events() as events:
             logs.rotate(config.log_dir)
             with console.logged_to(logs.launcher_log(config.log_dir)):
                 return ps_job.run(PsJob(layout=layout, command=command, config=config, events=events))
@@ -107,6 +116,8 @@ def _run_with_restarts(
             placement=placement, command=command, config=config, events=events, on_failure=on_failure
         )
         attempt.run()
+        if (code := attempt.grace.exit_code(attempt.signal)) is not None:
+            return code
         if attempt.signal is not None:
             logger.warning("%s: all ranks were terminated", signal_name(attempt.signal))
             return 128 + attempt.signal
@@ -158,26 +169,3 @@ def _log_restart(config: Configuration, attempt: Attempt, number: int, quick: in
         "if it writes any",
         *(number, config.max_restarts, attempt.culprit, repeated, log),
     )
-
-
-@contextmanager
-def _signals() -> Iterator[Events]:
-    """Turn signals to the launcher into events; one that is ignored (nohup) stays ignored.
-
-    Except SIGTERM, which the kernel sends when the guard is killed; the guard forwards no ignored signal.
-    """
-    events: Events = queue.SimpleQueue()
-
-    def enqueue(number: int, frame: FrameType | None) -> None:
-        events.put(SignalEvent(number))
-
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    handled = {s: old for s, old in before.items() if old != signal.SIG_IGN or s == signal.SIGTERM}
-    with process_effects.during("launcher-signals"):
-        for number in handled:
-            signal.signal(number, enqueue)
-        try:
-            yield events
-        finally:
-            for number, old in handled.items():
-                signal.signal(number, old)

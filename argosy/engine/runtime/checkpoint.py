@@ -9,6 +9,8 @@ makes them load it, for any number of servers.
 A checkpoint is complete when the parts of all ranks are. To restore, the ranks agree on the newest step that all of
 them have from one save; truncated or corrupt checkpoints are skipped with a warning. Old checkpoints are deleted when a
 newer one is complete on all ranks.
+
+In a job with a grace period, SIGTERM to any of its processes makes all of them save at the same step, and exit.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -18,27 +20,29 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from argosy.engine import env
 from argosy.engine.collective import world
 from argosy.engine.data.epoch import EpochIterator, ReaderState
 from argosy.engine.data.random_states import RandomStates
 from argosy.engine.data.readers import positive
-from argosy.engine.errors import ArgosyError, ConfigError
+from argosy.engine.errors import ArgosyError, ConfigError, Preempted
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.kernels import choices
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.ps.trainer.trainer import Trainer, current, is_connected
-from argosy.engine.runtime import server_files
+from argosy.engine.ps.trainer.trainer import Trainer, current, disconnect, is_connected
+from argosy.engine.runtime import preemption, server_files
 from argosy.engine.runtime.checkpoint_files import CheckpointFiles
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope, global_scope
 from argosy.engine.runtime.training_state import Tensors, Training
 
+REQUEUE_CODE = 75
+"""EX_TEMPFAIL of sysexits.h: a temporary failure, to be tried again."""
 _GEO = "@geo@"
 """The prefix of the names of tensors that are not variables of the program."""
 
@@ -81,10 +85,12 @@ class Checkpoint:
 
         Run the startup program first; restored values overwrite its values. Saves when the loop requests the next
         batch, and at the end; a loop that is left early does not save. `loader`: a DataLoader, or any iterable or
-        reader function.
+        reader function. After a preemption (fleetrun --grace) it saves and raises SystemExit with the requeue code.
         """
         training = _training(executor, program, scope)
         epochs = positive("epochs", epochs)
+        training.servers()  # workers stop together: connect first
+        preemption.watch()
         position, place = self._restore(training) or (Position(0, 0, 0), None)
         self.step = position.step
         if place is None and position.batch:
@@ -92,7 +98,7 @@ class Checkpoint:
                 f"the checkpoint at {position} was saved by save(), without the position of the reader; resume with "
                 "restore() and your own loop, or use another directory"
             )
-        return self._loop(loader, epochs, training, position.epoch, place)
+        return self._loop(loader, epochs, training, position, place)
 
     def save(
         self,
@@ -116,19 +122,56 @@ class Checkpoint:
             restored[1].now.restore()  # `batches` does this when its reader has reached the position
         return restored[0] if restored else None
 
+    def preempted(self) -> bool:
+        """Whether to stop now, for the user's own loops: all ranks call it once after each step.
+
+        True on all ranks after the same step, once SIGTERM has reached one of them in a job with a grace period
+        (fleetrun --grace): save, and call `exit_for_requeue`. The first call handles SIGTERM from then on.
+        """
+        preemption.watch()
+        return preemption.at_boundary()
+
+    def exit_for_requeue(self) -> NoReturn:
+        """Raise SystemExit with the code that lets the job be started again; it resumes from the last save."""
+        if self._saved is None or self._known is None:
+            raise ConfigError(
+                "exit_for_requeue before a checkpoint was saved: the job would start from step 0 again; call save first"
+            )
+        saved = f"step {self._saved} is saved in {self._known.step_folder(self._saved)}"
+        if self._known.rank == 0:
+            logger.log(NOTICE, "preempted: %s; start the job again to resume from it", saved)
+        disconnect()
+        raise Preempted(env.requeue_code() or REQUEUE_CODE, f"preempted: {saved}")
+
     def _loop(
-        self, loader: Any, epochs: int, training: Training, first: int, place: ReaderState | None
+        self, loader: Any, epochs: int, training: Training, position: Position, place: ReaderState | None
     ) -> Iterator[tuple[int, int, Any]]:
-        for epoch in range(first, epochs):
-            reading = EpochIterator(loader, epoch, place)
-            for batch, data in enumerate(reading, place.batch if place else 0):
-                yield epoch, batch, data
-                self.step += 1
-                if self.step % self.every == 0:
-                    self._save(training, Position(self.step, epoch, batch + 1), reading.state())
-            place = None
-        if self._saved != self.step:
-            self._save(training, Position(self.step, epochs, 0), None)
+        try:
+            self._stop_if_preempted(training, position, lambda: place)
+            for epoch in range(position.epoch, epochs):
+                reading = EpochIterator(loader, epoch, place)
+                for batch, data in enumerate(reading, place.batch if place else 0):
+                    yield epoch, batch, data
+                    self.step += 1
+                    position = Position(self.step, epoch, batch + 1)
+                    if self.step % self.every == 0:
+                        self._save(training, position, reading.state())
+                    self._stop_if_preempted(training, position, reading.state)
+                place = None
+            if self._saved != self.step:
+                self._save(training, Position(self.step, epochs, 0), None)
+        finally:
+            preemption.unwatch()
+
+    def _stop_if_preempted(
+        self, training: Training, position: Position, place: Callable[[], ReaderState | None]
+    ) -> None:
+        """At the boundary at which all ranks stop: save, unless this step is saved, and exit."""
+        if not preemption.at_boundary():
+            return
+        if self._saved != position.step:
+            self._save(training, position, place())
+        self.exit_for_requeue()
 
     def _save(self, training: Training, position: Position, place: ReaderState | None) -> None:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A training script for test_checkpoint_kills.py: checkpointed, on one rank or several, killed if asked to."""
+"""A training script for tests of kills and preemption: checkpointed, on one rank or several, signalled if asked to."""
 
 # SPDX-License-Identifier: Apache-2.0
 import argparse
@@ -44,6 +44,8 @@ def main() -> None:
     p.add_argument("--every", type=int, default=3)
     p.add_argument("--kill-step", type=int, default=-1)
     p.add_argument("--kill-rank", type=int, default=0)
+    p.add_argument("--term-step", type=int, default=-1, help="send SIGTERM in this step")
+    p.add_argument("--term-launcher", action="store_true", help="to the launcher, instead of to --kill-rank")
     options = p.parse_args()
     life = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     for seed in (paddle.seed, np.random.seed, random.seed):
@@ -59,6 +61,8 @@ def main() -> None:
     for _, _, data in checkpoint.batches(loader, 4, exe, program):
         if life == 0 and rank == options.kill_rank and checkpoint.step == options.kill_step:
             os.kill(os.getpid(), signal.SIGKILL)
+        if rank == options.kill_rank and checkpoint.step == options.term_step:
+            os.kill(os.getppid() if options.term_launcher else os.getpid(), signal.SIGTERM)
         exe.run(program, feed=data, fetch_list=[loss])
         rate.step()
         print("step", checkpoint.step, flush=True)

@@ -207,6 +207,13 @@ class AllGatherResult(Message):
     number: int
 
 
+class AllGatherStarted(Message):
+    """Query whether a trainer has joined an all-gather. Reply: `is_started`."""
+
+    name: str
+    number: int
+
+
 class Send(Message):
     """Bytes (one tensor) for another trainer. No reply: the sender cancels it when all have received their data."""
 

@@ -136,6 +136,11 @@ class AllGathers:
             self._check_evicted(key)
             return self._done.get(key)
 
+    def is_started(self, key: CollectiveKey) -> bool:
+        """True if a member has joined."""
+        with self._lock:
+            return key in self._open or self._done.get(key) is not None
+
     def check(self) -> None:
         """Complete the all-gathers that all expected members have joined."""
         with self._lock:
@@ -227,6 +232,7 @@ class TrainerCollectives:
         return {
             "all_gather": Handler("get", self._all_gather),
             "all_gather_result": Handler("get", self._all_gather_result),
+            "all_gather_started": Handler("get", self._all_gather_started),
             "send": Handler("get", self._send),
             "recv": Handler("get", self._recv),
         }
@@ -269,6 +275,10 @@ class TrainerCollectives:
             request.reply({"counts": None})
         else:
             _reply(request, result)
+
+    def _all_gather_started(self, request: Request) -> None:
+        message = read(messages.AllGatherStarted, request.meta)
+        request.reply({"is_started": self._all_gathers.is_started((message.name, message.number))})
 
     def _send(self, request: Request) -> None:
         message = read(messages.Send, request.meta)
