@@ -72,10 +72,12 @@ def endpoint_list(text: str, where: str) -> tuple[str, ...]:
 
 def check_endpoints(endpoints: tuple[str, ...], where: str) -> None:
     """Raise ConfigError for a malformed or duplicate endpoint."""
+    listed: set[str] = set()
     for endpoint in endpoints:
         Endpoint.parse(endpoint, where)
-        if endpoints.count(endpoint) > 1:
+        if endpoint in listed:
             raise ConfigError(f"{where} has {endpoint} twice; give every process a separate port")
+        listed.add(endpoint)
 
 
 def local_address(remote: str) -> str:

@@ -28,6 +28,7 @@ import torch
 import torch.distributed as dist
 
 from argosy.engine.collective.rank_liveness import RankMonitor, Timeouts, exited_error, store_lost_error
+from argosy.engine.collective.rank_status import is_consequence
 from argosy.engine.collective.shm import FlatBuffer
 from argosy.engine.collective.shm_collectives import DTYPES, OnWait, ShmCollectives
 from argosy.engine.collective.trace import TracedCollective, record_start
@@ -35,8 +36,8 @@ from argosy.engine.collective.work import COMPLETED, AllOf, BackendWork, Coalesc
 from argosy.engine.errors import CollectiveError, ConfigError, PeerLostError
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
-_DIAGNOSE_S = 3.0
-"""After a broken connection: how long to look for the rank that has died; three heartbeats."""
+_HEARTBEATS = 3
+"""After a broken connection: for how many heartbeats to look for the rank that has died."""
 _GROUP_NAME = re.compile(r"[^/]+(?:/(intra|inter|leaders)([1-9]\d*))?")
 
 
@@ -68,6 +69,23 @@ def members(name: str, rank: int, size: int) -> tuple[int, ...]:
     return tuple(range(rank - first, size, block))
 
 
+def distinct_groups(name: str, size: int) -> list[tuple[int, ...]]:
+    """All groups of this name, each once."""
+    groups: list[tuple[int, ...]] = []
+    assigned: set[int] = set()
+    for rank in range(size):
+        if rank not in assigned:
+            groups.append(members(name, rank, size))
+            assigned.update(groups[-1])
+    return groups
+
+
+def as_range(ranks: Sequence[int]) -> tuple[int, int, int]:
+    """First, end and step of the ranks of a group, which are evenly spaced."""
+    step = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    return ranks[0], ranks[-1] + 1, step
+
+
 class Group:
     """All collectives of one communicator; every rank must start the same ones in the same order."""
 
@@ -83,6 +101,7 @@ class Group:
         self.name = name
         self.ranks = tuple(ranks)
         self.size = len(self.ranks)
+        self.range = as_range(self.ranks)
         self.monitor, self.timeouts = monitor, timeouts
         self._backend = backend
         self.shm = shm
@@ -210,14 +229,13 @@ class Group:
             return COMPLETED
         if (shm := self._shm_for(tensor.view(torch.uint8))) is None:
             return self._start("all_gather", what, tensor, self._backend.allgather, [rows], [tensor])
-        rows[self.ranks.index(self.monitor.rank)].copy_(tensor)
-
-        def run(on_wait: OnWait, number: int) -> str:
-            parts = ([row.view(torch.uint8)] for row in rows)
-            mismatches = (shm.broadcast(part, index, on_wait, number) for index, part in enumerate(parts))
-            return next(filter(None, mismatches), "")
-
-        return self._start_shm("all_gather", what, [gathered], run)
+        local, parts = tensor.view(torch.uint8), [row.view(torch.uint8) for row in rows]
+        return self._start_shm(
+            "all_gather",
+            what,
+            [gathered],
+            lambda on_wait, number: shm.all_gather(local, parts, on_wait, number),
+        )
 
     # --- blocking -------------------------------------------------------------------------------------
 
@@ -297,7 +315,7 @@ class Group:
 
     def process_exit_error(self, collective: str, what: str, rank: int) -> CollectiveError:
         """The error for a rank of this host whose process has exited, with its outcome if it published one."""
-        here, status = self.describe(collective, what), self.monitor.poll().get(rank)
+        here, status = self.describe(collective, what), self.monitor.poll(watched=[rank]).get(rank)
         if status is not None and status.outcome:
             return exited_error(self.monitor, rank, here, status)
         if rank == 0 and self.monitor.store_lost:
@@ -315,18 +333,14 @@ class Group:
                 f"{here}: the backend does not support tensors of this dtype ({_reason(error)}); convert it, for "
                 "example to int32 or float32"
             )
-        before, deadline = self.monitor.poll(), time.monotonic() + _DIAGNOSE_S
+        before, deadline = self.monitor.poll(), time.monotonic() + _HEARTBEATS * self.monitor.status_age_s
         while True:
             statuses = self.monitor.poll()
             if self.monitor.store_lost:
                 return store_lost_error(here)
             # A rank that exited because it had lost another one is not the cause: it sorts last.
-            exited = sorted((_is_consequence(s.outcome), rank) for rank, s in statuses.items() if s.outcome)
-            unresponsive = [
-                rank
-                for rank, status in statuses.items()
-                if not status.outcome and status.heartbeat == before[rank].heartbeat
-            ]
+            exited = sorted((is_consequence(s.outcome), rank) for rank, s in statuses.items() if s.outcome)
+            unresponsive = self.monitor.unresponsive(before)
             if len(unresponsive) == 1 or (exited and not exited[0][0]) or time.monotonic() > deadline:
                 break
             time.sleep(0.1)  # the heartbeats of the ranks that are alive change meanwhile
@@ -334,11 +348,13 @@ class Group:
             return exited_error(self.monitor, exited[0][1], here, statuses[exited[0][1]])
         return _connection_lost(here, unresponsive, _reason(error))
 
-    def missing(self, number: int) -> list[int]:
-        """The ranks that have not started the collective with this sequence number, by their last status."""
-        statuses = self.monitor.poll()
-        others = [rank for rank in self.ranks if rank != self.monitor.rank]
-        return [r for r in others if r not in statuses or statuses[r].started.get(self.name, 0) < number]
+    def missing(self, number: int, watched: Sequence[int] = ()) -> list[int]:
+        """The ranks that have not started the collective with this sequence number, by their last status.
+
+        `watched`: see `RankMonitor.poll`.
+        """
+        self.monitor.poll(watched=watched)
+        return self.monitor.behind(self.ranks, self.name, number)
 
     def describe(self, collective: str, what: str) -> str:
         """A collective for messages: its tensor, group and step."""
@@ -352,10 +368,6 @@ def _connection_lost(here: str, ranks: list[int], reason: str) -> PeerLostError:
         f"{here}: lost the connection to {lost} ({reason}); it was killed, or its host is down; see its log"
     )
     return PeerLostError(message, ranks, "lost")
-
-
-def _is_consequence(outcome: str) -> bool:
-    return outcome.startswith(PeerLostError.__name__)
 
 
 def _reason(error: Exception) -> str:

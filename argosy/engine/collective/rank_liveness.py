@@ -1,32 +1,31 @@
 """Heartbeats of the ranks, and the decision whether a rank that others wait for will still join.
 
-    rank 1 ──▶ store: status/1 = {"heartbeat": 41, "step": 7, "started": {"dp": 1127}, "waiting": "", "outcome": ""}
-
-Every rank publishes its status once a second. A rank that waits longer than a second reads the statuses of the ranks
-it waits for. They show whether a rank is late (alive, and busy with something else), unresponsive (no new heartbeat:
-it is stopped or unreachable), waiting for a collective that this rank has not started (a deadlock), or has exited.
+Every rank publishes its status once a second (rank_status.py). A rank that waits longer than a second reads the
+statuses of the ranks that it may be waiting for. They show whether a rank is late (alive, and busy with something
+else), unresponsive (no new heartbeat: it is stopped or unreachable), waiting for a collective that this rank has not
+started (a deadlock), or has exited.
 
 Only a background thread accesses the store: while rank 0 is stopped, the store does not reply, and a request to it
 blocks forever. The main thread reads what the background thread has fetched, and the clock.
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import json
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from torch._C._distributed_c10d import Store
 
+from argosy.engine.collective import rank_status
+from argosy.engine.collective.rank_status import RankStatus, StatusDigest
 from argosy.engine.errors import CollectiveError, PeerLostError
 
 _PERIOD_S = 1.0
 _LINGER_S = {True: 10.0, False: 2.5}
 """How long rank 0 keeps the store open for ranks that still run: after success, and after a failure, when a launcher
 waits for the exit."""
-_FRESH_S = 2.0
-"""A status is at most a second old. After two seconds of waiting it describes the time after the wait began."""
 _STOPPED = "it is stopped, or its host is unreachable. Check its process; ARGOSY_HEARTBEAT_TIMEOUT_S gives it more time"
 
 
@@ -42,24 +41,6 @@ class Timeouts:
     """For a rank that has never connected."""
 
 
-@dataclass
-class RankStatus:
-    """What one rank publishes about itself."""
-
-    heartbeat: int = 0
-    """Incremented whenever the status is published."""
-    step: int = 0
-    """Steps that the rank has finished."""
-    started: dict[str, int] = field(default_factory=dict)
-    """By group: how many collectives the rank has started."""
-    waiting: str = ""
-    """The collective that it waits for: group, sequence number and name; empty if it does not wait."""
-    waiting_for: list[int] = field(default_factory=list)
-    """The ranks of that group."""
-    outcome: str = ""
-    """Not empty once the process exits: "done", or the exception that ended it."""
-
-
 class RankMonitor:
     """Publishes the status of this rank in the store, and reads the statuses of the others."""
 
@@ -73,29 +54,68 @@ class RankMonitor:
         self.store_lost = store is None
         """True once the store is gone, which means that rank 0, which hosts it, has exited."""
         self.statuses: dict[int, RankStatus] = {}
-        """The statuses of the others, as of the last poll; a rank that has not connected yet is missing."""
+        """The statuses of others, as of the last poll: in a small job all that have connected (see rank_status.py)."""
+        self.unconnected: set[int] = set()
+        """Ranks that had published no status at the last poll."""
+        self._unresponsive: list[int] = []
+        """With a digest: the unresponsive ranks that rank 0 has reported."""
+        self.uses_digest = size > rank_status.MAX_DIRECT_RANKS
+        self._digest_period_s = max(_PERIOD_S, size / rank_status.RANKS_PER_S)
+        self._digest_at = float("-inf")
         self._replied_at = self._polled_at = time.monotonic()
         self._last_change: dict[int, float] = {}
         """By rank: when its heartbeat was last seen to change."""
         self._syncs = self._polls = 0
         """The number of the last sync with the store that has begun, and of the last one that read the statuses."""
+        self._watched: frozenset[int] = frozenset()
         self._polled = threading.Condition()
         self._poll_requested, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="argosy-heartbeat", daemon=True)
         if store is not None:
+            self.unconnected = set(range(size)) - {rank}
             # A separate connection: waiting for a key blocks all other requests on the same connection.
             self._store = store.clone()  # type: ignore[attr-defined]  # not in the stubs
             self._sync(reading=False)
             self._thread.start()
 
-    def poll(self, timeout_s: float = _PERIOD_S) -> dict[int, RankStatus]:
-        """Read the statuses of the others from the store; if it does not reply in time, give the last known ones."""
+    @property
+    def status_age_s(self) -> float:
+        """How old a status can be when a poll returns it: it is published each second, and a digest has its period."""
+        return _PERIOD_S + (self._digest_period_s if self.uses_digest else 0.0)
+
+    def poll(self, timeout_s: float = _PERIOD_S, watched: Iterable[int] = ()) -> dict[int, RankStatus]:
+        """Read the statuses of others from the store; if it does not reply in time, give the last known ones.
+
+        `watched`: ranks whose status is read also if the digest does not list them.
+        """
         with self._polled:
             # A sync in progress may have read the statuses already: wait for one that begins after this call.
             begun = self._syncs
+            self._watched = frozenset(watched) - {self.rank}
             self._poll_requested.set()
             self._polled.wait_for(lambda: self.store_lost or self._polls > begun, timeout_s)
             return dict(self.statuses)
+
+    def behind(self, ranks: Iterable[int], group: str, number: int) -> list[int]:
+        """Those of the ranks that, as of the last poll, have not started collective `number` of the group."""
+        with self._polled:
+            started = {rank: status.started.get(group, 0) for rank, status in self.statuses.items()}
+            return [
+                rank
+                for rank in ranks
+                if rank != self.rank and (rank in self.unconnected or started.get(rank, number) < number)
+            ]
+
+    def unresponsive(self, before: dict[int, RankStatus]) -> list[int]:
+        """The ranks that have not exited and have sent no heartbeat since `before`, the result of an earlier poll."""
+        with self._polled:
+            if self.uses_digest and self.rank != 0:
+                return list(self._unresponsive)
+            return [
+                rank
+                for rank, status in self.statuses.items()
+                if not status.outcome and rank in before and status.heartbeat == before[rank].heartbeat
+            ]
 
     def store_unresponsive_s(self) -> float:
         """For how long the store has not replied."""
@@ -133,6 +153,8 @@ class RankMonitor:
             if requested:  # a request that arrives just after the timeout stays set for the next iteration
                 self._poll_requested.clear()
             self._sync(reading=requested)
+        if not self.store_lost and self.uses_digest:
+            self._request(lambda: rank_status.publish_failure(self._store, self.rank, self.local))
 
     def _sync(self, reading: bool) -> None:
         """Publish the status of this rank; if `reading`, fetch those of the others."""
@@ -140,35 +162,58 @@ class RankMonitor:
             self._syncs += 1
             number = self._syncs
         self.local.heartbeat += 1
-        # Copy `started`: the main thread modifies it concurrently.
-        status = json.dumps(vars(self.local) | {"started": dict(self.local.started)})
+        is_digest_due = (
+            self.uses_digest
+            and self.rank == 0
+            and time.monotonic() - self._digest_at >= self._digest_period_s
+        )
         try:
-            self._store.set(f"status/{self.rank}", status)
-            fetched = self._fetch() if reading else None
+            rank_status.publish(self._store, self.rank, self.local)
+            fetched = self._fetch() if reading or is_digest_due else None
         except RuntimeError:  # raised by torch.distributed when the connection is lost
-            with self._polled:
-                self.store_lost = True
-                self._polled.notify_all()
+            self._note_store_lost()
             return
         self._replied_at = time.monotonic()
         if fetched is not None:
             self._update(fetched, number)
+        if fetched is not None and is_digest_due:
+            self._digest_at = time.monotonic()
+            self._request(lambda: self._publish_digest(fetched))
 
-    def _fetch(self) -> dict[int, RankStatus]:
-        fetched = {}
-        for rank in range(self.size):
-            key = f"status/{rank}"
-            # Check first: Store.get blocks until the key exists.
-            if rank != self.rank and (rank in self.statuses or self._store.check([key])):
-                fetched[rank] = RankStatus(**json.loads(self._store.get(key)))
-        return fetched
+    def _request(self, request: Callable[[], None]) -> None:
+        try:
+            request()
+        except RuntimeError:
+            self._note_store_lost()
 
-    def _update(self, fetched: dict[int, RankStatus], number: int) -> None:
+    def _note_store_lost(self) -> None:
         with self._polled:
-            for rank, status in fetched.items():
+            self.store_lost = True
+            self._polled.notify_all()
+
+    def _fetch(self) -> StatusDigest:
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        if not self.uses_digest or self.rank == 0:
+            return rank_status.read_statuses(self._store, others, self.statuses)
+        digest = rank_status.read_digest(self._store)
+        digest.statuses.pop(self.rank, None)
+        watched = [rank for rank in self._watched if rank not in digest.unconnected]
+        direct = rank_status.read_statuses(self._store, watched, digest.statuses)
+        return StatusDigest(digest.statuses | direct.statuses, digest.unconnected, digest.unresponsive)
+
+    def _publish_digest(self, every: StatusDigest) -> None:
+        silent = [r for r in every.statuses if self.unresponsive_s(r) > rank_status.UNRESPONSIVE_S]
+        every = StatusDigest({0: self.local, **every.statuses}, every.unconnected)
+        rank_status.publish_digest(self._store, rank_status.condense(every, silent))
+
+    def _update(self, fetched: StatusDigest, number: int) -> None:
+        with self._polled:
+            for rank, status in fetched.statuses.items():
                 if rank not in self.statuses or status.heartbeat != self.statuses[rank].heartbeat:
                     self._last_change[rank] = self._replied_at
-            self.statuses = fetched
+            self.statuses = fetched.statuses
+            self.unconnected = set(fetched.unconnected) - {self.rank}
+            self._unresponsive = fetched.unresponsive
             self._polled_at = self._replied_at
             self._polls = number
             self._polled.notify_all()
@@ -179,19 +224,13 @@ def check_peer(monitor: RankMonitor, rank: int, here: str, waited_s: float, time
 
     Uses the statuses of the last `monitor.poll`.
     """
-    if monitor.store_lost:
-        raise store_lost_error(here)
     status = monitor.statuses.get(rank)
-    if status is not None and status.outcome:
+    if not monitor.store_lost and status is not None and status.outcome:
         raise exited_error(monitor, rank, here, status)
-    if (silence_s := monitor.store_unresponsive_s()) > timeouts.heartbeat_timeout_s:
-        raise CollectiveError(
-            f"{here}: rank 0, which hosts the job's store, has not replied for {silence_s:.0f} s; {_STOPPED}",
-            *((0,), "unresponsive"),
-        )
+    check_store(monitor, here, timeouts)
     if status is not None:
         _check_connected_peer(monitor, rank, here, waited_s, timeouts, status)
-    elif waited_s > timeouts.connect_timeout_s:
+    elif rank in monitor.unconnected and waited_s > timeouts.connect_timeout_s:
         raise CollectiveError(
             f"{here}: rank {rank} has not connected after {waited_s:.0f} s; check that its process was started, "
             "and see its log. ARGOSY_CONNECT_TIMEOUT_S gives it more time",
@@ -199,11 +238,24 @@ def check_peer(monitor: RankMonitor, rank: int, here: str, waited_s: float, time
         )
 
 
+def check_store(monitor: RankMonitor, here: str, timeouts: Timeouts) -> None:
+    """Raise if the store is gone, or has not replied for too long."""
+    if monitor.store_lost:
+        raise store_lost_error(here)
+    if (silence_s := monitor.store_unresponsive_s()) > timeouts.heartbeat_timeout_s:
+        raise CollectiveError(
+            f"{here}: rank 0, which hosts the job's store, has not replied for {silence_s:.0f} s; {_STOPPED}",
+            *((0,), "unresponsive"),
+        )
+
+
 def _check_connected_peer(
     monitor: RankMonitor, rank: int, here: str, waited_s: float, timeouts: Timeouts, status: RankStatus
 ) -> None:
     silence_s = monitor.unresponsive_s(rank)
-    if waited_s > _FRESH_S and silence_s < _FRESH_S and _waits_for_this_rank(monitor, status):
+    # From then on the status describes a time after this wait began.
+    fresh_s = monitor.status_age_s + 1.0
+    if waited_s > fresh_s and silence_s < fresh_s and _waits_for_this_rank(monitor, status):
         raise CollectiveError(
             f"{here}: deadlock: rank {rank} waits in {status.waiting} after {status.step} steps, and this rank has "
             f"done {monitor.local.step}: each waits for the other. All ranks must run the same steps: give "
@@ -226,7 +278,7 @@ def _check_connected_peer(
 
 def _waits_for_this_rank(monitor: RankMonitor, other: RankStatus) -> bool:
     """True if the other rank waits for a collective that this rank has not started."""
-    if not other.waiting or monitor.rank not in other.waiting_for:
+    if not other.waiting or monitor.rank not in range(*other.waiting_for):
         return False
     group, _, number = other.waiting.split(" ", 1)[0].partition("#")
     return monitor.local.started.get(group, 0) < int(number)

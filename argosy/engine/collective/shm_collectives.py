@@ -16,7 +16,12 @@ Any other tensor is copied through staging areas, in chunks that stay in the cac
 
 The halves are used alternately: when a rank writes into a half again, every rank has passed the barrier that follows
 reading it. A barrier takes a few microseconds: each rank has a counter that only it writes, and reads the counters of
-the others, first in a short spin loop, then asleep in the kernel (futex).
+the others, first in a short spin loop, then asleep in the kernel (futex). Up to 8 ranks read the counters of all
+others. More ranks have several rounds, each with up to 7 others (a dissemination barrier), because the reads and
+wake-ups of all pairs would be quadratic:
+
+    round 0     wait for the ranks 1, 2, … 7 before this one         these 8 have arrived
+    round 1     wait for the ranks 8, 16, … 56 before this one       they have finished round 0: these 64 have arrived
 
 Sums are computed in rank order, so results are deterministic and equal on all ranks. Sums of 16-bit floats are
 computed in float32 and rounded once.
@@ -24,6 +29,7 @@ computed in float32 and rounded once.
 
 # SPDX-License-Identifier: Apache-2.0
 import ctypes
+import functools
 import mmap
 import os
 import select
@@ -40,6 +46,8 @@ _SYS_FUTEX = 202
 _FUTEX_WAIT, _FUTEX_WAKE, _ALL = 0, 1, 0x7FFFFFFF
 _LINE = 64  # bytes of a cache line: counters of two ranks must not share one
 _WORDS = _LINE // 8
+_RADIX = 8
+"""In each round of a barrier a rank waits for one less than this many others."""
 _HALF = 1 << 20
 """Bytes of a chunk: large enough that barriers do not count, small enough to stay in the cache."""
 _CACHE_BLOCK = 1 << 18
@@ -104,6 +112,7 @@ class ShmCollectives:
         self._ranks = segment.ranks
         self._spins = _SPINS if self.size <= len(os.sched_getaffinity(0)) else 50
         self._others = [index for index in range(self.size) if index != self.index]
+        self._rounds = barrier_rounds(self.index, self.size)
         self._pidfds = {index: _pidfd(segment.pids[index]) for index in self._others}
         self._areas: dict[torch.dtype, list[list[torch.Tensor]]] = {}
 
@@ -189,6 +198,25 @@ class ShmCollectives:
             self._half ^= 1
         return ""
 
+    def all_gather(
+        self, local: torch.Tensor, rows: Sequence[torch.Tensor], on_wait: OnWait, number: int
+    ) -> str:
+        """Copy the flat tensor of each rank to its row; all are of one size and dtype."""
+        count, step = local.numel(), _HALF // local.dtype.itemsize
+        halves = self._halves(local.dtype)
+        signature = self._announce(number, count, local.dtype, "sum")
+        rows[self.index].copy_(local)
+        for first in range(0, max(count, 1), step):
+            areas, span = halves[self._half], slice(first, min(first + step, count))
+            areas[self.index][: span.stop - first].copy_(local[span])
+            self._barrier(on_wait)
+            if first == 0 and (mismatch := self._mismatch(signature)):
+                return mismatch
+            for other in self._others:
+                rows[other][span].copy_(areas[other][: span.stop - first])
+            self._half ^= 1
+        return ""
+
     def barrier(self, on_wait: OnWait, number: int) -> str:
         """A barrier, as a separate collective."""
         signature = self._announce(number, 0, torch.uint8, "sum")
@@ -198,16 +226,18 @@ class ShmCollectives:
     def _barrier(self, on_wait: OnWait) -> None:
         """Block until every rank has called it."""
         self._barriers += 1
-        target, counters = self._barriers, self._counters
-        counters[self.index * _WORDS] = target
-        self._futex(self.index, _FUTEX_WAKE, _ALL, None)
-        for other in self._others:
-            offset = other * _WORDS
-            for _ in range(self._spins):
-                if counters[offset] >= target:
-                    break
-            else:
-                self._sleep(other, offset, target, on_wait)
+        counters = self._counters
+        for number, others in enumerate(self._rounds):
+            target = self._barriers * len(self._rounds) + number
+            counters[self.index * _WORDS] = target
+            self._futex(self.index, _FUTEX_WAKE, _ALL, None)
+            for other in others:
+                offset = other * _WORDS
+                for _ in range(self._spins):
+                    if counters[offset] >= target:
+                        break
+                else:
+                    self._sleep(other, offset, target, on_wait)
 
     def has_exited(self, other: int) -> bool:
         """True if the process of another rank has exited."""
@@ -231,8 +261,12 @@ class ShmCollectives:
 
     def _mismatch(self, signature: "array[int]") -> str:
         """How another rank's collective differs in sequence number, size or kind; "" if it does not."""
+        first, end = 1 + 3 * self._slot, self.size * _WORDS
+        columns = [self._counters[first + i : end : _WORDS].tolist() for i in range(3)]
+        if all(column.count(value) == self.size for column, value in zip(columns, signature, strict=True)):
+            return ""
         for other in self._others:
-            offset = other * _WORDS + 1 + 3 * self._slot
+            offset = other * _WORDS + first
             theirs = self._counters[offset : offset + 3]
             if theirs != signature:
                 return (
@@ -245,7 +279,15 @@ class ShmCollectives:
         while (seen := self._counters[offset]) < target:
             status = self._futex(other, _FUTEX_WAIT, seen & 0xFFFFFFFF, ctypes.byref(_POLL_PERIOD))
             if status and self._counters[offset] < target and ctypes.get_errno() == 110:  # ETIMEDOUT
-                on_wait(other)
+                on_wait(self._blocking(other))
+
+    def _blocking(self, other: int) -> int:
+        """The rank that this barrier waits for: one that has exited in it, or not arrived; else `other`."""
+        first = self._barriers * len(self._rounds)
+        behind = [i for i in self._others if self._counters[i * _WORDS] < first + len(self._rounds) - 1]
+        exited = (i for i in behind if self.has_exited(i))
+        absent = (i for i in behind if self._counters[i * _WORDS] < first)
+        return next(exited, next(absent, other))
 
     def _futex(self, index: int, operation: int, value: int, timeout: Any) -> int:
         address = ctypes.c_void_p(self._base + index * _LINE)
@@ -296,6 +338,18 @@ def add_up(parts: Sequence[torch.Tensor], out: torch.Tensor) -> None:
         out.copy_(total)
 
 
+def barrier_rounds(index: int, size: int) -> list[list[int]]:
+    """The ranks that rank `index` waits for in each round of a barrier; at least one round."""
+    rounds = []
+    distance = 1
+    while distance < size or not rounds:
+        steps = range(distance, min(distance * _RADIX, size), distance)
+        rounds.append([(index - step) % size for step in steps])
+        distance *= _RADIX
+    return rounds
+
+
+@functools.cache  # the groups of a process have the same members, and descriptors are limited
 def _pidfd(pid: int) -> int | None:
     """A pidfd of a process; None if it has exited."""
     try:

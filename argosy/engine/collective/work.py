@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from argosy.engine.collective.rank_liveness import check_peer
+from argosy.engine.collective.rank_liveness import check_peer, check_store
 from argosy.engine.collective.shm_collectives import OnWait
 from argosy.engine.collective.trace import TracedCollective
 from argosy.engine.errors import CollectiveError
@@ -52,7 +52,7 @@ class GroupWork(Work):
             return
         status, began = self.group.monitor.local, time.perf_counter_ns()
         status.waiting = f"{self.group.name}#{self.number} {self.collective} {self.what}".rstrip()
-        status.waiting_for = list(self.group.ranks)
+        status.waiting_for = self.group.range
         try:
             self._wait()
         finally:
@@ -64,13 +64,17 @@ class GroupWork(Work):
     def _wait(self) -> None:
         raise NotImplementedError(f"{type(self).__name__} has no _wait; define how to wait for it")
 
-    def _check_missing(self, waited_s: float) -> None:
-        """Raise if a rank that has not started this collective will not join; log a warning now and then."""
+    def _check_missing(self, waited_s: float, watched: Sequence[int] = ()) -> None:
+        """Raise if a rank that has not started this collective will not join; log a warning now and then.
+
+        `watched`: ranks to check although they may have started it.
+        """
         group = self.group
         here = group.describe(self.collective, self.what)
-        missing = group.missing(self.number)
-        for rank in missing:
+        missing = group.missing(self.number, watched)
+        for rank in dict.fromkeys((*missing, *watched)):
             check_peer(group.monitor, rank, here, waited_s, group.timeouts)
+        check_store(group.monitor, here, group.timeouts)
         if waited_s > self._next_warning_s:
             names = ", ".join(map(str, missing)) or "(all have joined)"
             logger.warning("%s: waited %.0f s so far for rank %s", here, waited_s, names)
@@ -121,11 +125,8 @@ class ShmWork(GroupWork):
             rank = group.ranks[index]
             if shm.has_exited(index):
                 raise group.process_exit_error(self.collective, self.what, rank)
-            waited_s = time.monotonic() - began
-            self._check_missing(waited_s)
-            here = group.describe(self.collective, self.what)
             # It may have started the collective without having reached the barrier.
-            check_peer(group.monitor, rank, here, waited_s, group.timeouts)
+            self._check_missing(time.monotonic() - began, watched=[rank])
 
         if self.traced is not None:
             self.traced.began_ns = time.perf_counter_ns()

@@ -33,11 +33,17 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.utils.weak import WeakIdKeyDictionary
 
 from argosy.engine import env, process_effects
-from argosy.engine.collective.group import Group, members
+from argosy.engine.collective.group import Group, distinct_groups, members
 from argosy.engine.collective.hierarchy import Hierarchy
 from argosy.engine.collective.host_memory import HostMemory
 from argosy.engine.collective.identity import Identity, read
-from argosy.engine.collective.rank_liveness import RankMonitor, Timeouts, check_peer, store_lost_error
+from argosy.engine.collective.rank_liveness import (
+    RankMonitor,
+    Timeouts,
+    check_peer,
+    check_store,
+    store_lost_error,
+)
 from argosy.engine.collective.rendezvous import open_store
 from argosy.engine.collective.sharding import ShardGroups, sharding_group
 from argosy.engine.collective.shm import (
@@ -50,11 +56,13 @@ from argosy.engine.collective.shm import (
     padded_bytes,
 )
 from argosy.engine.collective.shm_collectives import DTYPES, ShmCollectives, shm_bytes
+from argosy.engine.collective.store_all_gather import StoreAllGather
 from argosy.engine.errors import CollectiveError, ConfigError, ScheduleError
 from argosy.engine.log import logger
 from argosy.engine.net import host_of, is_local, is_loopback, local_address
 
 _FIRST_WARNING_S = 10.0
+_MAX_NAMED = 16
 _END_OF_SCHEDULE = "nothing more"
 
 
@@ -170,25 +178,22 @@ class World:
         name, _, number = what.split(" ", 1)[0].partition("#")
         status = self.monitor.local
         status.started[name] = max(status.started.get(name, 0), int(number))
-        status.waiting, status.waiting_for = what, list(range(self.size))
-        # In a thread: while rank 0 is stopped, a request to the store blocks forever.
-        keys = [f"all_gather/{what}/{rank}" for rank in range(self.size)]
-        pending = _StoreAllGather(self.store, keys, self.rank, value)
+        status.waiting, status.waiting_for = what, (0, self.size, 1)
+        pending = StoreAllGather(self.store, f"all_gather/{what}", self.rank, self.size, value)
         began, next_warning_s = time.monotonic(), _FIRST_WARNING_S
         try:
             while not pending.is_complete(timeout_s=1.0):
-                statuses = self.monitor.poll()
-                for rank in range(self.size):
-                    if rank != self.rank and (
-                        rank not in statuses or statuses[rank].started.get(name, 0) < int(number)
-                    ):
-                        here, waited_s = f"{what}, with {self.name_of(rank)}", time.monotonic() - began
-                        check_peer(self.monitor, rank, here, waited_s, timeouts(self.connect_timeout_s))
-                if pending.failed or self.monitor.store_lost:
+                self.monitor.poll()
+                limits = timeouts(self.connect_timeout_s)
+                for rank in self.monitor.behind(range(self.size), name, int(number)):
+                    here, waited_s = f"{what}, with {self.name_of(rank)}", time.monotonic() - began
+                    check_peer(self.monitor, rank, here, waited_s, limits)
+                if pending.failed:
                     raise store_lost_error(what)
+                check_store(self.monitor, what, limits)
                 waited_s = time.monotonic() - began
                 if waited_s > next_warning_s:
-                    missing = [r for r in range(self.size) if r != self.rank and r not in statuses]
+                    missing = sorted(self.monitor.unconnected)[:_MAX_NAMED]
                     names = ", ".join(map(self.name_of, missing)) or "ranks that are busy with something else"
                     logger.warning("%s: waited %.0f s so far for %s", what, waited_s, names)
                     next_warning_s *= 2
@@ -212,10 +217,14 @@ class World:
         is_enabled = env.flag("ARGOSY_SHM", default=True) and is_supported()
         if not is_enabled or self.device.type != "cpu" or self.size == 1:
             return None
-        groups = [members(group, rank, self.size) for rank in range(self.size)]
-        if any(len({self.hosts()[member] for member in ranks}) > 1 for ranks in groups):
+        hosts = self.hosts()
+        if len(set(hosts)) > 1 and any(
+            len({hosts[member] for member in ranks}) > 1 for ranks in distinct_groups(group, self.size)
+        ):
             return None
-        return map_segment(self.all_gather_object, name, groups[self.rank], self.rank, nbytes)
+        return map_segment(
+            self.all_gather_object, name, members(group, self.rank, self.size), self.rank, nbytes
+        )
 
     def _backend(self, name: str, ranks: tuple[int, ...]) -> Any:
         assert self.store is not None, name
@@ -244,10 +253,11 @@ class World:
 
     def _gloo_device(self) -> Any:
         if interface := env.text("GLOO_SOCKET_IFNAME", ""):
-            return dist.ProcessGroupGloo.create_device(interface=interface.split(",")[0])
+            return dist.ProcessGroupGloo.create_device(interface=interface.split(",")[0], lazy_init=True)
         self._address = self._address or self._local_address()
         logger.debug("rank %d uses the address %s", self.rank, self._address)
-        return dist.ProcessGroupGloo.create_device(hostname=self._address)
+        # Lazy: two ranks connect when they first exchange data. A ring needs two connections per rank, not size - 1.
+        return dist.ProcessGroupGloo.create_device(hostname=self._address, lazy_init=True)
 
     def _local_address(self) -> str:
         """The address at which the other ranks reach this one, chosen by the route to them."""
@@ -267,33 +277,6 @@ class World:
         addresses = self.all_gather_object("address#1", address)
         reachable = [other for other in addresses if not is_loopback(other)]
         return local_address(reachable[0]) if is_loopback(address) and reachable else address
-
-
-class _StoreAllGather:
-    """An all-gather through the store, in a thread: sets the value of this rank, then polls for those of the others."""
-
-    def __init__(self, store: Store, keys: list[str], rank: int, value: str) -> None:
-        self.values: list[str] = []
-        self.failed = False
-        self.cancelled = threading.Event()
-        """Set when the result is no longer needed."""
-        self._thread = threading.Thread(target=self._run, args=(store, keys, rank, value), daemon=True)
-        self._thread.start()
-
-    def is_complete(self, timeout_s: float) -> bool:
-        self._thread.join(timeout_s)
-        return bool(self.values)
-
-    def _run(self, store: Store, keys: list[str], rank: int, value: str) -> None:
-        try:
-            store.set(keys[rank], value)
-            pause_s = 0.001
-            while not store.check(keys) and not self.cancelled.wait(pause_s):
-                pause_s = min(1.1 * pause_s, 0.05)
-            if not self.cancelled.is_set():
-                self.values = [store.get(key).decode() for key in keys]
-        except RuntimeError:  # raised by torch.distributed when the store is lost
-            self.failed = True
 
 
 def compare_schedules(world: World, schedule: Sequence[str]) -> None:

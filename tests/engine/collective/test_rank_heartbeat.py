@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 from torch._C._distributed_c10d import Store, TCPStore
 
-from argosy.engine.collective.rank_liveness import RankMonitor, RankStatus
+from argosy.engine.collective.rank_liveness import RankMonitor
+from argosy.engine.collective.rank_status import RankStatus
 
 
 @contextmanager

@@ -10,15 +10,17 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
+import pytest
 import torch
 
 from argosy.engine import collective
-from argosy.engine.collective import Group, World
+from argosy.engine.collective import Group, World, rank_status
 from tests.ranks import Ended, ForkServer, Job
 
 
 def begin() -> tuple[World, Group, bool]:
     """Connected, three steps done, and whether this rank is the one that fails."""
+    rank_status.MAX_DIRECT_RANKS = int(os.environ.get("MAX_DIRECT_RANKS", rank_status.MAX_DIRECT_RANKS))
     world = collective.connect()
     group = world.group("dp")
     for _ in range(3):
@@ -224,3 +226,22 @@ def test_a_rank_that_never_connects_is_reported(ranks: ForkServer) -> None:
     for rank in (0, 1):
         assert "rank 2 has not connected after" in waiting[rank].said or "rank 2" in waiting[rank].said
     assert any("check that its process was started, and see its log" in e.said for e in waiting.values())
+
+
+@pytest.mark.slow
+def test_the_reports_are_the_same_if_the_statuses_come_from_a_digest(ranks: ForkServer) -> None:
+    digest = {"MAX_DIRECT_RANKS": "1"}
+    for victim, job in zip((0, 2), with_victims(ranks, 3, raises, (0, 2), **digest), strict=True):
+        assert f"rank {victim} failed after 3 steps: ValueError: a bad batch" in job[1].said
+    (stopped,) = with_victims(ranks, 3, stops, (2,), ARGOSY_HEARTBEAT_TIMEOUT_S="2", **digest)
+    assert all("rank 2 has not joined and has sent no heartbeat for " in end.said for end in stopped.values())
+    (late,) = with_victims(ranks, 3, is_late, (2,), ARGOSY_COLLECTIVE_TIMEOUT_S="5", **digest)
+    for end in late.values():
+        assert "rank 2 has not joined after" in end.said or "rank 2 failed" in end.said or "lost" in end.said
+    assert any("it is alive and has done 3 steps" in end.said for end in late.values())
+    first, second = ranks.run(2, joins_another_collective, VICTIM="1", **digest)
+    assert (first.code, second.code) == (1, 1)
+    assert "each waits for the other. All ranks must run the same steps" in first.said + second.said
+    # Without shared memory the other ranks see a closed connection, and rank 0 which heartbeat has stopped.
+    (killed,) = with_victims(ranks, 3, is_killed, (2,), ARGOSY_SHM="0", **digest)
+    assert all("lost the connection to rank 2 (" in end.said for end in killed.values())

@@ -13,6 +13,7 @@ import torch
 
 from argosy.engine import collective
 from argosy.engine.collective import shm
+from argosy.engine.collective.shm_collectives import barrier_rounds
 from argosy.engine.errors import CollectiveError
 from tests.ranks import ForkServer
 
@@ -56,6 +57,28 @@ def sums_in_shm() -> None:
     second.wait()
 
 
+def rounds_of_barriers() -> None:
+    """More ranks than one round of a barrier connects; without a correct barrier a rank reads a half too early."""
+    world = collective.connect()
+    group = world.group("dp")
+    assert group.shm is not None
+    for number in range(40):
+        reduced = group.all_reduce(torch.full((5,), float(world.rank + number)))
+        assert reduced.tolist() == [sum(range(world.size)) + world.size * number] * 5
+        gathered = torch.empty(world.size, 3, dtype=torch.int32)
+        group.start_all_gather(torch.full((3,), world.rank * number, dtype=torch.int32), gathered).wait()
+        assert gathered[:, 1].tolist() == [rank * number for rank in range(world.size)]
+
+
+def killed_among_many() -> None:
+    world = collective.connect()
+    group = world.group("dp")
+    group.all_reduce(torch.ones(3))
+    if world.rank == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    group.all_reduce(torch.ones(3), what="w@GRAD")
+
+
 def different_tensors() -> None:
     group = collective.connect().group("dp")
     grown = group.all_reduce(torch.ones(2, requires_grad=True))
@@ -96,6 +119,30 @@ def test_sums_equal_those_over_sockets_and_are_the_same_on_all_ranks(ranks: Fork
 @pytest.mark.parametrize("job", [different_tensors, waits_in_another_order])
 def test_different_tensors_are_never_summed(ranks: ForkServer, job: Callable[[], None]) -> None:
     ranks.check(2, job)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 9, 20, 64, 65, 100, 600])
+def test_a_barrier_waits_for_every_rank(size: int) -> None:
+    """Each round adds what the ranks waited for know after the round before."""
+    rounds = [barrier_rounds(rank, size) for rank in range(size)]
+    known = [{rank} for rank in range(size)]
+    for number in range(len(rounds[0])):
+        known = [known[r].union(*(known[other] for other in rounds[r][number])) for r in range(size)]
+    assert all(len(ranks) == size for ranks in known)
+    assert all(len(others) < 8 for others in rounds[0])
+
+
+def test_ten_ranks_pass_barriers_of_two_rounds(ranks: ForkServer) -> None:
+    ranks.check(10, rounds_of_barriers)
+
+
+def test_of_ten_ranks_the_killed_one_is_reported(ranks: ForkServer) -> None:
+    ends = ranks.run(10, killed_among_many)
+    assert ends[5].code == -signal.SIGKILL
+    for rank, end in enumerate(ends):
+        if rank != 5:
+            assert end.code == 1
+            assert "the process of rank 5 has exited" in end.said, end.said
 
 
 def test_it_can_be_disabled(ranks: ForkServer) -> None:
