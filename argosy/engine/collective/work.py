@@ -43,6 +43,8 @@ class GroupWork(Work):
     def __init__(self, group: Group, collective: str, what: str, nbytes: int) -> None:
         self.group, self.collective, self.what = group, collective, what
         self.number = group.next_number(what)
+        self.here = group.describe(collective, what)
+        """For messages. With the step of the start: an all-gather of parameters is waited for in the next one."""
         self.traced = group.record_start(collective, what, self.number, nbytes)
         self._is_complete = False
         self._next_warning_s = _FIRST_WARNING_S
@@ -67,13 +69,12 @@ class GroupWork(Work):
     def _check_missing(self, waited_s: float) -> None:
         """Raise if a rank that has not started this collective will not join; log a warning now and then."""
         group = self.group
-        here = group.describe(self.collective, self.what)
         missing = group.missing(self.number)
         for rank in missing:
-            check_peer(group.monitor, rank, here, waited_s, group.timeouts)
+            check_peer(group.monitor, rank, self.here, waited_s, group.timeouts)
         if waited_s > self._next_warning_s:
             names = ", ".join(map(str, missing)) or "(all have joined)"
-            logger.warning("%s: waited %.0f s so far for rank %s", here, waited_s, names)
+            logger.warning("%s: waited %.0f s so far for rank %s", self.here, waited_s, names)
             self._next_warning_s *= 2
 
 
@@ -87,7 +88,7 @@ class BackendWork(GroupWork):
         try:
             self._work = start()
         except RuntimeError as e:
-            raise group.backend_error(collective, what, e) from None
+            raise group.backend_error(self.here, e) from None
         if self.traced is not None:
             _trace_end(self.traced, self._work)
 
@@ -99,7 +100,7 @@ class BackendWork(GroupWork):
                 return
             except RuntimeError as e:
                 if "timed out" not in str(e).lower() or self._work.is_completed():
-                    raise self.group.backend_error(self.collective, self.what, e) from None
+                    raise self.group.backend_error(self.here, e) from None
             self._check_missing(time.monotonic() - began)
 
 
@@ -120,19 +121,18 @@ class ShmWork(GroupWork):
         def on_wait(index: int) -> None:
             rank = group.ranks[index]
             if shm.has_exited(index):
-                raise group.process_exit_error(self.collective, self.what, rank)
+                raise group.process_exit_error(self.here, rank)
             waited_s = time.monotonic() - began
             self._check_missing(waited_s)
-            here = group.describe(self.collective, self.what)
             # It may have started the collective without having reached the barrier.
-            check_peer(group.monitor, rank, here, waited_s, group.timeouts)
+            check_peer(group.monitor, rank, self.here, waited_s, group.timeouts)
 
         if self.traced is not None:
             self.traced.began_ns = time.perf_counter_ns()
         if mismatch := self._run(on_wait, self.number):
             raise CollectiveError(
-                f"{group.describe(self.collective, self.what)}: {mismatch}; all ranks must start the same "
-                "collectives on the same tensors in the same order"
+                f"{self.here}: {mismatch}; all ranks must start the same collectives on the same tensors in the same "
+                "order"
             )
         if self.traced is not None:
             self.traced.ended_ns = time.perf_counter_ns()
