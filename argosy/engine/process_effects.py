@@ -69,6 +69,13 @@ EFFECTS = (
         "never: Python cannot remove the hook; it does nothing without shared variables",
     ),
     Effect(
+        "gathers-before-fork",
+        "os.register_at_fork: a fork waits for the all-gathers of parameters in flight, so that a child process gets "
+        "complete parameters",
+        "the first step of ranks on several hosts with strategy.sharding",
+        "never: Python cannot remove the hook; it does nothing without all-gathers in flight",
+    ),
+    Effect(
         "malloc",
         "mallopt: glibc retains freed memory for the next step (unless ARGOSY_KEEP_MEMORY=0)",
         "the second step of a program",

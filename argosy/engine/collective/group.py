@@ -313,21 +313,20 @@ class Group:
 
     # --- missing and failed ranks ---------------------------------------------------------------------
 
-    def process_exit_error(self, collective: str, what: str, rank: int) -> CollectiveError:
+    def process_exit_error(self, here: str, rank: int) -> CollectiveError:
         """The error for a rank of this host whose process has exited, with its outcome if it published one."""
-        here, status = self.describe(collective, what), self.monitor.poll(watched=[rank]).get(rank)
+        status = self.monitor.poll(watched=[rank]).get(rank)
         if status is not None and status.outcome:
             return exited_error(self.monitor, rank, here, status)
         if rank == 0 and self.monitor.store_lost:
             return store_lost_error(here)
         return _connection_lost(here, [rank], f"the process of rank {rank} has exited")
 
-    def backend_error(self, collective: str, what: str, error: Exception) -> CollectiveError:
-        """The error for a failure of the backend, with the rank that caused it.
+    def backend_error(self, here: str, error: Exception) -> CollectiveError:
+        """The error for a failure of the backend in the collective `here`, with the rank that caused it.
 
         A rank that exits publishes its outcome before its sockets close.
         """
-        here = self.describe(collective, what)
         if "scalar type" in str(error):
             return CollectiveError(
                 f"{here}: the backend does not support tensors of this dtype ({_reason(error)}); convert it, for "
@@ -357,7 +356,7 @@ class Group:
         return self.monitor.behind(self.ranks, self.name, number)
 
     def describe(self, collective: str, what: str) -> str:
-        """A collective for messages: its tensor, group and step."""
+        """A collective that is started now, for messages: its tensor, group and step."""
         step = self.monitor.local.step + 1
         return f"{collective}{f' of {what!r}' if what else ''} (group {self.name!r}, step {step})"
 

@@ -44,12 +44,17 @@ class ShardGroups:
     inter: Group
     """The ranks that have the same shard: the replicas; this rank alone if there is one sharding group."""
 
+    def sums_in_updates(self, buffer: FlatBuffer) -> bool:
+        """True if a rank can read the gradients of all others in shared memory, and has nobody else to sum with."""
+        return buffer.segment is not None and self.intra.shm is not None and self.inter.size == 1
+
     def start_reduce_scatter(
-        self, buffer: FlatBuffer, first: int, bounds: Sequence[int], what: str = ""
+        self, buffer: FlatBuffer, first: int, bounds: Sequence[int], what: str = "", sums: bool = True
     ) -> Work:
         """Start to sum a span of the flat buffers; rank i of the group gets elements bounds[i] to bounds[i + 1].
 
-        The span begins at `first`; the sum is in the same place of `buffer.local`.
+        The span begins at `first`; the sum is in the same place of `buffer.local`. Without `sums` this rank adds
+        nothing up if `sums_in_updates`; the collective is the same for the others.
         """
         index = self.intra.ranks.index(self.intra.monitor.rank)
         shard = slice(bounds[index], bounds[index + 1])
@@ -57,7 +62,7 @@ class ShardGroups:
             return self._by_sockets(buffer.local[first : first + bounds[-1]], bounds, shard, what)
         buffers = [b[first : first + bounds[-1]] for b in buffer.per_rank]
         if self.inter.size == 1:
-            return self.intra.start_sum_shard(buffers, shard, what)
+            return self.intra.start_sum_shard(buffers, shard if sums else slice(0, 0), what)
         return self._with_replicas(buffers, index, shard, what)
 
     def _with_replicas(self, buffers: list[torch.Tensor], index: int, shard: slice, what: str) -> Work:

@@ -43,6 +43,8 @@ class GroupWork(Work):
     def __init__(self, group: Group, collective: str, what: str, nbytes: int) -> None:
         self.group, self.collective, self.what = group, collective, what
         self.number = group.next_number(what)
+        self.here = group.describe(collective, what)
+        """For messages. With the step of the start: an all-gather of parameters is waited for in the next one."""
         self.traced = group.record_start(collective, what, self.number, nbytes)
         self._is_complete = False
         self._next_warning_s = _FIRST_WARNING_S
@@ -70,14 +72,13 @@ class GroupWork(Work):
         `watched`: ranks to check although they may have started it.
         """
         group = self.group
-        here = group.describe(self.collective, self.what)
         missing = group.missing(self.number, watched)
         for rank in dict.fromkeys((*missing, *watched)):
-            check_peer(group.monitor, rank, here, waited_s, group.timeouts)
-        check_store(group.monitor, here, group.timeouts)
+            check_peer(group.monitor, rank, self.here, waited_s, group.timeouts)
+        check_store(group.monitor, self.here, group.timeouts)
         if waited_s > self._next_warning_s:
             names = ", ".join(map(str, missing)) or "(all have joined)"
-            logger.warning("%s: waited %.0f s so far for rank %s", here, waited_s, names)
+            logger.warning("%s: waited %.0f s so far for rank %s", self.here, waited_s, names)
             self._next_warning_s *= 2
 
 
@@ -91,7 +92,7 @@ class BackendWork(GroupWork):
         try:
             self._work = start()
         except RuntimeError as e:
-            raise group.backend_error(collective, what, e) from None
+            raise group.backend_error(self.here, e) from None
         if self.traced is not None:
             _trace_end(self.traced, self._work)
 
@@ -103,7 +104,7 @@ class BackendWork(GroupWork):
                 return
             except RuntimeError as e:
                 if "timed out" not in str(e).lower() or self._work.is_completed():
-                    raise self.group.backend_error(self.collective, self.what, e) from None
+                    raise self.group.backend_error(self.here, e) from None
             self._check_missing(time.monotonic() - began)
 
 
@@ -124,7 +125,7 @@ class ShmWork(GroupWork):
         def on_wait(index: int) -> None:
             rank = group.ranks[index]
             if shm.has_exited(index):
-                raise group.process_exit_error(self.collective, self.what, rank)
+                raise group.process_exit_error(self.here, rank)
             # It may have started the collective without having reached the barrier.
             self._check_missing(time.monotonic() - began, watched=[rank])
 
@@ -132,8 +133,8 @@ class ShmWork(GroupWork):
             self.traced.began_ns = time.perf_counter_ns()
         if mismatch := self._run(on_wait, self.number):
             raise CollectiveError(
-                f"{group.describe(self.collective, self.what)}: {mismatch}; all ranks must start the same "
-                "collectives on the same tensors in the same order"
+                f"{self.here}: {mismatch}; all ranks must start the same collectives on the same tensors in the same "
+                "order"
             )
         if self.traced is not None:
             self.traced.ended_ns = time.perf_counter_ns()

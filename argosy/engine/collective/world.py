@@ -37,6 +37,7 @@ from argosy.engine.collective.group import Group, distinct_groups, members
 from argosy.engine.collective.hierarchy import Hierarchy
 from argosy.engine.collective.host_memory import HostMemory
 from argosy.engine.collective.identity import Identity, read
+from argosy.engine.collective.pending_gathers import PendingGathers
 from argosy.engine.collective.rank_liveness import (
     RankMonitor,
     Timeouts,
@@ -87,6 +88,8 @@ class World:
         self.shared_weights: WeakIdKeyDictionary = WeakIdKeyDictionary()
         """The tensors in memory that this rank shares with others of its host; see runtime/shared_weights.py."""
         self.host_memory = HostMemory()
+        self.gathers = PendingGathers(self.monitor)
+        """The all-gathers of parameters in flight; whatever reads a parameter waits for its all-gather."""
         self._num_weight_segments = 0
         self.lock = threading.RLock()
         """Serializes what all ranks create together, once: groups, buffers, compared schedules."""
@@ -336,8 +339,8 @@ def connect(identity: Identity | None = None, timeout_s: float | None = None) ->
         return _world
     store = open_store(requested, timeout_s)
     _world = World(requested, store, timeout_s)
-    monitor = _world.monitor
-    process_effects.install("exit-hooks", lambda: _publish_outcome_at_exit(monitor))
+    connected = _world
+    process_effects.install("exit-hooks", lambda: _publish_outcome_at_exit(connected))
     return _world
 
 
@@ -345,6 +348,7 @@ def disconnect() -> None:
     """Leave the job; publishes to the other ranks that this one has finished."""
     global _world, _has_disconnected  # noqa: PLW0603
     if _world is not None:
+        _world.gathers.finish()
         _world.monitor.finish("done")
         _has_disconnected = _world.size > 1
     _world = None
@@ -368,11 +372,12 @@ def timeouts(connect_timeout_s: float = Timeouts.connect_timeout_s) -> Timeouts:
     return Timeouts(collective_timeout_s, min(heartbeat_timeout_s, collective_timeout_s), connect_timeout_s)
 
 
-def _publish_outcome_at_exit(monitor: RankMonitor) -> process_effects.Undo:
+def _publish_outcome_at_exit(connected: World) -> process_effects.Undo:
     """Publish, whichever way the process ends, its outcome: done, an exception, or an exit code.
 
     Returns a function that restores `sys.exit` and `sys.excepthook`, unless another library has replaced them since.
     """
+    monitor = connected.monitor
     previous_hook, previous_exit = sys.excepthook, sys.exit
     exit_codes: list[object] = []
 
@@ -388,6 +393,8 @@ def _publish_outcome_at_exit(monitor: RankMonitor) -> process_effects.Undo:
     def at_exit() -> None:
         raised = getattr(sys, "last_value", None)  # set by fleetrun's bootstrap
         code = raised.code if isinstance(raised, SystemExit) else next(iter(exit_codes), None)
+        if not code and not monitor.local.outcome:  # an exception has published its outcome
+            connected.gathers.finish()
         monitor.finish(f"SystemExit: {code}"[:500] if code else "done")
 
     # SystemExit calls no excepthook, and Python does not pass the exit code to atexit functions.

@@ -36,8 +36,8 @@ class RankGradient:
     """A gradient of every rank of the host, in rank order; the update adds them up."""
 
     parts: tuple[Tensor, ...]
-    index: int
-    """The index of this rank."""
+    index: int | None = None
+    """The index of this rank, which updates a shard of the parameter; None: it updates all of these elements."""
 
     @property
     def dtype(self) -> torch.dtype:

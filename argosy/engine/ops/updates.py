@@ -12,7 +12,8 @@ A fused op does not move the tensors. float32 tensors with the same layout go to
 converts bfloat16 gradients and parameters in the same pass over memory; the others, and all of them where that kernel
 is unavailable, go to torch's, which takes lists of equal rate and decay.
 
-A gradient may be a RankGradient (ops/host_updates.py): then this rank sums and updates its shard of the parameters.
+A gradient may be a RankGradient (ops/host_updates.py): then this rank sums and updates, its shard of the parameters or
+all that it was given.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -106,7 +107,7 @@ def _kernel(spec: OptimizerSpec) -> Kernel:
             )
             row = Row(lr, decay, tensors, counts, None if master is None else param, grad.parts)
             rest = settings[:-1] if has_decay else settings
-            _update_by_lists(formula, rows_of_rank([row], grad.index), rest)
+            _update_by_lists(formula, _rows_of_rank([row], [grad]), rest)
             return
         grad = grad.to(target.dtype)
         if takes_lists:
@@ -179,7 +180,7 @@ def _in_kernel(grad: Gradient, dtype: torch.dtype) -> Tensor:
 
 
 def _rows_of_rank(rows: list[Row], grads: Sequence[Gradient]) -> list[Row]:
-    """This rank's shard of the rows with gradients of several ranks, and all others."""
+    """This rank's shard of the rows whose updates the ranks divide, and all others."""
     index = next((grad.index for grad in grads if isinstance(grad, RankGradient)), None)
     if index is None:
         return rows

@@ -11,6 +11,9 @@
               momentum(shard_rows(w2, 0, 4), shard_rows(bucket_view(w, p2, 64), 0, 4), v2, …)       v2 has 4 rows
               all_gather_shards([w1, w2], [w], [0, 8, 8, 0, 4, 8], 'dp', 2, True, True)
 
+All updates come before the first all-gather. The all-gathers start in the order in which the next forward reads the
+parameters, so that it need not wait for those of the last layers.
+
 What lies between a gradient and its update is computed on the same rows, so it must be elementwise: clipping by value,
 weight decay, casts. Norms (ClipGradByNorm, ClipGradByGlobalNorm) are summed over the ranks, and so is the flag for
 overflows of float16. The programs of the ranks differ in rows only: all run the same collectives.
@@ -30,7 +33,7 @@ from torch._ops import OpOverload
 
 from argosy.engine.collective import sharding_group
 from argosy.engine.errors import ConfigError
-from argosy.engine.ir.effects import mutated_inputs
+from argosy.engine.ir.effects import mutated_inputs, storage
 from argosy.engine.ir.infer import infer
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.verify import describe
@@ -166,8 +169,7 @@ class _Rewriting:
         for view, (sliced, _) in self.rows_of.items():
             if view is not sliced and not sliced.users:  # this rank has none of them
                 self.graph.erase_node(sliced)
-        gathers = {bucket.gather for bucket in self.buckets} - {None}
-        last = next((node for node in reversed(self.graph.nodes) if node in gathers), None)
+        last = self._order_gathers()
         for bucket in self.buckets:
             start, degree = bucket.start, len(bucket.bounds) - 1
             buffer, first, _, group, what = start.args
@@ -185,6 +187,33 @@ class _Rewriting:
                     *(list(parameters), sums, flat, "dp", degree),
                     *(shares_weights, bucket.gather is last, of),
                 )
+
+    def _order_gathers(self) -> fx.Node | None:
+        """Move the all-gathers behind all updates, in the order in which a step first reads their parameters.
+
+        They stay where they are if a node after one of them reads its parameters. Returns the last of them.
+        """
+        gather_of = {
+            storage(parameter): bucket.gather
+            for bucket in self.buckets
+            for parameter, _ in bucket.updated
+            if bucket.gather is not None
+        }
+        place = {node: number for number, node in enumerate(self.graph.nodes)}
+        last = max(gather_of.values(), key=place.__getitem__, default=None)
+        if last is None:
+            return None
+        first_read: dict[fx.Node, int] = {}
+        for node in self.graph.nodes:
+            memory = {storage(source) for source in node.all_input_nodes}
+            for gather in {gather_of[number] for number in memory if number in gather_of}:
+                first_read.setdefault(gather, place[node])
+                if place[gather] < place[node] < place[last]:
+                    return last
+        after = last.next
+        for gather in sorted(first_read, key=first_read.__getitem__):
+            after.prepend(gather)
+        return after.prev
 
     def _only(self, node: fx.Node, views: Sequence[fx.Node]) -> fx.Node:
         """The gradient that a node depends on; raises if there are several."""

@@ -43,8 +43,10 @@ from argosy.engine.passes import FUSION_NAMES, default_fusions, default_passes
 from argosy.engine.passes.base import Pass, run_passes
 from argosy.engine.passes.divide_updates import GROUP, Choice, DivideUpdates, divisible
 from argosy.engine.passes.fuse_optimizer import FuseOptimizer
+from argosy.engine.passes.sum_in_updates import SumInUpdates
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.codegen import Span, Step, generate
+from argosy.engine.runtime.gathers import insert_awaits
 from argosy.engine.runtime.host_variables import HostVariables
 from argosy.engine.runtime.inductor import with_regions
 from argosy.engine.runtime.narrow_copies import CopySpec
@@ -123,6 +125,8 @@ class Compiled:
     """The parameters that the ranks of a host share."""
     host: HostVariables | None = None
     """The variables whose updates the ranks of a host divide."""
+    awaited: frozenset[str] = frozenset()
+    """The parameters whose all-gathers the step awaits itself, before it reads them."""
     mutated: frozenset[str] = frozenset()
     """Variables of the scope that the step mutates."""
     schedule: tuple[str, ...] = ()
@@ -140,7 +144,7 @@ class Compiled:
     def check_states(self, scope: Scope) -> None:
         """Raise ScopeError if a variable has no value."""
         for name in self.states:
-            if scope.values_of().get(name) is None:
+            if scope.find(name) is None:
                 raise ScopeError(_missing_state(name))
 
     def state_values(self, scope: Scope) -> list[torch.Tensor]:
@@ -161,6 +165,17 @@ class Compiled:
                 return list(values.values())  # converted copies of shared memory, which other ranks change
             self._bound = (scope, scope.version, list(values.values()))
         return self._bound[2]
+
+    def await_gathers(self, states: Sequence[torch.Tensor]) -> None:
+        """Before a run: wait for all-gathers of an earlier step that this one does not await itself."""
+        if len(world().gathers):
+            names_and_values = zip(self.states, states, strict=True)
+            world().gathers.wait_for(value for name, value in names_and_values if name not in self.awaited)
+
+    def await_exposed(self, scope: Scope) -> None:
+        """After a run: wait for the all-gathers of parameters that user code may read at any time."""
+        if exposed := self.awaited & scope.exposed:
+            world().gathers.wait_for(scope.peek(name) for name in exposed)
 
     def _divided_in(self, scope: Scope, formats: Mapping[str, torch.memory_format]) -> list[str]:
         """The variables that the ranks of a host may update in shared memory: those in the step's memory format."""
@@ -227,6 +242,7 @@ def compile_program(
     ordered = _defer_state_updates(calls)
     if with_inductor:
         ordered, outputs = with_regions(graph, ordered, outputs, named)
+    ordered, awaited = insert_awaits(graph, ordered, outputs)
     inputs = [*feeds, *states, *copies]
     generate_step = partial(generate, inputs, ordered, outputs, constants, _by_node(check, ordered))
     mutated = {storage(source) for node in ordered for source in mutated_inputs(node)}
@@ -253,6 +269,7 @@ def compile_program(
         trains=any(n.meta["role"] == "optimize" for n in ordered),
         shared=SharedNames.of(ordered, named),
         host=HostVariables.of(graph, named),
+        awaited=frozenset(named[n] for n in awaited),
         mutated=frozenset(named[n] for n in states if storage(n) in mutated),
         schedule=tuple(_collective(n, program) for n in ordered if is_collective(n)),
         may_fuse_updates=FuseOptimizer.name not in build.without_passes and device.type == "cpu",
@@ -302,7 +319,9 @@ def _divide(
     copy_of: Mapping[fx.Node, fx.Node],
     sums_all: bool,
 ) -> list[fx.Node]:
-    """Run divide_updates, if there is anything to divide; returns the outputs in the new graph."""
+    """Run divide_updates and sum_in_updates, if there is anything for them; returns the outputs in the new graph."""
+    if not sums_all and graph.find_nodes(op="call_function", target=reduce_scatter):
+        run_passes(graph, [SumInUpdates()])
     starts = frozenset(copy_of[start] for start in choice.starts if start in copy_of)
     if not graph.find_nodes(op="call_function", target=all_reduce_fused):
         return outputs
@@ -547,7 +566,7 @@ def read_state(
 
     Raises ScopeError if it has no value.
     """
-    value = scope.values_of().get(name)
+    value = scope.find(name)
     if value is None:
         raise ScopeError(_missing_state(name))
     if is_private and scope.is_shared(name):

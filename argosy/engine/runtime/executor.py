@@ -155,6 +155,7 @@ class Executor:
             _compare_schedules(program, compiled)
         with self._lock:
             states = compiled.state_values(scope)
+        compiled.await_gathers(states)
         if compiled.runs == 1:
             retain_freed_memory()
         if compiled.host is not None:
@@ -172,6 +173,7 @@ class Executor:
         if compiled.host is not None:
             with self._lock:
                 compiled.host.finish(scope)
+        compiled.await_exposed(scope)
         self._record_run(program, compiled, sizes)
         if compiled.schedule and not compiled.initialized:
             world().count_step()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from argosy.engine.collective import world
 from argosy.engine.errors import ArgumentTypeError, ScopeError, nearest
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.runtime.narrow_copies import NarrowCopies
@@ -91,7 +92,11 @@ class HostShare:
 
 
 class Scope:
-    """Values by name. A name may exist without a value (`var`)."""
+    """Values by name. A name may exist without a value (`var`).
+
+    Reading a parameter waits for the all-gather that still writes it (collective/pending_gathers.py), and raises
+    CollectiveError if that has failed.
+    """
 
     def __init__(self) -> None:
         self._values: dict[str, torch.Tensor | None] = {}
@@ -108,7 +113,15 @@ class Scope:
         """Variables whose tensors user code may reference, and write through numpy or `.data`."""
 
     def values_of(self) -> dict[str, torch.Tensor | None]:
+        world().gathers.wait_for()
         return self._values
+
+    def find(self, name: str) -> torch.Tensor | None:
+        """`peek`, or None if there is no value."""
+        value = self._values.get(name)
+        if value is not None:
+            world().gathers.wait_for([value])
+        return value
 
     def get(self, name: str) -> torch.Tensor:
         """The tensor itself, not a copy; raises ScopeError if there is none.
@@ -123,7 +136,7 @@ class Scope:
 
     def peek(self, name: str) -> torch.Tensor:
         """`get` for code that keeps no reference, and writes by torch ops in place only."""
-        value = self._values.get(name)
+        value = self.find(name)
         if value is None:
             raise ScopeError(f"variable {name!r} has no value in this scope{nearest(name, self._values)}")
         return value

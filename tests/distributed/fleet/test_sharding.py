@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +57,18 @@ class Training:
 
     def run(self, first: int = 0, last: int = STEPS, factor: float = 1.0) -> "Training":
         """Steps `first` to `last` on this rank's part of each batch, multiplied by `factor`."""
+        for step in range(first, last):
+            self.step(step, factor)
+        return self
+
+    def step(self, step: int, factor: float = 1.0, fetches: Sequence[str] = ()) -> list[Any]:
+        """One step on this rank's part of a batch; returns the loss and the fetches."""
         size = 8 // fleet.worker_num()
         part = slice(size * fleet.worker_index(), size * (fleet.worker_index() + 1))
-        for step in range(first, last):
-            images, labels = batch(step)
-            feed = {"x": np.float32(factor) * images[part], "y": labels[part]}
-            with scope_guard(self.scope):
-                self.exe.run(self.main, feed, [self.loss])
-        return self
+        images, labels = batch(step)
+        feed = {"x": np.float32(factor) * images[part], "y": labels[part]}
+        with scope_guard(self.scope):
+            return self.exe.run(self.main, feed, [self.loss, *fetches])
 
     def parameters(self) -> Arrays:
         return {p.name: self.scope.get(p.name).numpy().copy() for p in self.main.all_parameters()}
