@@ -15,6 +15,7 @@ print(fluid.__name__, os.environ["TRAINING_ROLE"], os.environ.get("FLAGS_selecte
 """
 
 
+@pytest.mark.slow
 def test_the_launchers_under_the_hook_start_scripts_under_the_hook(ranks: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     words = ["-m", "argosy.paddle", "-m", "paddle.distributed.launch", "--selected_gpus=5", "train.py"]

@@ -54,7 +54,12 @@ def failing(
 
 @pytest.mark.parametrize(
     ("how", "ended", "on"),
-    [("exception", "exit code 1", (0,)), ("exit", "exit code 3", (1,)), ("kill", "SIGKILL", (0, 1))],
+    [
+        ("exception", "exit code 1", (1,)),
+        ("kill", "SIGKILL", (0,)),
+        pytest.param("exit", "exit code 3", (1,), marks=pytest.mark.slow),
+        pytest.param("kill", "SIGKILL", (1,), marks=pytest.mark.slow),
+    ],
 )
 def test_a_rank_that_fails_ends_the_job_and_is_reported(
     ranks: ForkServer, tmp_path: Path, how: str, ended: str, on: tuple[int, ...]
@@ -97,9 +102,9 @@ def test_a_rank_that_runs_out_of_data_is_reported_with_both_steps(ranks: ForkSer
 @pytest.mark.parametrize(
     ("how", "rank"),
     [
-        ("SystemExit", 0),
         ("_exit0", 3),
-        ("loop", 3),
+        pytest.param("SystemExit", 0, marks=pytest.mark.slow),
+        pytest.param("loop", 3, marks=pytest.mark.slow),
         pytest.param("_exit0", 0, marks=pytest.mark.slow),
         pytest.param("return", 1, marks=pytest.mark.slow),
     ],

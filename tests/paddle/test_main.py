@@ -103,6 +103,7 @@ def test_an_invalid_command_line_exits_with_2(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_fleet_script_for_paddle_runs_unmodified(ranks: ForkServer, tmp_path: Path) -> None:
     words = (str(SCRIPTS / "train_fleet_static.py"), "18", "program.txt")
     done = argosy_paddle(*words, cwd=tmp_path, ranks=ranks)

@@ -8,7 +8,7 @@ import paddle.fluid as fluid
 rng = np.random.RandomState(0)
 weight = rng.randn(8, 1)
 features = rng.randn(600, 8).astype("float32")
-clicks = (features.dot(weight) + rng.randn(600, 1) > 0).astype("int64")
+clicks = (features.dot(weight) + 0.3 * rng.randn(600, 1) > 0).astype("int64")
 
 x = fluid.data(name="x", shape=[None, 8], dtype="float32")
 y = fluid.data(name="y", shape=[None, 1], dtype="int64")
@@ -16,7 +16,7 @@ probability = fluid.layers.fc(input=x, size=2, act="softmax")
 loss = fluid.layers.mean(fluid.layers.cross_entropy(input=probability, label=y))
 batch_accuracy = fluid.layers.accuracy(input=probability, label=y)
 test_program = fluid.default_main_program().clone(for_test=True)
-fluid.optimizer.Adagrad(learning_rate=0.1).minimize(loss)
+fluid.optimizer.Adagrad(learning_rate=0.3).minimize(loss)
 
 exe = fluid.Executor(fluid.CPUPlace())
 exe.run(fluid.default_startup_program())
@@ -33,9 +33,8 @@ binary = fluid.metrics.CompositeMetric()
 binary.add_metric(fluid.metrics.Precision())
 binary.add_metric(fluid.metrics.Recall())
 for epoch in range(3):
-    for data in batches(0, 400):
-        (value,) = exe.run(feed=data, fetch_list=[loss])
-    print("epoch %d: loss %.4f" % (epoch, value[0]))
+    losses = [exe.run(feed=data, fetch_list=[loss])[0][0] for data in batches(0, 400)]
+    print("epoch %d: loss %.4f" % (epoch, np.mean(losses)))
     for metric in (auc, accuracy, binary):
         metric.reset()
     for data in batches(400, 600):

@@ -19,7 +19,7 @@ cost = fluid.layers.mean(fluid.layers.cross_entropy(input=prediction, label=labe
 
 dist_strategy = DistributedStrategy()
 dist_strategy.use_local_sgd = True
-optimizer = fluid.optimizer.SGD(learning_rate=0.2)
+optimizer = fluid.optimizer.SGD(learning_rate=0.5)
 optimizer = fleet.distributed_optimizer(optimizer, strategy=dist_strategy)
 optimizer.minimize(cost)
 
@@ -28,7 +28,7 @@ exe.run(fluid.default_startup_program())
 rng = np.random.RandomState(fleet.worker_index())
 for step in range(31):
     batch = rng.randn(16, 6).astype("float32")
-    labels = (batch[:, :1] * batch[:, 1:2] > 0).astype("int64")
+    labels = (batch[:, :1] + batch[:, 1:2] > 0).astype("int64")
     (value,) = exe.run(fluid.default_main_program(), feed={"x": batch, "label": labels}, fetch_list=[cost])
     if step % 10 == 0 and fleet.is_first_worker():
         print("step %d: loss %.4f" % (step, value[0]))

@@ -2,7 +2,6 @@
 # expect: device 1 of trainer 1
 # expect: the saved model predicts the same
 # falls: pass \d+ batch \d+: loss (\d+\.\d+)
-# suite: fast
 """A small residual network with the collective fleet of 1.x, and a strategy with many fields of BuildStrategy."""
 
 from __future__ import print_function

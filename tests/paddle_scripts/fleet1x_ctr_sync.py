@@ -15,7 +15,7 @@ import paddle.fluid.incubate.fleet.base.role_maker as role_maker
 from paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler import fleet
 from paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import StrategyFactory
 
-DENSE, SLOTS, VOCABULARY, BATCH, STEPS, EPOCHS = 5, 4, 200, 32, 10, 3
+DENSE, SLOTS, VOCABULARY, BATCH, STEPS, EPOCHS = 5, 4, 20, 32, 10, 3
 
 
 def input_data():
@@ -56,7 +56,7 @@ def reader(worker):
     for _ in range(STEPS):
         dense = rng.rand(BATCH, DENSE).astype("float32")
         ids = rng.randint(0, VOCABULARY, (SLOTS, BATCH, 1)).astype("int64")
-        label = ((ids.sum(axis=0) % 2 + (dense.sum(axis=1, keepdims=True) > 2.5)) > 1).astype("int64")
+        label = (ids.mean(axis=0) > VOCABULARY / 2).astype("int64")
         yield [dense] + list(ids) + [label]
 
 
@@ -65,7 +65,7 @@ fleet.init(role)
 inputs = input_data()
 avg_cost, auc, predict = net(inputs)
 strategy = StrategyFactory.create_sync_strategy()
-optimizer = fluid.optimizer.Adam(learning_rate=0.01)
+optimizer = fluid.optimizer.Adam(learning_rate=0.05)
 optimizer = fleet.distributed_optimizer(optimizer, strategy)
 optimizer.minimize(avg_cost)
 

@@ -31,7 +31,7 @@ hidden = fluid.layers.fc(input=hidden, size=16, act="relu")
 prediction = fluid.layers.fc(input=hidden, size=2, act="softmax")
 loss = fluid.layers.mean(fluid.layers.cross_entropy(input=prediction, label=label))
 auc, _, _ = fluid.layers.auc(input=prediction, label=label, num_thresholds=2**10)
-fluid.optimizer.Adam(learning_rate=0.01).minimize(loss)
+fluid.optimizer.Adam(learning_rate=0.02).minimize(loss)
 
 
 def samples(seed):

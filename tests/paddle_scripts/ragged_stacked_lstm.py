@@ -1,5 +1,4 @@
 # falls: pass \d+: cost (\d+\.\d+)
-# suite: fast
 """Stacked LSTM for text classification, in the style of Paddle's book: directions alternate, max pooling."""
 
 import numpy as np

@@ -1,6 +1,5 @@
 # falls: epoch \d+ train: loss (\d+\.\d+)
 # expect: epoch 2 test: loss \d+\.\d+, auc 0\.[789]\d+
-# suite: fast
 """Wide and deep with DataLoader.from_generator; the test phase runs a clone, which shares the loader."""
 
 import numpy as np

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import torch
 from torch import fx
@@ -51,7 +52,11 @@ def storage(node: fx.Node) -> int | None:
 
 def storages(node: fx.Node) -> set[int]:
     """The storages of the node's value, or of all of its outputs."""
-    value = node.meta.get("val")
+    return storages_of(node.meta.get("val"))
+
+
+def storages_of(value: Any) -> set[int]:
+    """The storages of a value, or of all parts of a tuple or list."""
     parts = value if isinstance(value, tuple | list) else (value,)
     return {part.untyped_storage()._cdata for part in parts if isinstance(part, torch.Tensor)}
 

@@ -14,7 +14,7 @@ from argosy.engine.errors import ArgosyError, ProgramError
 from argosy.engine.ir.check_values import ValueCheck
 from argosy.engine.ir.liveness import SizeOf
 from argosy.engine.ir.program import Program
-from argosy.engine.ir.strides import is_stale, propagate
+from argosy.engine.ir.strides import propagate, stale
 from argosy.engine.ir.verify import verify
 from argosy.engine.log import NOTICE, logger
 
@@ -74,8 +74,7 @@ def run_passes(
             # Once for several such passes in a row: inferring the values takes longer than a pass.
             if may_be_stale and (values is not None or following is None or following.keeps_strides):
                 may_be_stale = False
-                if is_stale(graph):
-                    propagate(graph)
+                propagate(graph, stale(graph))
             verify(graph)
             if values is not None:
                 values.check(graph)

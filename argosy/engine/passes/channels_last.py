@@ -49,7 +49,7 @@ class ChannelsLast(Pass):
             node.meta["memory_format"] = torch.channels_last
             with node.meta["val"].fake_mode:
                 node.meta["val"] = torch.empty_like(node.meta["val"], memory_format=torch.channels_last)
-        converted, reshaped = _propagate(graph, set(convolutions))
+        converted, reshaped = _propagate(graph, set(convolutions), states)
         return Report(
             len(convolutions),
             f"{len(convolutions)} convolutions, {converted} inputs converted, {len(states)} variables of the scope, "
@@ -134,11 +134,12 @@ def _is_plain_weight(node: fx.Node) -> bool:
     return bool(node.op == "placeholder") and not any(user.target in VIEWS for user in node.users)
 
 
-def _propagate(graph: fx.Graph, convolutions: set[fx.Node]) -> tuple[int, int]:
-    """Infer every node's strides again; convert the inputs of convolutions that are not channels_last."""
+def _propagate(graph: fx.Graph, convolutions: set[fx.Node], states: list[fx.Node]) -> tuple[int, int]:
+    """Convert the inputs of convolutions that are not channels_last, and infer the strides that depend on them."""
     converted: dict[fx.Node, fx.Node] = {}
 
-    def before(node: fx.Node) -> None:
+    def before(node: fx.Node) -> bool:
+        inputs = node.args[:2]
         if node in convolutions:
             source: Any = node.args[0]
             is_last = source.meta["val"].is_contiguous(memory_format=torch.channels_last)
@@ -148,6 +149,7 @@ def _propagate(graph: fx.Graph, convolutions: set[fx.Node]) -> tuple[int, int]:
                 node.update_arg(0, converted[source])
         if node.target is aten.convolution_backward.default:
             node.update_arg(1, converted.get(cast("fx.Node", node.args[1]), node.args[1]))
+        return any(new is not old for new, old in zip(node.args, inputs, strict=False))
 
-    reshaped = propagate(graph, before)
+    reshaped = propagate(graph, states, before)
     return len(converted), reshaped

@@ -79,14 +79,14 @@ def train_a_half() -> None:
     half = slice(4 * rank, 4 * rank + 4)
     expected = np.load(os.environ["EXPECTED"])
     for configs, switches in CASES:
-        for name, value in trained(configs, half, **switches)[0].items():
+        actual, _ = trained(configs, half, **switches)
+        for name, value in actual.items():
             what = f"{name} with {configs} {switches}"
             np.testing.assert_allclose(value, expected[name], rtol=0.02, atol=2e-3, err_msg=what)
-    before, _ = trained({"dtype": "float16", "init_loss_scaling": 1.0}, half)
     skipped, scale = trained(HALVING, half, factor=1e30 if rank == 1 else 1.0)
     assert scale == 32768 / 8, "rank 0 sees the overflow of rank 1, too"
     assert all(np.isfinite(value).all() for value in skipped.values())
-    assert not np.array_equal(skipped["fc_0.w_0"], before["fc_0.w_0"]), "all steps were skipped"
+    assert not np.array_equal(skipped["fc_0.w_0"], actual["fc_0.w_0"]), "all steps were skipped"
 
 
 def test_two_ranks_train_as_one_process_and_skip_the_same_steps(ranks: ForkServer, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def train_with_copies_and_with_casts() -> None:
             assert value.tobytes() == cast[name].tobytes(), f"{name} with {switches}"
 
 
-@pytest.mark.parametrize("cases", [(0, 3), pytest.param((3, len(WITH_COPIES)), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cases", [(0, 1), pytest.param((1, len(WITH_COPIES)), marks=pytest.mark.slow)])
 def test_16_bit_copies_of_weights_change_no_bit_of_any_strategy(
     ranks: ForkServer, cases: tuple[int, int]
 ) -> None:
@@ -179,22 +179,18 @@ def sum_in_16_bits() -> None:
             assert torch.equal(total, expected), "the float32 sum of rounded gradients, rounded once"
             unit = 2.0**-8 if dtype == "bfloat16" else 2.0**-11
             assert bool(((total - wanted).abs() <= unit * wanted.abs() + 2.0**-25).all())
+            if dtype == "bfloat16":
+                print(
+                    *(line for line in text.splitlines() if "all_reduce" in line or "sgd" in line), sep="\n"
+                )
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_the_sum_of_16_bit_gradients_is_rounded_once(ranks: ForkServer, size: int) -> None:
-    ranks.check(size, sum_in_16_bits)
-
-
-def print_the_sent_gradients() -> None:
-    for fuses in (True, False):
-        for line in sent("bfloat16", fuse_all_reduce_ops=fuses)[2].splitlines():
-            if "all_reduce" in line or "sgd" in line:
-                print(line)
-
-
-def test_only_16_bit_gradients_travel_in_16_bits_and_updates_read_them(ranks: ForkServer) -> None:
-    lines = [" ".join(line.split()) for line in ranks.check(2, print_the_sent_gradients)[0].splitlines()]
+def test_the_sum_of_16_bit_gradients_is_rounded_once_and_updates_read_it(
+    ranks: ForkServer, size: int
+) -> None:
+    """Only 16-bit gradients are sent in 16 bits."""
+    lines = [" ".join(line.split()) for line in ranks.check(size, sum_in_16_bits)[0].splitlines()]
     for wanted in (
         "all_reduce_fused(gradient_buffer_1, 0, 3072, dp, w@GRAD) bfloat16[3072]",
         "all_reduce_fused(gradient_buffer, 0, 3008, dp, norm@GRAD) float32[3008]",

@@ -106,7 +106,7 @@ def assert_shuffled(actual: list[jobs.Arrays]) -> None:
 def test_rows_that_come_ahead_of_time_change_nothing_under_sync(ranks: ForkServer, tmp_path: Path) -> None:
     given = {"a_sync": False, "files": write(tmp_path), "passes": 2}
     ahead, _ = jobs.run(ranks, trains_from_files, tmp_path, given | {"feeds": False}, 2, 2)
-    fed, _ = jobs.run(ranks, trains_from_files, tmp_path, given | {"feeds": True}, 2, 2)
+    fed, _ = jobs.run(ranks, trains_from_files, tmp_path, given | {"feeds": True}, 2, 1)
     for name in ("table", "fc_0.w_0", "fc_1.w_0"):
         np.testing.assert_array_equal(ahead[0][name], fed[0][name], err_msg=name)
         np.testing.assert_array_equal(ahead[0][name], ahead[1][name], err_msg=name)

@@ -73,7 +73,13 @@ def test_sync_workers_begin_with_worker_0_and_end_where_one_process_ends(
         assert_equal(one, wanted)
 
 
-@pytest.mark.parametrize("order", [["init_worker", "startup"], ["startup", "init_worker", "startup"]])
+@pytest.mark.parametrize(
+    "order",
+    [
+        ["startup", "init_worker", "startup"],
+        pytest.param(["init_worker", "startup"], marks=pytest.mark.slow),
+    ],
+)
 def test_the_startup_program_may_run_after_init_worker(
     ranks: ForkServer, tmp_path: Path, order: list[str]
 ) -> None:
@@ -96,8 +102,11 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
+FAST_MODES = ("unset", "half_async", "geo_1x", "merged")
+
+
 @pytest.mark.parametrize(
-    "mode", [pytest.param(m, marks=pytest.mark.slow if m == "async" else []) for m in MODES]
+    "mode", [pytest.param(m, marks=[] if m in FAST_MODES else pytest.mark.slow) for m in MODES]
 )
 def test_a_single_worker_ends_where_one_process_ends_in_every_mode(
     ranks: ForkServer, tmp_path: Path, mode: str
@@ -112,7 +121,7 @@ def test_a_single_worker_ends_where_one_process_ends_in_every_mode(
 
 
 @pytest.mark.parametrize(
-    "mode", ["half_async", "geo", *(pytest.param(m, marks=pytest.mark.slow) for m in ("async", "dc_asgd"))]
+    "mode", ["geo", *(pytest.param(m, marks=pytest.mark.slow) for m in ("async", "half_async", "dc_asgd"))]
 )
 def test_two_workers_learn_together(ranks: ForkServer, tmp_path: Path, mode: str) -> None:
     given = MODES[mode] | {"table": True, "steps": 24}

@@ -136,12 +136,10 @@ def test_a_saved_job_resumes_with_other_servers_and_infers(ranks: ForkServer, tm
     first, _ = jobs.run(ranks, trains, tmp_path, {}, 2, 2)
     np.testing.assert_allclose(loaded(tmp_path / MODEL), first[0]["predicted"], rtol=1e-6)
 
-    for workers, servers in ((2, 3), (1, 1)):
-        second, said = jobs.run(ranks, trains, tmp_path, {"saved": saved}, workers, servers)
-        assert "table table starts with" in said[-1]
-        for one in second:
-            for name, value in first[0].items():
-                np.testing.assert_allclose(one[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+    second, said = jobs.run(ranks, trains, tmp_path, {"saved": saved}, 1, 3)
+    assert "table table starts with" in said[-1]
+    for name, value in first[0].items():
+        np.testing.assert_allclose(second[0][name], value, rtol=2e-5, atol=1e-6, err_msg=name)
 
     third, _ = jobs.run(ranks, infers, tmp_path, {"saved": saved}, 1, 2)
     np.testing.assert_array_equal(third[0]["predicted"], first[0]["predicted"])

@@ -99,12 +99,19 @@ def test_it_combines_with_mixed_precision_and_fusions(amp: int, fuses: int, chec
     assert_equal_with_and_without(checkpoints, amp=bool(amp), **build)
 
 
-def combine_on_ranks() -> None:
-    """On a rank: overlap, several communicators, sync batch norm, fusions; all ranks have equal averages."""
+def combine_with_sync_batch_norm() -> None:
+    """On a rank, with fusions."""
     fleet.init(is_collective=True)
     rank = fleet.worker_index()
     half = slice(4 * rank, 4 * rank + 4)
     assert_equal_with_and_without("sums", half, sync_batch_norm=True, build_strategy=fused())
+
+
+def combine_with_overlap() -> None:
+    """On a rank, with several communicators; all ranks have equal averages."""
+    fleet.init(is_collective=True)
+    rank = fleet.worker_index()
+    half = slice(4 * rank, 4 * rank + 4)
     overlap = {"sync_nccl_allreduce": False, "nccl_comm_num": 2, "fuse_grad_size_in_MB": 0}
     values = assert_equal_with_and_without("auto", half, **overlap)
     own = np.concatenate([v.ravel() for n, v in values.items() if n.startswith("average of")])
@@ -112,8 +119,13 @@ def combine_on_ranks() -> None:
         np.testing.assert_array_equal(other, own)
 
 
-def test_it_combines_with_overlap_and_sync_batch_norm_on_two_ranks(ranks: ForkServer) -> None:
-    ranks.check(2, combine_on_ranks)
+def test_it_combines_with_overlap_on_two_ranks(ranks: ForkServer) -> None:
+    ranks.check(2, combine_with_overlap)
+
+
+@pytest.mark.slow
+def test_it_combines_with_sync_batch_norm_on_two_ranks(ranks: ForkServer) -> None:
+    ranks.check(2, combine_with_sync_batch_norm)
 
 
 # --- mistakes -----------------------------------------------------------------------------------------

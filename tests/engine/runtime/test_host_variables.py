@@ -91,36 +91,53 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
+Case = tuple[Callable[[], Any], dict[str, Any]]
+OVERLAP = {"nccl_comm_num": 2, "sync_nccl_allreduce": False, "fuse_grad_size_in_MB": 0}
+DIVIDED: dict[str, Case] = {
+    **{name: (optimizer, {}) for name, optimizer in OPTIMIZERS.items()},
+    "bfloat16": (OPTIMIZERS["momentum"], {"amp": True}),
+    "small buckets": (OPTIMIZERS["momentum"], {"fuse_grad_size_in_MB": 0}),
+    "averages": (OPTIMIZERS["sgd"], {"has_average": True}),
+    "torch's kernels": (OPTIMIZERS["adam"], {"fuses": False}),
+}
+UNDIVIDED: dict[str, Case] = {  # something else reads the sums, or overlap
+    "clip": (lambda: Momentum(0.1, 0.9, grad_clip=nn.ClipGradByGlobalNorm(0.1)), {}),
+    "two communicators, overlap": (OPTIMIZERS["adam"], OVERLAP),
+    "gradients in 16 bits": (OPTIMIZERS["adam"], {"fp16_allreduce": True}),
+}
+FAST = ("adam", "bfloat16", "clip")
+
+
 def results_are_equal() -> None:
-    """Each optimizer, then strategies: from the second step on the ranks divide, and all bits are those without."""
     fleet.init(is_collective=True)
-    cases: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
-        *((name, optimizer, {}) for name, optimizer in OPTIMIZERS.items()),
-        ("bfloat16", OPTIMIZERS["momentum"], {"amp": True}),
-        ("small buckets", OPTIMIZERS["momentum"], {"fuse_grad_size_in_MB": 0}),
-        ("averages", OPTIMIZERS["sgd"], {"has_average": True}),
-        ("torch's kernels", OPTIMIZERS["adam"], {"fuses": False}),
-    ]
-    for name, optimizer, switches in cases:
-        divided, plain = Training(optimizer(), True, **switches), Training(optimizer(), False, **switches)
-        losses = divided.run(), plain.run()
-        assert divided.agreed == [Status.READY, Status.SHARED, Status.SHARED], name
-        assert losses[0] == losses[1]
-        equal(divided.values(), plain.values(), name)
+    compare({name: DIVIDED[name] for name in DIVIDED if name in FAST})
+    compare_undivided({name: UNDIVIDED[name] for name in UNDIVIDED if name in FAST})
+
+
+def results_of_other_cases_are_equal() -> None:
+    fleet.init(is_collective=True)
+    compare({name: DIVIDED[name] for name in DIVIDED if name not in FAST})
     merging = {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}}
     divided, plain = (Training(OPTIMIZERS["adam"](), divides, **merging) for divides in (True, False))
     assert divided.run(0, 7) == plain.run(0, 7)
     assert divided.scope.is_shared("fc_0.w_0")
     equal(divided.values(), plain.values(), "gradient_merge")
-    overlap = {"nccl_comm_num": 2, "sync_nccl_allreduce": False, "fuse_grad_size_in_MB": 0}
-    undivided: list[
-        tuple[str, Callable[[], Any], dict[str, Any]]
-    ] = [  # something else reads the sums, or overlap
-        ("two communicators, overlap", OPTIMIZERS["adam"], overlap),
-        ("clip", lambda: Momentum(0.1, 0.9, grad_clip=nn.ClipGradByGlobalNorm(0.1)), {}),
-        ("gradients in 16 bits", OPTIMIZERS["adam"], {"fp16_allreduce": True}),
-    ]
-    for name, optimizer, switches in undivided:
+    compare_undivided({name: UNDIVIDED[name] for name in UNDIVIDED if name not in FAST})
+
+
+def compare(cases: dict[str, Case]) -> None:
+    """From the second step on the ranks divide, and all bits are those without."""
+    for name, (optimizer, switches) in cases.items():
+        divided, plain = (Training(optimizer(), divides, **switches) for divides in (True, False))
+        losses = divided.run(), plain.run()
+        assert divided.agreed == [Status.READY, Status.SHARED, Status.SHARED], name
+        assert losses[0] == losses[1]
+        equal(divided.values(), plain.values(), name)
+
+
+def compare_undivided(cases: dict[str, Case]) -> None:
+    """The ranks do not divide, and all bits are those of a strategy that does not ask for it."""
+    for name, (optimizer, switches) in cases.items():
         divided, plain = (Training(optimizer(), divides, **switches) for divides in (True, False))
         assert divided.run() == plain.run()
         assert not divided.scope.host.shared
@@ -129,6 +146,11 @@ def results_are_equal() -> None:
 
 def test_two_ranks_get_the_results_of_undivided_updates(ranks: ForkServer) -> None:
     ranks.check(2, results_are_equal)
+
+
+@pytest.mark.slow
+def test_they_do_with_other_optimizers_and_strategies(ranks: ForkServer) -> None:
+    ranks.check(2, results_of_other_cases_are_equal)
 
 
 def nothing_else_changes() -> None:

@@ -75,7 +75,7 @@ def assert_equal(actual: jobs.Arrays, wanted: jobs.Arrays) -> None:
         np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["sync", "config"])
+@pytest.mark.parametrize("name", ["sync", pytest.param("config", marks=pytest.mark.slow)])
 def test_synchronous_workers_learn_what_one_process_learns(
     ranks: ForkServer, tmp_path: Path, name: str
 ) -> None:
@@ -86,7 +86,9 @@ def test_synchronous_workers_learn_what_one_process_learns(
         assert actual["reduced"].tolist() == [2.0, 1.0]
 
 
-@pytest.mark.parametrize("name", ["async", "half_async", "geo"])
+@pytest.mark.parametrize(
+    "name", ["geo", *(pytest.param(n, marks=pytest.mark.slow) for n in ("async", "half_async"))]
+)
 def test_a_single_worker_learns_what_one_process_learns_in_every_mode(
     ranks: ForkServer, tmp_path: Path, name: str
 ) -> None:
