@@ -34,6 +34,7 @@ class Engine(ABC):
 
     is_guarded: ClassVar[bool] = False
     """True if the job is a child of fleetrun: it is cancelled also when fleetrun is killed (see launch/guard.py)."""
+
     def only_plans(self, job: ClusterJob) -> bool:
         """True if the plan is all that this job asks for: the user submits it."""
         return False
