@@ -3,7 +3,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import argparse
 import os
-import signal
 
 import numpy as np
 
@@ -11,6 +10,7 @@ import argosy as paddle
 from argosy.distributed import fleet
 from argosy.engine.ir.program import default_main_program, default_startup_program
 from tests import fleet_jobs as jobs
+from tests.engine.runtime.sigterm import terminate
 
 STEPS = 12
 
@@ -36,7 +36,7 @@ def main() -> None:
     checkpoint = fleet.Checkpoint("checkpoints", every=1000)
     for _, step, _ in checkpoint.batches(range(STEPS), 1, exe):
         if (step, worker) == (options.term_step, options.term_worker):
-            os.kill(os.getppid() if options.term_launcher else os.getpid(), signal.SIGTERM)
+            terminate(os.getppid() if options.term_launcher else os.getpid())
         feed = jobs.batch(step, worker, fleet.worker_num())
         exe.run(feed=jobs.fed(net, feed), fetch_list=[net.loss])
     fleet.barrier_worker()
