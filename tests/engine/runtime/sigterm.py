@@ -11,6 +11,11 @@ from argosy.engine.runtime import preemption
 def terminate(pid: int) -> None:
     """Send SIGTERM to this process or its launcher; returns when this process knows that the job is to stop."""
     os.kill(pid, signal.SIGTERM)
+    await_request()
+
+
+def await_request() -> None:
+    """Return when this process knows that the job is to stop."""
     assert preemption._preemption is not None, "this process does not handle SIGTERM"
     _, job = preemption._preemption
     until = time.monotonic() + 60
