@@ -315,8 +315,8 @@ GROUPS = (
             _variable(
                 "ARGOSY_REQUEUE_CODE",
                 "",
-                "with `--grace`: the exit code of a [preempted](../how-to/preemption.md) process that has saved a "
-                "checkpoint. Set it yourself to use preemption without fleetrun",
+                "only with `--grace`: the exit code of a [preempted](../how-to/preemption.md) process that has saved a "
+                "checkpoint. Set it yourself under other launchers",
             ),
             _variable("ARGOSY_STORE_FD", "", "rank 0 only: the listening socket that it inherits"),
             _variable(

@@ -120,7 +120,8 @@ EFFECTS = (
     ),
     Effect(
         "server-signals",
-        "SIGTERM and SIGINT stop the server gracefully",
+        "SIGTERM and SIGINT stop the server gracefully; with fleetrun --grace, SIGTERM preempts the job while it has "
+        "workers",
         "run_server, in the main thread",
         "the end of that call",
     ),

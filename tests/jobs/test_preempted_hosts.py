@@ -1,6 +1,9 @@
 """Preemption on two hosts (network namespaces), a fleetrun on each: SIGTERM on one of them stops both."""
 
 # SPDX-License-Identifier: Apache-2.0
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -12,16 +15,24 @@ from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 
 
-def run(ranks: ForkServer, names: list[str], folder: Path, *words: str) -> list[tuple[int | None, str]]:
-    """The exit code and the output of fleetrun on each host."""
+def start(ranks: ForkServer, names: list[str], folder: Path, *words: str) -> list[WarmFleetrun]:
+    """A fleetrun on each host."""
     folder.mkdir(exist_ok=True)
     environ = {"ARGOSY_JOB_TOKEN": "one-word-for-both-hosts"}
-    jobs = [
+    return [
         WarmFleetrun(ranks, f"--log_dir=log-{name}", *words, cwd=folder, environ=environ, host=name)
         for name in names
     ]
+
+
+def ends(jobs: list[WarmFleetrun]) -> list[tuple[int | None, str]]:
+    """The exit code and the output of each."""
     said = ["".join(job.communicate(timeout=120)) for job in jobs]
     return [(job.returncode, text) for job, text in zip(jobs, said, strict=True)]
+
+
+def run(ranks: ForkServer, names: list[str], folder: Path, *words: str) -> list[tuple[int | None, str]]:
+    return ends(start(ranks, names, folder, *words))
 
 
 @pytest.mark.slow
@@ -49,3 +60,22 @@ def test_a_job_that_is_preempted_on_one_host_resumes_and_ends_equal(
         for code, said in run(ranks, lab.names, folder, *words):
             assert code == 0, said
     assert_equal_results(folder, tmp_path / "straight", ranks=2)
+
+
+@pytest.mark.slow
+def test_sigterm_on_a_host_that_has_only_servers_preempts_the_job(tmp_path: Path, ranks: ForkServer) -> None:
+    with a_lab(rate=None) as lab:
+        one, other = lab.addresses
+        words = ["--grace=60", f"--servers={one}:6174", f"--workers={other},{other}"]
+        words += [checkpoint_ps_job.__file__, "--term-step=4", "--term-elsewhere"]
+        jobs = start(ranks, lab.names, tmp_path, *words)
+        until = time.monotonic() + 60
+        while not (tmp_path / "ready").exists():
+            assert time.monotonic() < until, ends(jobs)
+            time.sleep(0.02)
+        os.kill(jobs[0].pid, signal.SIGTERM)
+        preempted = ends(jobs)
+    assert [code for code, _ in preempted] == [75, 75], preempted
+    (saved,) = (tmp_path / "checkpoints").glob("step-*")
+    assert f"preempted: step {int(saved.name[5:])} is saved in {saved}" in preempted[1][1]
+    assert "preempted: the workers have saved a checkpoint; exit code 75" in preempted[0][1]

@@ -86,7 +86,7 @@ class Attempt(Processes):
         while self.running and not self.is_ended and time.monotonic() < min(until, self.grace.until):
             event = self.next_event(min(POLL_S, until - time.monotonic()))
             if isinstance(event, SignalEvent):
-                if not self.grace.begin(event.number, [*map(self.pid_of, self.running)]):
+                if not self.grace.begin(event.number, map(self.pid_of, self.running)):
                     self.signal = event.number
             elif isinstance(event, ExitEvent):
                 self._record_exit(event)

@@ -13,7 +13,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from argosy.engine.launch.configuration import Configuration
@@ -42,13 +42,10 @@ class GracePeriod:
     def has_begun(self) -> bool:
         return self.until < float("inf")
 
-    def begin(self, number: int, pids: Collection[int]) -> bool:
-        """Forward SIGTERM to these processes, and begin the grace period; False if the signal ends the job at once.
-
-        Without processes, on a host that has only servers, it does: nobody would save.
-        """
+    def begin(self, number: int, pids: Iterable[int]) -> bool:
+        """Forward SIGTERM to these processes, and begin the grace period; False if the signal ends the job at once."""
         now = time.monotonic()
-        if number != signal.SIGTERM or self.config.grace_s is None or not pids or is_orphan():
+        if number != signal.SIGTERM or self.config.grace_s is None or is_orphan():
             return False
         if self._signalled_at + REPEAT_S >= now:
             return True

@@ -188,7 +188,9 @@ class PsJob(Processes):
         while self._is_active():
             event = self.next_event(min(POLL_S, self._abort_at - time.monotonic()))
             if isinstance(event, SignalEvent):
-                if not self.grace.begin(event.number, [*map(self.pid_of, self._running("worker"))]):
+                # Servers tell the workers of other hosts, if this host has none.
+                specs = self._running("worker") or self._running("server")
+                if not self.grace.begin(event.number, map(self.pid_of, specs)):
                     self.signal = event.number
             elif isinstance(event, ExitEvent):
                 self._record_exit(event)
@@ -213,7 +215,7 @@ class PsJob(Processes):
     def _record_exit(self, event: ExitEvent) -> None:
         if any(failure.spec is event.spec for failure in self.failures):
             return  # recorded by its error file before it exited
-        if event.spec.role == "worker" and self.grace.is_requeue(self.exit_of(event)):
+        if self.grace.is_requeue(self.exit_of(event)):
             self.completed.append(event.spec)
         elif event.spec.role == "worker" and self.grace.was_terminated(self.exit_of(event)):
             self.signal = signal.SIGTERM
@@ -295,6 +297,12 @@ class PsJob(Processes):
         logger.info("all workers exit, going to finish parameter server.")
         servers = self.still_running()
         self.terminate(servers)
+        if (
+            self.config.grace_s is not None
+        ):  # SIGTERM preempts a server whose workers have not left: stop it by SIGINT
+            self.wait_for_all(1.0)
+            for server in self.running:
+                kill_group(self.pid_of(server), signal.SIGINT)
         self.wait_for_all(SERVER_GRACE_S)
         if self.signal is not None:
             return  # a signal: the caller kills them
@@ -304,7 +312,7 @@ class PsJob(Processes):
                     "%s did not exit within %g s after SIGTERM; killing it", server.name, SERVER_GRACE_S
                 )
                 kill_group(self.pid_of(server), signal.SIGKILL)
-            elif self.codes[server] not in (0, -signal.SIGTERM):
+            elif self.codes[server] not in (0, -signal.SIGTERM, self.config.requeued_with):
                 logger.warning(
                     "%s exited with code %d after SIGTERM; log: %s",
                     *(server.name, self.codes[server], self.log_of(server)),

@@ -140,7 +140,7 @@ class Checkpoint:
         saved = f"step {self._saved} is saved in {self._known.step_folder(self._saved)}"
         if self._known.rank == 0:
             logger.log(NOTICE, "preempted: %s; start the job again to resume from it", saved)
-        disconnect()
+        disconnect(is_preempted=True)
         raise Preempted(env.requeue_code() or REQUEUE_CODE, f"preempted: {saved}")
 
     def _loop(

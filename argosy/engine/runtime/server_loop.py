@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from argosy.engine import env, process_effects
-from argosy.engine.errors import ProgramError
+from argosy.engine.errors import Preempted, ProgramError
 from argosy.engine.ir.clone import copy_nodes
 from argosy.engine.ir.effects import live_nodes, mutated_inputs
 from argosy.engine.ir.program import Program
@@ -157,7 +158,10 @@ def _remove(program: Program, placeholder: fx.Node) -> None:
 
 
 def serve(program: Program, role: ServerRole, scope: Scope) -> None:
-    """Serve this program until all trainers have left, or SIGTERM or SIGINT arrives."""
+    """Serve this program until all trainers have left, or SIGTERM or SIGINT arrives.
+
+    In a job with a grace period, SIGTERM first lets the trainers save a checkpoint and leave; then it raises Preempted.
+    """
     updater = ProgramUpdater(program, role, scope)
     # The startup program has initialized whole variables, and the server stores only its blocks of them.
     whole = {variable.name for variable in role.plan.dense} - set(updater.state())
@@ -197,6 +201,8 @@ def serve(program: Program, role: ServerRole, scope: Scope) -> None:
     finally:
         service.set_current(None)
     logger.log(NOTICE, "server %d ends after %d steps", role.number, server.steps.done)
+    if server.is_preempted and (code := env.requeue_code()) is not None:
+        raise Preempted(code, "preempted: the workers have saved a checkpoint")
 
 
 def _load(role: ServerRole, updater: ProgramUpdater, state: ServerState) -> None:
@@ -241,13 +247,21 @@ def saved_in(role: ServerRole, path: Path, tables: Collection[str] | None = None
 
 @contextmanager
 def _stopped_by_signals(server: Service) -> Iterator[None]:
-    """Stop the server gracefully on SIGTERM (of the launcher) and SIGINT; only the main thread may handle them."""
+    """Stop the server gracefully on SIGTERM (of the launcher) and SIGINT; only the main thread may handle them.
+
+    With a grace period, SIGTERM while trainers are live preempts the job, and does not stop the server.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(*_: Any) -> None:
-        server.stop()
+    has_grace_period = env.requeue_code() is not None
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM and has_grace_period and server.membership.live:
+            server.request_preemption()
+        else:
+            server.stop()
 
     with process_effects.during("server-signals"):
         old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -13,6 +13,7 @@ import numpy as np
 import argosy as paddle
 from argosy import io, nn, static
 from argosy.distributed import fleet
+from tests.engine.runtime.sigterm import terminate
 
 
 class Numbers(io.Dataset[Any]):
@@ -62,7 +63,7 @@ def main() -> None:
         if life == 0 and rank == options.kill_rank and checkpoint.step == options.kill_step:
             os.kill(os.getpid(), signal.SIGKILL)
         if rank == options.kill_rank and checkpoint.step == options.term_step:
-            os.kill(os.getppid() if options.term_launcher else os.getpid(), signal.SIGTERM)
+            terminate(os.getppid() if options.term_launcher else os.getpid())
         exe.run(program, feed=data, fetch_list=[loss])
         rate.step()
         print("step", checkpoint.step, flush=True)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import argparse
 import os
-import signal
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +11,7 @@ import argosy as paddle
 from argosy.distributed import fleet
 from argosy.engine.ir.program import default_main_program, default_startup_program
 from tests import fleet_jobs as jobs
+from tests.engine.runtime.sigterm import await_request, terminate
 
 STEPS = 12
 
@@ -20,6 +21,9 @@ def main() -> None:
     p.add_argument("--term-step", type=int, default=-1, help="send SIGTERM in this step")
     p.add_argument("--term-worker", type=int, default=0, help="by this worker")
     p.add_argument("--term-launcher", action="store_true", help="to the launcher, instead of to itself")
+    p.add_argument(
+        "--term-elsewhere", action="store_true", help="not sent: the test sends it to another process"
+    )
     options = p.parse_args()
     fleet.init()
     net = jobs.build(True)
@@ -36,7 +40,11 @@ def main() -> None:
     checkpoint = fleet.Checkpoint("checkpoints", every=1000)
     for _, step, _ in checkpoint.batches(range(STEPS), 1, exe):
         if (step, worker) == (options.term_step, options.term_worker):
-            os.kill(os.getppid() if options.term_launcher else os.getpid(), signal.SIGTERM)
+            if options.term_elsewhere:
+                Path("ready").touch()
+                await_request()
+            else:
+                terminate(os.getppid() if options.term_launcher else os.getpid())
         feed = jobs.batch(step, worker, fleet.worker_num())
         exe.run(feed=jobs.fed(net, feed), fetch_list=[net.loss])
     fleet.barrier_worker()

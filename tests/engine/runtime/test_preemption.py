@@ -20,6 +20,7 @@ from argosy.engine.runtime import preemption
 from argosy.engine.runtime.checkpoint import Checkpoint, Position
 from argosy.engine.runtime.executor import Executor
 from argosy.engine.runtime.scope import Scope
+from tests.engine.runtime.sigterm import terminate
 from tests.ranks import ForkServer
 
 BATCHES = [np.full((2, 3), number, "float32") for number in range(6)]
@@ -44,16 +45,6 @@ class Training:
         return [self.scope.get(name).numpy().copy() for name in self.main.persistables()]
 
 
-def terminate() -> None:
-    """Send SIGTERM to this process, and return when its handler's thread has seen it."""
-    os.kill(os.getpid(), signal.SIGTERM)
-    until = time.monotonic() + 20
-    assert preemption._preemption is not None
-    while not preemption._preemption[1].is_requested:
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
 def run(folder: Path, stop_in: int = -1) -> tuple[list[int], list[Any]]:
     """Train in a loop of `batches`; gives the trained batches and the weights."""
     training, seen = Training(), []
@@ -62,7 +53,7 @@ def run(folder: Path, stop_in: int = -1) -> tuple[list[int], list[Any]]:
     for epoch, number, batch in batches:
         seen.append(6 * epoch + number)
         if seen[-1] == stop_in:
-            terminate()
+            terminate(os.getpid())
         training.step(batch)
     return seen, training.weights()
 
@@ -103,7 +94,7 @@ def a_loop_of_the_user_stops() -> None:
     for step, batch in enumerate(BATCHES, 1):
         training.step(batch)
         if step == 3:
-            terminate()
+            terminate(os.getpid())
         if checkpoint.preempted():
             stopped = step
             break
@@ -119,7 +110,7 @@ def a_request_before_the_first_step_saves_the_initial_values() -> None:
     folder = Path(tempfile.mkdtemp())
     training, checkpoint = Training(), Checkpoint(folder)
     batches = checkpoint.batches(BATCHES, 1, training.exe, training.main, training.scope)
-    terminate()
+    terminate(os.getpid())
     with pytest.raises(SystemExit, match="step 0 is saved"):
         next(iter(batches))
     preemption._preemption = None  # as in a new process

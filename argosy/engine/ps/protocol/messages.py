@@ -14,6 +14,8 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ps.protocol.job_plan import JobPlan
 
 M = TypeVar("M", bound=msgspec.Struct)
+PREEMPTION = "preemption"
+"""The name of the all-gather by which trainers agree on the step boundary at which they stop."""
 
 
 def _name(dtype: torch.dtype | None) -> str:
@@ -207,11 +209,11 @@ class AllGatherResult(Message):
     number: int
 
 
-class AllGatherStarted(Message):
-    """Query whether a trainer has joined an all-gather. Reply: `is_started`."""
+class PreemptionRequested(Message):
+    """Query whether the job is to stop: a trainer has joined the all-gather PREEMPTION, or the server was signalled.
 
-    name: str
-    number: int
+    Reply: `is_requested`.
+    """
 
 
 class Send(Message):
@@ -259,6 +261,9 @@ class PullState(Message):
 
 class Goodbye(Message):
     """This trainer leaves the job."""
+
+    is_preempted: bool = False
+    """The job was preempted, and has saved a checkpoint."""
 
 
 def hello(plan: JobPlan) -> Hello:

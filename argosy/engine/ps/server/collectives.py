@@ -225,6 +225,8 @@ class TrainerCollectives:
         self._lock = threading.Lock()
         self._mailboxes: dict[Mailbox, dict[int, Request]] = defaultdict(dict)
         self._receivers: dict[Mailbox, Request] = {}
+        self.is_signalled = False
+        """True once this server was asked to let the trainers save and stop."""
         self._received: dict[int, int] = {}
         """For each trainer, the last all-to-all that it has received."""
 
@@ -232,7 +234,7 @@ class TrainerCollectives:
         return {
             "all_gather": Handler("get", self._all_gather),
             "all_gather_result": Handler("get", self._all_gather_result),
-            "all_gather_started": Handler("get", self._all_gather_started),
+            "preemption_requested": Handler("get", self._preemption_requested, repeatable=True),
             "send": Handler("get", self._send),
             "recv": Handler("get", self._recv),
         }
@@ -276,9 +278,10 @@ class TrainerCollectives:
         else:
             _reply(request, result)
 
-    def _all_gather_started(self, request: Request) -> None:
-        message = read(messages.AllGatherStarted, request.meta)
-        request.reply({"is_started": self._all_gathers.is_started((message.name, message.number))})
+    def _preemption_requested(self, request: Request) -> None:
+        read(messages.PreemptionRequested, request.meta)
+        is_requested = self.is_signalled or self._all_gathers.is_started((messages.PREEMPTION, 0))
+        request.reply({"is_requested": is_requested})
 
     def _send(self, request: Request) -> None:
         message = read(messages.Send, request.meta)

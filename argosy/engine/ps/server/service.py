@@ -69,6 +69,8 @@ class TrainerRegistry:
         self._drops_dead, self._may_restart, self._dead_workers = drops_dead, may_restart, dead_workers
         self.empty_since: float | None = None
         """Since when there is no live trainer."""
+        self.is_preempted = False
+        """True once a trainer has left because the job was preempted."""
         self._restored_at: float | None = None
         self._is_open = False
         self._early: list[Request] = []
@@ -132,6 +134,7 @@ class TrainerRegistry:
         """Handler of goodbye: log that the trainer leaves, remove it from the live trainers, then reply."""
         trainer = request.trainer
         if self._membership.is_current_incarnation(request):
+            self.is_preempted |= read(messages.Goodbye, request.meta).is_preempted
             self._membership.left.add(trainer)
             try:
                 self._state.record_leave(trainer)
@@ -345,6 +348,15 @@ class Service:
 
     def stop(self) -> None:
         self.rpc.stop()
+
+    def request_preemption(self) -> None:
+        """Let the trainers save a checkpoint and leave; serves on until then. A signal handler may call it."""
+        self._collectives.is_signalled = True
+
+    @property
+    def is_preempted(self) -> bool:
+        """True if all trainers have left because the job was preempted."""
+        return self.registry.is_preempted and not self.membership.live
 
     def _watch(self) -> None:
         """Call `_tick` twice a second."""

@@ -12,24 +12,22 @@ from argosy.engine.ps.protocol import messages
 from argosy.engine.ps.rpc.client import PendingReply
 from argosy.engine.ps.trainer.connection import Connection
 
-_NAME = "preemption"
-
 
 class ServerChannel:
-    """The workers exchange boundaries through server 0."""
+    """The workers exchange boundaries through server 0; any server may have been signalled."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._gathered: PendingReply | None = None
 
     def is_requested(self) -> bool:
-        """Whether a worker has published its boundary."""
-        reply = self._connection.start(0, messages.AllGatherStarted(_NAME, 0)).wait("preemption")
-        return bool(reply.meta["is_started"])
+        """Whether a worker has published its boundary, or a server was signalled."""
+        replies = self._connection.all(messages.PreemptionRequested(), messages.PREEMPTION)
+        return any(reply["is_requested"] for reply in replies)
 
     def publish(self, boundary: int) -> None:
         """Publish the next boundary of this worker."""
-        message = messages.AllGather(_NAME, 0)
+        message = messages.AllGather(messages.PREEMPTION, 0)
         self._gathered = self._connection.start(0, message, [torch.tensor([boundary])])
 
     def decision(self) -> int | None:
@@ -37,7 +35,7 @@ class ServerChannel:
         assert self._gathered is not None, "publish is called first"
         if not self._gathered.is_done():
             return None
-        boundaries = self._gathered.wait("preemption").tensors
+        boundaries = self._gathered.wait(messages.PREEMPTION).tensors
         if len(boundaries) < self._connection.plan.trainers:
             return NEVER
         return max(int(boundary.item()) for boundary in boundaries)

@@ -189,14 +189,14 @@ class Trainer:
         self.blocks.send_rest()
         self.connection.wait_acked()
 
-    def leave(self) -> None:
-        """Leave the job, and close the connections."""
+    def leave(self, is_preempted: bool = False) -> None:
+        """Leave the job, and close the connections. `is_preempted`: it has saved a checkpoint, to be resumed."""
         try:
             if self.plan.is_synchronous:
                 self.blocks.discard_step()  # it will not be completed
             else:
                 self.send_rest()
-            self.connection.all(messages.Goodbye(), "leaving")
+            self.connection.all(messages.Goodbye(is_preempted), "leaving")
         finally:
             self.close()
 
@@ -238,12 +238,12 @@ def connect(plan: JobPlan, number: int) -> Trainer:
     return _current
 
 
-def disconnect() -> None:
-    """Leave the servers, if there is a connection."""
+def disconnect(is_preempted: bool = False) -> None:
+    """Leave the servers, if there is a connection. `is_preempted`: see `Trainer.leave`."""
     global _current
     if _current is not None:
         leaving, _current = _current, None
-        leaving.leave()
+        leaving.leave(is_preempted)
         process_effects.undo("trainer-at-exit")
 
 
