@@ -78,6 +78,7 @@ class Mpi(Engine):
         for line in self._process.stdout:
             self._printed.append(line.rstrip("\n"))
             yield self._printed[-1]
+        self._process.stdout.close()
 
     def wait(self, job_id: str) -> Outcome:
         code = self._process.wait()

@@ -60,8 +60,9 @@ class Connection:
 
     def _read(self, events: "queue.SimpleQueue[Event]") -> None:
         assert self._process.stdout is not None, "a pipe"
-        for line in self._process.stdout:
-            events.put((self.number, line.decode(errors="replace").rstrip("\r\n")))
+        with self._process.stdout as output:
+            for line in output:
+                events.put((self.number, line.decode(errors="replace").rstrip("\r\n")))
         events.put((self.number, None))
 
     def records(self, line: str) -> bool:
