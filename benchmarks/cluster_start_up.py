@@ -15,9 +15,7 @@ FOLDER = Path(__file__).with_suffix("")
 
 
 def main() -> int:
-    scripts = {
-        path.stem.removeprefix("on_"): path for path in sorted(FOLDER.glob("*.py")) if path.stem != "rounds"
-    }
+    scripts = {path.stem.removeprefix("on_"): path for path in sorted(FOLDER.glob("*.py"))}
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("engine", choices=scripts)
     args, rest = p.parse_known_args()

@@ -12,7 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rounds import FLEETRUN, SCRIPTS, harness, measure, parser
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import harness
+from start_up_rounds import FLEETRUN, SCRIPTS, measure, parser
 
 from tests.engines.hosts import Hosts, two_hosts
 

@@ -98,7 +98,7 @@ class Connection:
     def reason(self) -> str:
         """Why this host has failed, and what to do about it."""
         code = self.finish()
-        last = self._lines[-1] if self._lines else "no message"
+        last = self._lines[-1].rstrip(".") if self._lines else "no message"
         if code != _SSH_FAILED:
             return f"host {self.host}: exit code {code}" + ("" if self.has_started else f" ({last})")
         if self.has_started:

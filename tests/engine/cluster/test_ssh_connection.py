@@ -47,7 +47,7 @@ def test_variables_are_sent_and_standard_input_stays_open_until_it_is_closed() -
 def test_messages_of_ssh_are_explained(text: str, reason: str) -> None:
     ssh, events = connection(f"echo '{text}' >&2; exit 255")
     assert all(ssh.records(line) for line in lines(events))
-    assert ssh.reason().startswith(f"host b: ssh failed: {text}; ")
+    assert ssh.reason().startswith(f"host b: ssh failed: {text.rstrip('.')}; ")
     assert reason in ssh.reason()
 
 
@@ -55,7 +55,7 @@ def test_a_lost_connection_and_a_missing_program_are_told_apart() -> None:
     ssh, events = connection(f"echo {STARTED}; echo 'Connection to b closed by remote host.'; exit 255")
     for line in lines(events):
         ssh.records(line)
-    assert ssh.reason() == "host b: the connection was lost (Connection to b closed by remote host.)"
+    assert ssh.reason() == "host b: the connection was lost (Connection to b closed by remote host)"
     ssh, events = connection("echo 'sh: python: not found'; exit 127")
     for line in lines(events):
         ssh.records(line)

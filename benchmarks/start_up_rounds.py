@@ -9,10 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+import harness
 
-import harness  # noqa: E402  (a folder of scripts)
+ROOT = Path(__file__).resolve().parents[1]
 
 SCRIPTS = ROOT / "benchmarks" / "start_up"
 FLEETRUN = [sys.executable, "-m", "argosy.distributed.launch"]
@@ -33,7 +32,7 @@ def start(command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> f
     result = subprocess.run(
         [*command, str(done)],
         cwd=folder,
-        env=os.environ | THREADS | environ,
+        env={**os.environ, **THREADS, **environ},
         capture_output=True,
         text=True,
         timeout=300,
