@@ -48,6 +48,7 @@ class EngineJob(Fleetrun):
         self.temporary = Path(tempfile.mkdtemp(prefix="argosy-"))  # short: paths of sockets have a limit
         self.prefix: list[str] = []
         """A command that runs fleetrun elsewhere, such as `ip netns exec NAME`."""
+        self._process: subprocess.Popen[str] | None = None
         self._segments = set(_segments())
         self.environ |= {"OMP_NUM_THREADS": "1", "TMPDIR": str(self.temporary)}
 
@@ -55,9 +56,10 @@ class EngineJob(Fleetrun):
         """fleetrun with these words; stdout and stderr are files, so that no pipe fills up."""
         command = [*self.prefix, sys.executable, "-W", "error", "-m", "argosy.distributed.launch", *words]
         with (self.directory / "out").open("w") as out, (self.directory / "err").open("w") as err:
-            return subprocess.Popen(
+            self._process = subprocess.Popen(
                 command, cwd=self.directory, env=self.environ | environ, stdout=out, stderr=err, text=True
             )
+        return self._process
 
     def run(self, *words: str, **environ: str) -> "subprocess.CompletedProcess[str]":
         """fleetrun with these words until it has ended."""
@@ -76,20 +78,34 @@ class EngineJob(Fleetrun):
         """What fleetrun has printed so far."""
         return (self.directory / "out").read_text(), (self.directory / "err").read_text()
 
+    def wait_for(self, name: str, timeout_s: float = TIMEOUT_S) -> str:
+        """What a process has written to this file, as soon as it exists; fails if fleetrun reports a failure first."""
+        path = self.directory / name
+        wait_until(lambda: path.exists() or self._has_failed(), timeout_s, lambda: f"{name}: {self.output()}")
+        assert path.exists(), f"fleetrun has failed before it wrote {name}: {self.output()}"
+        return path.read_text().strip()
+
+    def _has_failed(self) -> bool:
+        return self._process is not None and bool(self._process.poll())
+
     def pid(self, role: str) -> int:
         """The pid of a process of a holding job: `worker.1`, `server.0`; waits until it has started."""
-        return int(self.wait_for(f"pids/{role}", TIMEOUT_S))
+        return int(self.wait_for(f"pids/{role}"))
 
     def wait_until_held(self, workers: int = 2) -> None:
         """Return when all workers wait before their step."""
         for worker in range(workers):
-            self.wait_for(f"pids/worker.{worker}.holding", TIMEOUT_S)
+            self.wait_for(f"pids/worker.{worker}.holding")
 
-    def check_nothing_left(self, within_s: float = 15.0) -> None:
-        """Fail if the job has left processes, segments in /dev/shm or temporary files."""
+    def check_nothing_left(self, within_s: float = 15.0, killed_host: str = "none") -> None:
+        """Fail if the job has left processes, segments in /dev/shm or temporary files.
+
+        A killed host cannot remove its files: the directories that have its name are allowed.
+        """
         wait_until(lambda: not self.alive(), within_s, lambda: f"processes are left: {self.alive()}")
         wait_until(lambda: not self._new_segments(), within_s, lambda: f"/dev/shm has {self._new_segments()}")
-        files = sorted(str(p.relative_to(self.temporary)) for p in self.temporary.rglob("*"))
+        names = (str(p.relative_to(self.temporary)) for p in self.temporary.rglob("*"))
+        files = sorted(name for name in names if killed_host not in name)
         assert not files, f"temporary files are left: {files}"
 
     def _new_segments(self) -> list[str]:
@@ -102,6 +118,8 @@ class EngineJob(Fleetrun):
         for process in self.alive():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+        if self._process is not None:
+            self._process.wait()
         shutil.rmtree(self.temporary, ignore_errors=True)
 
 

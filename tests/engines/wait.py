@@ -11,8 +11,10 @@ from pathlib import Path
 
 
 def main() -> None:
-    kind = "server" if os.environ.get("TRAINING_ROLE") == "PSERVER" else "worker"
-    number = os.environ.get("PADDLE_PSERVER_ID" if kind == "server" else "PADDLE_TRAINER_ID", "0")
+    kind, number = "worker", os.environ.get("PADDLE_TRAINER_ID")
+    if os.environ.get("TRAINING_ROLE") == "PSERVER":
+        endpoint = f"{os.environ['POD_IP']}:{os.environ['PADDLE_PORT']}"
+        kind, number = "server", str(os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",").index(endpoint))
     Path("pids").mkdir(exist_ok=True)
     path = Path(f"pids/{kind}.{number}")
     temporary = path.with_name(f"{path.name}.tmp")

@@ -19,6 +19,7 @@ from argosy.engine.cluster.job import ClusterJob, host_list
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch import cli
 from argosy.engine.launch.configuration import Configuration
+from argosy.engine.launch.guard import run_guarded
 
 _SETTINGS = {
     "hosts": ("A,B", "hosts of the job, in the order of the nodes (mpi, ssh)"),
@@ -115,6 +116,8 @@ def _run(known: dict[str, Any], rest: list[str]) -> int:
     if chosen["dry_run"]:
         print(target.plan(job))
         return 0
+    if target.is_guarded:
+        return run_guarded(lambda: follow(target, target.submit(job)))
     job_id = target.submit(job)
     if target.is_detached and not chosen["attach"]:
         print(

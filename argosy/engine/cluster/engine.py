@@ -32,6 +32,9 @@ class Engine(ABC):
     is_detached: ClassVar[bool] = False
     """True if a submitted job lives on without fleetrun, so that `--attach JOBID` can follow it."""
 
+    is_guarded: ClassVar[bool] = False
+    """True if the job is a child of fleetrun: it is cancelled also when fleetrun is killed (see launch/guard.py)."""
+
     @abstractmethod
     def plan(self, job: ClusterJob) -> str:
         """What `submit` would submit, for --dry_run: the script, command or manifests. Starts nothing."""

@@ -97,6 +97,11 @@ def _add_hosts(g: argparse._ArgumentGroup) -> None:
         metavar="NAME",
         help="network interface that the other nodes reach (default: the one of the route to node 0)",
     )
+    g.add_argument(
+        "--end_with_stdin",
+        action="store_true",
+        help="end the job, as SIGHUP does, when standard input reaches its end (fleetrun --on ssh uses it)",
+    )
     port = "port of each host's first rank (default: FLAGS_START_PORT, else free ports on one host, 6070 on several)"
     g.add_argument("--start_port", "--started_port", type=int, metavar="P", help=port)
 

@@ -50,6 +50,8 @@ class Configuration:
     """host:port at which the launcher of node 0 listens for the others."""
     interface: str | None = None
     """The network interface whose address the other nodes reach; by default the one of the route to node 0."""
+    end_with_stdin: bool = False
+    """End the job when standard input reaches its end: the connection that started this launcher is lost."""
     start_port: int | None = None
     """Local rank i of each host gets this port + i; by default free ports on one host, 6070 on several."""
     log_dir: str = "log"
@@ -304,7 +306,7 @@ def _check_counts_are_local(config: Configuration, names: tuple[str, ...]) -> No
 
 def shown(config: Configuration) -> str:
     """The banner at the start: every argument, sorted by name, in the format of Paddle's launcher."""
-    hidden = ["quiet", *(_ARGOSY_PS if mode(config) == "collective" else ())]
+    hidden = ["quiet", "end_with_stdin", *(_ARGOSY_PS if mode(config) == "collective" else ())]
     hidden += [name for name in _NODES if getattr(config, name) is None]
     values = {f.name: getattr(config, f.name) for f in fields(config) if f.name not in hidden}
     values["ips"] = config.hosts

@@ -63,7 +63,7 @@ def run(config: Configuration, environ: Mapping[str, str], num_gpus: int | None)
     )
 
     def work() -> int:
-        with signals_as_events() as events:
+        with signals_as_events(config.end_with_stdin) as events:
             group = nodes.join(config, environ, events)
             try:
                 return _NodeJob(group, config, environ, events, num_gpus).run()

@@ -216,6 +216,8 @@ class _Hub(NodeGroup):
         self._verdict: Verdict | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._left: set[int] = set()
+        self._never = asyncio.Event()
+        """Never set; an attribute, since the loop has only weak references to tasks."""
         super().__init__(*args)
 
     async def _run(self) -> None:
@@ -228,7 +230,7 @@ class _Hub(NodeGroup):
             reached = [peer.local_address for peer in self._peers.values()]
             if reached:
                 self._events.put(Joined(next((a for a in reached if not is_loopback(a)), reached[0])))
-            await asyncio.Event().wait()  # until the thread ends
+            await self._never.wait()  # until the thread ends
 
     async def _wait_for_all(self) -> None:
         began = reminded = time.monotonic()
@@ -336,7 +338,10 @@ class _Hub(NodeGroup):
         results = list(self._results.values())  # in the order in which they came
         signals = [r for r in results if r.kind == "signal"]
         failures = sorted((r for r in results if r.kind == "failed"), key=lambda r: not r.is_cause)
-        if signals:
+        if signals and results[0].kind == "failed":
+            # An engine that has noticed a failure may end the other nodes before they have reported it.
+            verdict = Verdict(results[0].code, self._report([*failures, *signals]))
+        elif signals:
             verdict = Verdict(signals[0].code, f"{self._name(signals[0].node)}: {signals[0].text}")
         elif failures:
             restarts = self._attempt < self._max_restarts and not self._left and failures[0].code != 2

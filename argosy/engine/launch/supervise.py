@@ -61,7 +61,7 @@ def _run_ranks(config: Configuration, environ: Mapping[str, str], num_gpus: int 
 
 
 def _run_collective(layout: CollectiveLayout, command: list[str]) -> int:
-    with signals_as_events() as events:
+    with signals_as_events(layout.config.end_with_stdin) as events:
         placement = place(layout, restart=0)  # may raise: before logs are rotated
         logs.rotate(layout.config.log_dir)
         with console.logged_to(logs.launcher_log(layout.config.log_dir)):
@@ -76,7 +76,7 @@ def _run_with_servers(config: Configuration, environ: Mapping[str, str]) -> int:
     console.print_line(configuration.shown(config))
 
     def work() -> int:
-        with signals_as_events() as events:
+        with signals_as_events(config.end_with_stdin) as events:
             logs.rotate(config.log_dir)
             with console.logged_to(logs.launcher_log(config.log_dir)):
                 return ps_job.run(PsJob(layout=layout, command=command, config=config, events=events))
