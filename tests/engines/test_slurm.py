@@ -131,9 +131,7 @@ def test_a_killed_node_is_named_and_the_job_fails(job: SlurmJob) -> None:
     job.cluster.start_node("n1")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "node 1 of 2 (n1) was lost" in done.stdout
-    assert re.search(
-        rf"job {job_id} on slurm ended with exit code 1: .* on n\[0-1\]; n1 is .*\*", done.stderr
-    )
+    assert f"error: job {job_id} on slurm ended with exit code 1: " in done.stderr
     job.cluster.wait(lambda: job.cluster.node_states() == {"idle"}, "idle nodes")
     job.check_nothing_left()
 

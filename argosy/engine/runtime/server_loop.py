@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -241,13 +242,20 @@ def saved_in(role: ServerRole, path: Path, tables: Collection[str] | None = None
 
 @contextmanager
 def _stopped_by_signals(server: Service) -> Iterator[None]:
-    """Stop the server gracefully on SIGTERM (of the launcher) and SIGINT; only the main thread may handle them."""
+    """Stop the server gracefully on SIGTERM and SIGINT; only the main thread may handle them.
+
+    In a job with a grace period, SIGTERM is ignored: schedulers such as Slurm send it to all processes of a job, and
+    the workers need the servers until their checkpoint is saved. The launcher then sends SIGINT.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(*_: Any) -> None:
-        server.stop()
+    ignored = signal.SIGTERM if env.requeue_code() is not None else None
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if number != ignored:
+            server.stop()
 
     with process_effects.during("server-signals"):
         old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
