@@ -13,6 +13,7 @@ import pytest
 from tests.engines.proof import HOLDING, SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference
 from tests.engines.slurm_cluster import NODES, SlurmCluster, missing
 
+pytestmark = pytest.mark.timeout(900)  # a busy machine
 ON = ["--on=slurm", "--nodes=2"]
 
 

@@ -27,7 +27,8 @@ def job(config: Configuration, **settings: str) -> ClusterJob:
 
 def directives(text: str) -> dict[str, str]:
     words = [line.removeprefix("#SBATCH --") for line in text.splitlines() if line.startswith("#SBATCH --")]
-    return dict(word.split("=", 1) if "=" in word else (word, "") for word in words)
+    parts = [word.partition("=") for word in words]
+    return {name: value for name, _, value in parts}
 
 
 def check_syntax(text: str) -> None:
