@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -82,9 +83,13 @@ class Sshd:
                 command = [*hosts.enter(host), "/bin/sh", "-c", start]
                 server = stack.enter_context(subprocess.Popen(command, env=environ, stderr=errors))
                 stack.callback(server.terminate)
-                wait_until(lambda at=host, process=server: _listens(hosts, at) or process.poll() is not None)
+                wait_until(partial(_listens_or_has_ended, hosts, host, server))
                 assert server.poll() is None, (self.folder / "errors").read_text()
             yield
+
+
+def _listens_or_has_ended(hosts: Hosts, host: int, server: "subprocess.Popen[bytes]") -> bool:
+    return server.poll() is not None or _listens(hosts, host)
 
 
 def _listens(hosts: Hosts, host: int) -> bool:

@@ -61,7 +61,7 @@ class Mpi(Engine):
         first = self._hosts[0] if self._hosts else _first_host(job, self._kind)
         self._process = subprocess.Popen(
             command(job, first, self._kind),
-            env=env.variables() | node_environ(job),
+            env={**env.variables(), **node_environ(job)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -78,6 +78,7 @@ class Mpi(Engine):
         for line in self._process.stdout:
             self._printed.append(line.rstrip("\n"))
             yield self._printed[-1]
+        self._process.stdout.close()
 
     def wait(self, job_id: str) -> Outcome:
         code = self._process.wait()

@@ -60,8 +60,9 @@ class Connection:
 
     def _read(self, events: "queue.SimpleQueue[Event]") -> None:
         assert self._process.stdout is not None, "a pipe"
-        for line in self._process.stdout:
-            events.put((self.number, line.decode(errors="replace").rstrip("\r\n")))
+        with self._process.stdout as output:
+            for line in output:
+                events.put((self.number, line.decode(errors="replace").rstrip("\r\n")))
         events.put((self.number, None))
 
     def records(self, line: str) -> bool:
@@ -97,7 +98,7 @@ class Connection:
     def reason(self) -> str:
         """Why this host has failed, and what to do about it."""
         code = self.finish()
-        last = self._lines[-1] if self._lines else "no message"
+        last = self._lines[-1].rstrip(".") if self._lines else "no message"
         if code != _SSH_FAILED:
             return f"host {self.host}: exit code {code}" + ("" if self.has_started else f" ({last})")
         if self.has_started:
