@@ -13,6 +13,7 @@ import pytest
 from tests.engines.proof import HOLDING, SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference
 from tests.engines.slurm_cluster import NODES, SlurmCluster, missing
 
+pytestmark = pytest.mark.timeout(900)  # a busy machine
 ON = ["--on=slurm", "--nodes=2"]
 
 
@@ -131,9 +132,7 @@ def test_a_killed_node_is_named_and_the_job_fails(job: SlurmJob) -> None:
     job.cluster.start_node("n1")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "node 1 of 2 (n1) was lost" in done.stdout
-    assert re.search(
-        rf"job {job_id} on slurm ended with exit code 1: .* on n\[0-1\]; n1 is .*\*", done.stderr
-    )
+    assert f"error: job {job_id} on slurm ended with exit code 1: " in done.stderr
     job.cluster.wait(lambda: job.cluster.node_states() == {"idle"}, "idle nodes")
     job.check_nothing_left()
 

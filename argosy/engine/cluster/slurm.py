@@ -152,7 +152,7 @@ def _start(job: ClusterJob, cpus: str | None) -> list[str]:
     node_job = replace(job, config=replace(job.config, log_dir=type(job.config).log_dir))
     python, *module_and_words = node_job.node_command()
     launcher = [python, *module_and_words[:2]]
-    options = [f'--master="$master" --log_dir={shlex.quote(log_dir)}"$SLURM_JOB_ID"']
+    options = f'--master="$master" --log_dir={shlex.quote(log_dir)}"$SLURM_JOB_ID"'
     rendezvous = shlex.join([python, "-m", "argosy.engine.cluster.slurm_rendezvous"])
     step = f"srun --kill-on-bad-exit=0 --wait={_LATE_NODE_S}" + (f" --cpus-per-task={cpus}" if cpus else "")
     before, inside = ("setup >&2 && ", """ bash -c 'setup && exec "$@"' setup""") if job.setup else ("", "")
@@ -160,7 +160,7 @@ def _start(job: ClusterJob, cpus: str | None) -> list[str]:
         f"master=$({before}{rendezvous}) || exit",
         "trap : TERM  # Slurm may signal this shell, too: wait for srun",
         f"{step}{inside} \\",
-        f"  {shlex.join(launcher)} {' '.join(options)} \\",
+        f"  {shlex.join(launcher)} {options} \\",
         f"  {shlex.join(module_and_words[2:])}",
         "code=$?",
     ]

@@ -19,7 +19,7 @@ class Follower:
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         self.status = slurm_status.status(job_id)
-        self._running: JobStatus | None = None
+        self._running = self.status if self.status.state == "RUNNING" else None
         """The last status in which the job was running."""
         self._is_unreachable = False
         self._report(None)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from argosy.engine.errors import ConfigError
 
-_ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY")
-_ENDED += ("PREEMPTED", "REVOKED", "TIMEOUT")
+_FAILED = ("BOOT_FAIL", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
+_ENDED = ("COMPLETED", "CANCELLED", "PREEMPTED", "REVOKED", *_FAILED)
 _FIELD = re.compile(r"(?:^| )([\w:/]+)=(.*?)(?= [\w:/]+=|$)")
 _UNHEALTHY = ("down", "drain", "drng", "fail", "unk", "*")  # `*`: the node does not respond
 
@@ -100,8 +100,7 @@ def status(job_id: str) -> JobStatus:
 
 def parse_status(line: str) -> JobStatus:
     """The status in a line of `scontrol --oneliner show job`."""
-    # Free text (the job's name) comes first: the last value of a field is Slurm's.
-    fields = dict(_FIELD.findall(line))
+    fields = _fields(line)
     code, _, number = fields.get("ExitCode", "0:0").partition(":")
     absent = ("", "(null)", "None")
     return JobStatus(
@@ -116,6 +115,11 @@ def parse_status(line: str) -> JobStatus:
     )
 
 
+def _fields(line: str) -> dict[str, str]:
+    # Free text (the job's name) comes first: the last value of a field is Slurm's.
+    return {match[1]: match[2] for match in _FIELD.finditer(line.strip())}
+
+
 def hosts(nodelist: str) -> tuple[str, ...]:
     """The names in a list such as `n[0-3]`, in order."""
     return tuple(run("scontrol", "show", "hostnames", nodelist).split()) if nodelist else ()
@@ -123,7 +127,7 @@ def hosts(nodelist: str) -> tuple[str, ...]:
 
 def node_address(node: str) -> str:
     """The address by which Slurm reaches a node."""
-    fields = dict(_FIELD.findall(run("scontrol", "--oneliner", "show", "node", node)))
+    fields = _fields(run("scontrol", "--oneliner", "show", "node", node))
     return fields.get("NodeAddr", node)
 
 

@@ -198,9 +198,11 @@ class Processes:
         return sorted(self.running - known, key=lambda spec: (spec.role, spec.rank))
 
     def terminate(self, specs: Collection[ProcessSpec]) -> None:
-        """Send SIGTERM to these processes and their children."""
+        """Send SIGTERM to these processes and their children; servers of a job with a grace period get SIGINT, too."""
         for spec in specs:
             kill_group(self.pid_of(spec), signal.SIGTERM)
+            if spec.role == "server" and self.config.grace_s is not None:
+                kill_group(self.pid_of(spec), signal.SIGINT)  # SIGTERM may preempt: runtime/server_loop.py
             kill_group(self.pid_of(spec), signal.SIGCONT)  # a stopped process would not handle SIGTERM
 
     def shut_down(self) -> None:

@@ -27,7 +27,8 @@ def job(config: Configuration, **settings: str) -> ClusterJob:
 
 def directives(text: str) -> dict[str, str]:
     words = [line.removeprefix("#SBATCH --") for line in text.splitlines() if line.startswith("#SBATCH --")]
-    return dict(word.split("=", 1) if "=" in word else (word, "") for word in words)
+    parts = [word.partition("=") for word in words]
+    return {name: value for name, _, value in parts}
 
 
 def check_syntax(text: str) -> None:
@@ -84,6 +85,19 @@ def test_setup_lines_run_before_python_and_on_every_node() -> None:
     assert "setup() {\nmodule load gcc\nulimit -n 4096\n}\nexport -f setup\n" in text
     assert "master=$(setup >&2 && " in text
     assert """bash -c 'setup && exec "$@"' setup \\\n""" in text
+
+
+def test_with_a_grace_period_the_job_is_signalled_before_its_time_limit_and_requeued() -> None:
+    text = script(job(Configuration("train.py", nodes=2, nproc_per_node=1, grace_s=60.0), time="2:00:00"))
+    check_syntax(text)
+    assert directives(text)["requeue"] == ""
+    assert (
+        directives(text)["signal"] == "TERM@90"
+    )  # to the launchers; with B: it would go to the script alone
+    assert "--grace=60.0 " in text
+    assert "if [ $code = 75 ] && " in text
+    other = script(job(Configuration("train.py", nodes=2, nproc_per_node=1, grace_s=60.0, requeue_code=99)))
+    assert "if [ $code = 99 ] && " in other
 
 
 def test_the_plan_shows_the_command_and_not_the_token() -> None:
