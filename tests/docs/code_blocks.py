@@ -300,7 +300,7 @@ def check_command(words: list[str], where: str) -> None:
             arguments = arguments[2:]
         _check_script(arguments, command)
     else:
-        known = ("export", "torchrun", "mpirun", "srun", "git", "cd", "pip")
+        known = ("export", "torchrun", "mpirun", "srun", "git", "cd", "pip", "torchx", "kubectl")
         assert program in known, f"{command}: unknown program"
 
 

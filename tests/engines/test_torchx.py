@@ -90,6 +90,15 @@ def test_a_dry_run_on_slurm_prints_a_heterogeneous_job(job: EngineJob) -> None:
     assert done.stdout.count("SLURM_JOB_NODELIST_HET_GROUP_0") == 3
     assert 'rank=$((2 + "$1"))' in done.stdout
     assert "train.py '\"'\"'$HOME'\"'\"'" in done.stdout
+    assert done.stdout.count("ARGOSY_JOB_TOKEN=") == 3
+
+
+def test_a_token_of_the_submitter_is_not_written_into_the_request(job: EngineJob) -> None:
+    words = ("--scheduler=slurm", "--dry_run", "--nodes=2", "train.py")
+    done = job.run(ON, *words, ARGOSY_JOB_TOKEN="0123456789abcdef")
+    assert done.returncode == 0, done.stderr
+    assert "ARGOSY_JOB_TOKEN" not in done.stdout
+    assert "0123456789abcdef" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def _jobs(job: ClusterJob, name: str) -> list[Manifest]:
     """The headless Service gives the pods their names, also before they are ready."""
     roles = node_roles(job)
     first = name if len(roles) == 1 else f"{name}-worker"
-    spec = {
+    spec: dict[str, Value] = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
         "selector": labels(name),
@@ -107,7 +107,7 @@ def _job_spec(role: NodeRole, template: dict[str, Value], retries: int) -> dict[
 
 def _preempted(config: Configuration) -> list[Value]:
     """A pod that was preempted and has saved a checkpoint is replaced, and does not count as a failure."""
-    code = {"containerName": CONTAINER, "operator": "In", "values": [config.requeued_with]}
+    code: dict[str, Value] = {"containerName": CONTAINER, "operator": "In", "values": [config.requeued_with]}
     return [
         {"action": "Ignore", "onExitCodes": code},
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
@@ -115,7 +115,7 @@ def _preempted(config: Configuration) -> list[Value]:
 
 
 def _stateful_set(job: ClusterJob, role: NodeRole, name: str, master: str) -> Manifest:
-    template = pod_template(job, role, name, "POD_INDEX", master, None)
+    template = pod_template(job, role, name, "SERVER_INDEX", master, None)
     spec: dict[str, Value] = {
         "serviceName": name,
         "replicas": role.nodes,
@@ -164,7 +164,11 @@ def _train_job(job: ClusterJob, name: str) -> list[Manifest]:
     for counted in ("completions", "parallelism"):  # the TrainJob sets them
         del spec[counted]
     step: dict[str, Value] = {"labels": {f"{_TRAINER}/trainjob-ancestor-step": "trainer"}}
-    replicated = {"name": "node", "replicas": 1, "template": {"metadata": step, "spec": spec}}
+    replicated: dict[str, Value] = {
+        "name": "node",
+        "replicas": 1,
+        "template": {"metadata": step, "spec": spec},
+    }
     runtime: dict[str, Value] = {
         "mlPolicy": {"numNodes": job.nodes},
         "template": {

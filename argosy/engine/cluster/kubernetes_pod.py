@@ -93,7 +93,7 @@ def _environment(job: ClusterJob, name: str, index: str) -> list[Value]:
         {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": name, "key": TOKEN}}},
         *({"name": key, "value": _escaped(value)} for key, value in plain.items()),
     ]
-    if index == "POD_INDEX":  # a Job sets its own variable, a StatefulSet only a label
+    if index == "SERVER_INDEX":  # a Job sets its own variable, a StatefulSet only a label
         path = "metadata.labels['apps.kubernetes.io/pod-index']"
         variables.append({"name": index, "valueFrom": {"fieldRef": {"fieldPath": path}}})
     return variables
@@ -115,11 +115,10 @@ def _volumes(job: ClusterJob) -> list[Value]:
     shm: dict[str, Value] = {"medium": "Memory"}
     if size := _shm_mebibytes(job):
         shm["sizeLimit"] = f"{size}Mi"
-    return [
-        {"name": "shm", "emptyDir": shm},
-        {"name": "tmp", "emptyDir": {}},
-        *({"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim, _ in _claims(job)),
-    ]
+    volumes: list[Value] = [{"name": "shm", "emptyDir": shm}, {"name": "tmp", "emptyDir": {}}]
+    for claim, _ in _claims(job):
+        volumes.append({"name": claim, "persistentVolumeClaim": {"claimName": claim}})
+    return volumes
 
 
 def _shm_mebibytes(job: ClusterJob) -> int | None:

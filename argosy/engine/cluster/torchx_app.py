@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from argosy.engine import env
 from argosy.engine.cluster.job import ClusterJob
 from argosy.engine.cluster.node_roles import NodeRole, in_image, node_roles, task_script
 from argosy.engine.cluster.sizes import mebibytes, whole_number
@@ -50,12 +51,22 @@ def _role(job: ClusterJob, role: NodeRole, port: int, max_retries: int) -> Any:
         entrypoint="bash",
         # A dollar of the script must not look like one of TorchX's macros.
         args=["-c", _escaped(script), "argosy", torchx.macros.replica_id, torchx.macros.rank0_env],
-        env={name: _escaped(value) for name, value in job.environ.items()},
+        env=_environment(job),
         num_replicas=role.nodes,
         max_retries=max_retries,
         resource=_resource(job),
         port_map={"launcher": port},
     )
+
+
+def _environment(job: ClusterJob) -> dict[str, str]:
+    """The variables of a role, without those that its tasks have from the submitter.
+
+    Without an image, `local_cwd` and Slurm pass on the submitter's environment, and a token that is set there is in no
+    batch script, command line or log.
+    """
+    inherited = {} if "image" in job.settings else env.variables()
+    return {name: _escaped(value) for name, value in job.environ.items() if inherited.get(name) != value}
 
 
 def _escaped(text: str) -> str:

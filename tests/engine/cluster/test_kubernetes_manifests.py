@@ -57,10 +57,10 @@ def test_the_numbers_of_the_nodes_are_those_of_the_pods() -> None:
     assert "rank=$JOB_COMPLETION_INDEX\n" in script(job["template"])
     found = objects(SERVERS)
     assert found["Job"]["spec"]["completions"] == found["StatefulSet"]["spec"]["replicas"] == 2
-    assert "rank=$$((2 + $POD_INDEX))\n" in script(found["StatefulSet"]["spec"]["template"])
+    assert "rank=$$((2 + $SERVER_INDEX))\n" in script(found["StatefulSet"]["spec"]["template"])
     variables = found["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]["env"]
     field = {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}
-    assert {"name": "POD_INDEX", "valueFrom": {"fieldRef": field}} in variables
+    assert {"name": "SERVER_INDEX", "valueFrom": {"fieldRef": field}} in variables
 
 
 def test_preempted_pods_are_replaced_and_do_not_count() -> None:

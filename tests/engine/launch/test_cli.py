@@ -48,6 +48,8 @@ def test_the_list_of_options_is_a_decision() -> None:
             "--grace",
             "--requeue_code",
         ),
+        *("--nodes", "--nnodes", "--node_rank", "--node_role", "--master", "--interface"),
+        *("--grace", "--requeue_code"),
         *("--cluster_node_ips", "--node_ip", "--started_port", "--use_paddlecloud", "--print_config"),
         *("--run_mode", "--ips", "--host", "--start_port", "--servers", "--server_num", "--workers"),
         *("--worker_num", "--heter_workers", "--heter_worker_num", "--http_port"),

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,31 @@ def test_servers_and_workers_are_spread_over_the_nodes(tmp_path: Path) -> None:
     assert logs == workers | {"node-0/serverlog.0", "node-1/serverlog.0"}
 
 
+def test_nodes_may_run_only_servers_or_only_workers(tmp_path: Path) -> None:
+    numbers = ("--server_num=2", "--worker_num=3")
+    with launchers(tmp_path) as start:
+        servers = start(1, *numbers, "--node_role=server", "script.py", "run", "-")
+        workers = start(0, *numbers, "--node_role=worker", "script.py", "run", "-")
+        (code, out), (other_code, _) = workers.end(), servers.end()
+    assert (code, other_code) == (0, 0), out
+    logs = {path.parent.name + "/" + path.name for path in (tmp_path / "log").glob("*/*log.*")}
+    assert logs == {
+        *(f"node-0/workerlog.{i}" for i in range(3)),
+        *(f"node-1/serverlog.{i}" for i in range(2)),
+    }
+
+
+def test_a_role_is_for_all_nodes(tmp_path: Path) -> None:
+    numbers = ("--server_num=1", "--worker_num=1")
+    with launchers(tmp_path) as start:
+        servers = start(1, *numbers, "--node_role=server", "script.py", "run", "-")
+        (code, out), (other_code, _) = start(0, *numbers, "script.py", "run", "-").end(), servers.end()
+    assert (code, other_code) == (2, 2)
+    assert "node 0" in out
+    assert "has none; node 1" in out
+    assert "give it on all nodes" in out
+
+
 def test_a_node_with_another_token_is_rejected_and_the_job_goes_on(tmp_path: Path) -> None:
     with launchers(tmp_path) as start:
         first = start(0, "script.py", "run", "-")
@@ -212,6 +238,9 @@ def test_the_node_rank_is_that_of_the_engine() -> None:
         ({"nodes": 2, "master": "a"}, "'a' is not an endpoint"),
         ({"nodes": 2, "ips": ("a", "b")}, "leave out one of them"),
         ({"nodes": 0}, "use 1 or more"),
+        ({"node_role": "server"}, "--node_role=server without a number of nodes"),
+        ({"nodes": 2, "node_role": "server"}, "only a parameter-server job has roles"),
+        ({"nodes": 2, "server_num": 1, "worker_num": 1, "node_role": "both"}, "use one of server, worker"),
     ],
 )
 def test_options_that_contradict_each_other_raise(options: dict[str, object], message: str) -> None:
@@ -225,5 +254,9 @@ def test_processes_are_spread_evenly() -> None:
     assert [node for node, _ in servers] == [0, 1]
     assert [node for node, _ in workers] == [0, 0, 1, 1, 2]
     assert len({endpoint for _, endpoint in (*servers, *workers)}) == 7
+    roles = ("worker", "worker", "server")
+    servers, workers = spread(tuple(replace(o, role=r) for o, r in zip(offers, roles, strict=True)), 2, 3)
+    assert [node for node, _ in servers] == [2, 2]
+    assert [node for node, _ in workers] == [0, 0, 1]
     plan = Plan(offers, "t", 0)
     assert Plan.from_json(plan.to_json() | {"offers": [o.to_json() for o in offers]}) == plan
