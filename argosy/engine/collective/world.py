@@ -59,7 +59,14 @@ from argosy.engine.collective.shm_collectives import DTYPES, ShmCollectives, shm
 from argosy.engine.collective.store_all_gather import StoreAllGather
 from argosy.engine.errors import CollectiveError, ConfigError, ScheduleError
 from argosy.engine.log import logger
-from argosy.engine.net import host_of, is_local, is_loopback, local_address
+from argosy.engine.net import (
+    address_of_interface,
+    family_of,
+    host_of,
+    is_local,
+    is_loopback,
+    local_address,
+)
 
 _FIRST_WARNING_S = 10.0
 _MAX_NAMED = 16
@@ -252,8 +259,9 @@ class World:
         return backend
 
     def _gloo_device(self) -> Any:
-        if interface := env.text("GLOO_SOCKET_IFNAME", ""):
-            return dist.ProcessGroupGloo.create_device(interface=interface.split(",")[0], lazy_init=True)
+        if not self._address and (interface := env.text("GLOO_SOCKET_IFNAME", "").split(",")[0]):
+            family = family_of(local_address(host_of(self.identity.master)))
+            self._address = address_of_interface(interface, family, "GLOO_SOCKET_IFNAME")
         self._address = self._address or self._local_address()
         logger.debug("rank %d uses the address %s", self.rank, self._address)
         # Lazy: two ranks connect when they first exchange data. A ring needs two connections per rank, not size - 1.
