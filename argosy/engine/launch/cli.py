@@ -95,7 +95,7 @@ def _add_hosts(g: argparse._ArgumentGroup) -> None:
     g.add_argument(
         "--interface",
         metavar="NAME",
-        help="network interface that the other nodes reach (default: the one of the route to node 0)",
+        help="network interface that the other hosts reach (default: the one of the route to them)",
     )
     port = "port of each host's first rank (default: FLAGS_START_PORT, else free ports on one host, 6070 on several)"
     g.add_argument("--start_port", "--started_port", type=int, metavar="P", help=port)
