@@ -48,6 +48,16 @@ def _prefix(where: str) -> str:
     return f"{where}: " if where else ""
 
 
+def has_port(entry: str) -> bool:
+    """Whether an entry of a list is host:port or [address]:port, not a host or [address] alone."""
+    return ":" in entry and not entry.endswith("]")
+
+
+def without_brackets(host: str) -> str:
+    """A host as it may be written in a list: an IPv6 address with or without brackets."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
 def host_of(endpoint: str) -> str:
     """The host of an endpoint, without brackets."""
     return Endpoint.parse(endpoint).host
@@ -98,6 +108,20 @@ def is_loopback(address: str) -> bool:
     import ipaddress  # takes longer than the rest of fleetrun --help
 
     return ipaddress.ip_address(address).is_loopback
+
+
+def is_numeric(host: str) -> bool:
+    """True for an IPv4 or IPv6 address, without brackets."""
+    try:
+        socket.inet_pton(family_of(host), host.partition("%")[0])
+    except OSError:
+        return False
+    return True
+
+
+def resolve(name: str, family: socket.AddressFamily) -> str:
+    """The first address of a host in this family; raises OSError if there is none."""
+    return str(socket.getaddrinfo(name, None, family, socket.SOCK_STREAM)[0][4][0])
 
 
 def is_local(address: str) -> bool:

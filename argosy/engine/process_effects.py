@@ -49,6 +49,12 @@ EFFECTS = (
         _SHUTDOWN,
     ),
     Effect(
+        "open-files",
+        "the soft limit of open files is raised, so that every rank can connect to the job's store",
+        "fleet.init, on rank 0 of a job of so many ranks",
+        _SHUTDOWN,
+    ),
+    Effect(
         "random-seed",
         "torch's random generator is seeded with its initial seed plus the rank",
         "fleet.init, on every rank but the first",

@@ -38,6 +38,10 @@ from argosy.engine.errors import CollectiveError, ConfigError, PeerLostError
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 _HEARTBEATS = 3
 """After a broken connection: for how many heartbeats to look for the rank that has died."""
+_NETWORK = (
+    ". If it runs, check that the hosts reach each other at their addresses, or select another network with "
+    "fleetrun --interface or GLOO_SOCKET_IFNAME"
+)
 _GROUP_NAME = re.compile(r"[^/]+(?:/(intra|inter|leaders)([1-9]\d*))?")
 
 
@@ -345,7 +349,9 @@ class Group:
             time.sleep(0.1)  # the heartbeats of the ranks that are alive change meanwhile
         if exited and (not exited[0][0] or not unresponsive):
             return exited_error(self.monitor, exited[0][1], here, statuses[exited[0][1]])
-        return _connection_lost(here, unresponsive, _reason(error))
+        # Gloo connects two ranks in their first collective.
+        is_first = self.monitor.local.started.get(self.name, 0) == 1
+        return _connection_lost(here, unresponsive, _reason(error), _NETWORK if is_first else "")
 
     def missing(self, number: int, watched: Sequence[int] = ()) -> list[int]:
         """The ranks that have not started the collective with this sequence number, by their last status.
@@ -361,11 +367,9 @@ class Group:
         return f"{collective}{f' of {what!r}' if what else ''} (group {self.name!r}, step {step})"
 
 
-def _connection_lost(here: str, ranks: list[int], reason: str) -> PeerLostError:
+def _connection_lost(here: str, ranks: list[int], reason: str, advice: str = "") -> PeerLostError:
     lost = " or ".join(f"rank {rank}" for rank in ranks) or "one of the ranks"
-    message = (
-        f"{here}: lost the connection to {lost} ({reason}); it was killed, or its host is down; see its log"
-    )
+    message = f"{here}: lost the connection to {lost} ({reason}); it was killed, or its host is down; see its log{advice}"
     return PeerLostError(message, ranks, "lost")
 
 

@@ -61,7 +61,7 @@ class RankMonitor:
         """With a digest: the unresponsive ranks that rank 0 has reported."""
         self.uses_digest = size > rank_status.MAX_DIRECT_RANKS
         self._digest_period_s = max(_PERIOD_S, size / rank_status.RANKS_PER_S)
-        self._digest_at = float("-inf")
+        self._digest_at, self._has_digest = float("-inf"), False
         self._replied_at = self._polled_at = time.monotonic()
         self._last_change: dict[int, float] = {}
         """By rank: when its heartbeat was last seen to change."""
@@ -86,7 +86,7 @@ class RankMonitor:
     def poll(self, timeout_s: float = _PERIOD_S, watched: Iterable[int] = ()) -> dict[int, RankStatus]:
         """Read the statuses of others from the store; if it does not reply in time, give the last known ones.
 
-        `watched`: ranks whose status is read also if the digest does not list them.
+        `watched`: connected ranks whose status is read also if the digest does not list them.
         """
         with self._polled:
             # A sync in progress may have read the statuses already: wait for one that begins after this call.
@@ -195,11 +195,12 @@ class RankMonitor:
         others = [rank for rank in range(self.size) if rank != self.rank]
         if not self.uses_digest or self.rank == 0:
             return rank_status.read_statuses(self._store, others, self.statuses)
-        digest = rank_status.read_digest(self._store)
+        self._has_digest = self._has_digest or rank_status.has_digest(self._store)
+        if not self._has_digest:
+            return StatusDigest()
+        digest = rank_status.read_digest(self._store, self._watched)
         digest.statuses.pop(self.rank, None)
-        watched = [rank for rank in self._watched if rank not in digest.unconnected]
-        direct = rank_status.read_statuses(self._store, watched, digest.statuses)
-        return StatusDigest(digest.statuses | direct.statuses, digest.unconnected, digest.unresponsive)
+        return digest
 
     def _publish_digest(self, every: StatusDigest) -> None:
         silent = [r for r in every.statuses if self.unresponsive_s(r) > rank_status.UNRESPONSIVE_S]

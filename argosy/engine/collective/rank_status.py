@@ -132,13 +132,19 @@ def publish_digest(store: Store, digest: StatusDigest) -> None:
     store.append(_FAILURES, "")  # type: ignore[attr-defined]  # not in the stubs; so that the key exists
 
 
-def read_digest(store: Store) -> StatusDigest:
-    """Read the digest, and the ranks that have failed since."""
-    if not store.check([_DIGEST, _FAILURES]):  # rank 0 has not published one yet
-        return StatusDigest()
-    digest_text, failures = store.multi_get([_DIGEST, _FAILURES])
+def has_digest(store: Store) -> bool:
+    """Whether rank 0 has published a digest."""
+    return store.check([_DIGEST, _FAILURES])
+
+
+def read_digest(store: Store, watched: Iterable[int] = ()) -> StatusDigest:
+    """Read the digest, the ranks that have failed since, and the statuses of `watched`, all of which must exist."""
+    ranks = list(watched)
+    keys = [_DIGEST, _FAILURES, *(f"status/{rank}" for rank in ranks)]
+    digest_text, failures, *texts = store.multi_get(keys)
     fields = json.loads(digest_text)
     statuses = {int(rank): _decode_status(status) for rank, status in fields["statuses"].items()}
+    statuses |= {rank: _decode_status(json.loads(text)) for rank, text in zip(ranks, texts, strict=True)}
     for line in failures.decode().splitlines():
         rank, text = json.loads(line)
         statuses[rank] = _decode_status(json.loads(text))

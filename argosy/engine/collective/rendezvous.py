@@ -9,6 +9,7 @@ restart count, so that a rank of an earlier incarnation of the job, or of anothe
 
 # SPDX-License-Identifier: Apache-2.0
 import os
+import resource
 import socket
 import threading
 import time
@@ -16,20 +17,25 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from argosy.engine import env
+from argosy.engine import env, process_effects
 from argosy.engine.collective.identity import Identity
 from argosy.engine.errors import CollectiveError, ConfigError
 from argosy.engine.log import logger
 from argosy.engine.net import Endpoint, is_loopback
 
 _WARN_AFTER_S = 10.0
+_CONNECTIONS_PER_RANK = 2
+"""One for requests, one for heartbeats."""
+_OTHER_FILES = 256
+_BACKLOG = 1024
+"""Connections of ranks that start at the same time; the kernel limits it to net.core.somaxconn."""
 
 
 def open_store(identity: Identity, timeout_s: float) -> Store:
     """Connect to the job's store; rank 0 creates it unless the launcher has one."""
     host, port = Endpoint.parse(identity.master, "the address of the store")
-    host = host.strip("[]")
     if identity.hosts_store:
+        allow_connections(identity.size)
         is_single_host = identity.local_size == identity.size
         listener = _listener(host, port, is_single_host)
         store = _connect(host, port, timeout_s, listener)
@@ -38,6 +44,25 @@ def open_store(identity: Identity, timeout_s: float) -> Store:
         _await_endpoint(host, port, timeout_s)
         store = _await_store(host, port, timeout_s)
     return PrefixStore(f"argosy/{identity.token}/{identity.restart}", store)
+
+
+def allow_connections(num_ranks: int) -> None:
+    """Raise the soft limit of open files if every rank could not connect; ConfigError if the hard limit is too low."""
+    needed = _CONNECTIONS_PER_RANK * num_ranks + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            f"rank 0 hosts the job's store: {num_ranks} ranks need {needed} open files there, and the limit is {hard}; "
+            "raise it on that host (ulimit -Hn, or LimitNOFILE of the service that starts the job)"
+        )
+
+    def apply() -> process_effects.Undo:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+        return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    process_effects.install("open-files", apply)
 
 
 def _connect(host: str, port: int, timeout_s: float, listener: int | None = None) -> TCPStore:
@@ -71,13 +96,13 @@ def _await_store(host: str, port: int, timeout_s: float) -> TCPStore:
     while not results and (left_s := timeout_s - (time.monotonic() - began)) > 0:
         thread.join(min(left_s, _WARN_AFTER_S))
         if not results and left_s > _WARN_AFTER_S:
-            logger.warning("rank 0 at %s:%d has not opened the job's store yet", host, port)
+            logger.warning("rank 0 at %s has not opened the job's store yet", Endpoint(host, port))
     if results and isinstance(results[0], TCPStore):
         return results[0]
     reason = str(results[0]).splitlines()[0] if results else "no reply"
     raise CollectiveError(
-        f"rank 0 at {host}:{port} accepts connections, but has not opened the job's store within {timeout_s:g} s "
-        f"({reason}); it has not reached fleet.init, or another program listens there; see its log. "
+        f"rank 0 at {Endpoint(host, port)} accepts connections, but has not opened the job's store within "
+        f"{timeout_s:g} s ({reason}); it has not reached fleet.init, or another program listens there; see its log. "
         "ARGOSY_CONNECT_TIMEOUT_S gives it more time",
         *((0,), "late"),
     )
@@ -88,13 +113,15 @@ def _listener(host: str, port: int, is_single_host: bool) -> int:
     if descriptor := env.text("ARGOSY_STORE_FD", ""):
         return int(descriptor)
     try:
+        family, _, _, _, (address, *_) = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
         # Debian resolves a host's own name to 127.0.1.1, which other hosts cannot reach: listen on all interfaces.
-        listen_on_all = not is_single_host and is_loopback(socket.gethostbyname(host))
-        return socket.create_server(("" if listen_on_all else host, port), reuse_port=False).detach()
+        listen_on_all = not is_single_host and is_loopback(str(address))
+        bind_to = ("" if listen_on_all else str(address), port)
+        return socket.create_server(bind_to, family=family, backlog=_BACKLOG).detach()
     except OSError as e:
         raise ConfigError(
-            f"rank 0 cannot listen on {host}:{port}: {os.strerror(e.errno or 0)}; stop the process that uses the "
-            "port, or choose another (MASTER_PORT, or fleetrun's --start_port)"
+            f"rank 0 cannot listen on {Endpoint(host, port)}: {os.strerror(e.errno or 0)}; stop the process that "
+            "uses the port, or choose another (MASTER_PORT, or fleetrun's --start_port)"
         ) from e
 
 
@@ -111,15 +138,15 @@ def _await_endpoint(host: str, port: int, timeout_s: float) -> None:
         waited_s = time.monotonic() - began
         if waited_s > timeout_s:
             raise CollectiveError(
-                f"rank 0 at {host}:{port} is unreachable: {attempts} attempts in {waited_s:.0f} s, the last one: "
-                f"{reason}; check that its process runs, that the port is open between the hosts, and that every "
+                f"rank 0 at {Endpoint(host, port)} is unreachable: {attempts} attempts in {waited_s:.0f} s, the last "
+                f"one: {reason}; check that its process runs, that the port is open between the hosts, and that every "
                 "host was given the same list of addresses",
                 *((0,), "late"),
             )
         if time.monotonic() - warned_at > _WARN_AFTER_S:
             logger.warning(
-                "rank 0 at %s:%d unreachable for %.0f s (%s); retrying until %.0f s",
-                *(host, port, waited_s, reason, timeout_s),
+                "rank 0 at %s unreachable for %.0f s (%s); retrying until %.0f s",
+                *(Endpoint(host, port), waited_s, reason, timeout_s),
             )
             warned_at = time.monotonic()
         time.sleep(min(0.02 * attempts, 0.5))

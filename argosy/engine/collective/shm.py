@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -54,25 +55,28 @@ def host_id() -> str:
     return "/".join([_BOOT_ID.read_text().strip(), *namespaces])
 
 
-def map_segment(
-    all_gather: Callable[[str, str], list[str]], name: str, ranks: Sequence[int], rank: int, nbytes: int
-) -> SharedSegment | None:
-    """Map a segment of this size for each set of `ranks` (all ranks of the job call this); None if one rank cannot.
+class AllGather(Protocol):
+    """Gathers a value from every rank of the job, or from these ranks, in their order."""
 
-    `all_gather(what, value)` gathers a value from every rank of the job.
-    """
+    def __call__(self, what: str, value: str, ranks: Sequence[int] | None = None) -> list[str]: ...
+
+
+def map_segment(
+    all_gather: AllGather, name: str, ranks: Sequence[int], rank: int, nbytes: int
+) -> SharedSegment | None:
+    """Map a segment of this size for each set of `ranks` (all ranks of the job call this); None if one rank cannot."""
     descriptor, problem = -1, ""
     if rank == ranks[0]:
         try:
             descriptor = _create(nbytes)
         except OSError as e:
             problem = str(e)
-    offers = all_gather(f"shm-{name}#1 (mapping shared memory)", f"{os.getpid()} {descriptor}")
-    pids = tuple(int(offers[member].split()[0]) for member in ranks)
+    offers = all_gather(f"shm-{name}#1 (mapping shared memory)", f"{os.getpid()} {descriptor}", ranks)
+    pids = tuple(int(offer.split()[0]) for offer in offers)
     memory = None
     try:
         if rank != ranks[0]:
-            descriptor = _open(pids[0], int(offers[ranks[0]].split()[1]))
+            descriptor = _open(pids[0], int(offers[0].split()[1]))
         memory = mmap.mmap(descriptor, nbytes) if descriptor >= 0 else None
     except OSError as e:
         problem = str(e)

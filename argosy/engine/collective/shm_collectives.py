@@ -340,7 +340,7 @@ def add_up(parts: Sequence[torch.Tensor], out: torch.Tensor) -> None:
 
 def barrier_rounds(index: int, size: int) -> list[list[int]]:
     """The ranks that rank `index` waits for in each round of a barrier; at least one round."""
-    rounds = []
+    rounds: list[list[int]] = []
     distance = 1
     while distance < size or not rounds:
         steps = range(distance, min(distance * _RADIX, size), distance)

@@ -33,7 +33,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.utils.weak import WeakIdKeyDictionary
 
 from argosy.engine import env, process_effects
-from argosy.engine.collective.group import Group, distinct_groups, members
+from argosy.engine.collective.group import Group, as_range, distinct_groups, members
 from argosy.engine.collective.hierarchy import Hierarchy
 from argosy.engine.collective.host_memory import HostMemory
 from argosy.engine.collective.identity import Identity, read
@@ -60,7 +60,14 @@ from argosy.engine.collective.shm_collectives import DTYPES, ShmCollectives, shm
 from argosy.engine.collective.store_all_gather import StoreAllGather
 from argosy.engine.errors import CollectiveError, ConfigError, ScheduleError
 from argosy.engine.log import logger
-from argosy.engine.net import host_of, is_local, is_loopback, local_address
+from argosy.engine.net import (
+    address_of_interface,
+    family_of,
+    host_of,
+    is_local,
+    is_loopback,
+    local_address,
+)
 
 _FIRST_WARNING_S = 10.0
 _MAX_NAMED = 16
@@ -171,24 +178,26 @@ class World:
         endpoints = self.identity.endpoints
         return f"rank {rank} ({endpoints[rank]})" if endpoints else f"rank {rank}"
 
-    def all_gather_object(self, what: str, value: str = "") -> list[str]:
-        """Gather a string from every rank through the store, in rank order; also a barrier of all ranks.
+    def all_gather_object(self, what: str, value: str = "", ranks: Sequence[int] | None = None) -> list[str]:
+        """Gather a string from every rank through the store, in rank order; also a barrier of these ranks.
 
         `what` begins with a name and a sequence number, "util#1 (new group)", as in `RankStatus.waiting`. Each is used
-        once.
+        once. `ranks`: those of a process group, by default all.
         """
         assert self.store is not None, f"a single rank has no store ({what})"
         name, _, number = what.split(" ", 1)[0].partition("#")
         status = self.monitor.local
         status.started[name] = max(status.started.get(name, 0), int(number))
-        status.waiting, status.waiting_for = what, (0, self.size, 1)
-        pending = StoreAllGather(self.store, f"all_gather/{what}", self.rank, self.size, value)
+        ranks = range(self.size) if ranks is None else ranks
+        status.waiting, status.waiting_for = what, as_range(ranks)
+        key = f"all_gather/{what}/{ranks[0]}"
+        pending = StoreAllGather(self.store, key, ranks.index(self.rank), len(ranks), value)
         began, next_warning_s = time.monotonic(), _FIRST_WARNING_S
         try:
             while not pending.is_complete(timeout_s=1.0):
                 self.monitor.poll()
                 limits = timeouts(self.connect_timeout_s)
-                for rank in self.monitor.behind(range(self.size), name, int(number)):
+                for rank in self.monitor.behind(ranks, name, int(number)):
                     here, waited_s = f"{what}, with {self.name_of(rank)}", time.monotonic() - began
                     check_peer(self.monitor, rank, here, waited_s, limits)
                 if pending.failed:
@@ -255,8 +264,9 @@ class World:
         return backend
 
     def _gloo_device(self) -> Any:
-        if interface := env.text("GLOO_SOCKET_IFNAME", ""):
-            return dist.ProcessGroupGloo.create_device(interface=interface.split(",")[0], lazy_init=True)
+        if not self._address and (interface := env.text("GLOO_SOCKET_IFNAME", "").split(",")[0]):
+            family = family_of(local_address(host_of(self.identity.master)))
+            self._address = address_of_interface(interface, family, "GLOO_SOCKET_IFNAME")
         self._address = self._address or self._local_address()
         logger.debug("rank %d uses the address %s", self.rank, self._address)
         # Lazy: two ranks connect when they first exchange data. A ring needs two connections per rank, not size - 1.

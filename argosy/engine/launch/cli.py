@@ -96,7 +96,7 @@ def _add_hosts(g: argparse._ArgumentGroup) -> None:
     g.add_argument(
         "--interface",
         metavar="NAME",
-        help="network interface that the other nodes reach (default: the one of the route to node 0)",
+        help="network interface that the other hosts reach (default: the one of the route to them)",
     )
     g.add_argument(
         "--end_with_stdin",

@@ -7,7 +7,7 @@ from typing import Literal
 
 from argosy.engine.env import step_range
 from argosy.engine.errors import ConfigError
-from argosy.engine.net import Endpoint, host_of
+from argosy.engine.net import Endpoint, has_port, host_of, without_brackets
 
 RunMode = Literal["collective", "ps", "ps-heter"]
 MODES = ("collective", "ps", "ps-heter")
@@ -50,7 +50,7 @@ class Configuration:
     master: str | None = None
     """host:port at which the launcher of node 0 listens for the others."""
     interface: str | None = None
-    """The network interface whose address the other nodes reach; by default the one of the route to node 0."""
+    """The network interface that the other hosts reach; by default the one of the route to them."""
     end_with_stdin: bool = False
     """End the job when standard input reaches its end: the connection that started this launcher is lost."""
     node_role: str | None = None
@@ -205,7 +205,7 @@ def _check_lists(config: Configuration) -> None:
         if not values or not all(values):
             raise ConfigError(f"{text}: an entry is empty; separate entries with one comma, as in a,b")
         # Workers of one host without a port are equal: their ports are chosen later.
-        counted = [v for v in values if name != "workers" or ":" in v]
+        counted = [v for v in values if name != "workers" or has_port(v)]
         if twice := sorted({v for v in counted if counted.count(v) > 1}):
             raise ConfigError(f"{text}: {', '.join(twice)} is listed more than once; list each once")
 
@@ -277,9 +277,9 @@ def _check_ps(config: Configuration) -> None:
     for kind in ("server", "worker"):
         _check_endpoints(config, kind)
     listed = (*config.servers, *config.workers)
-    names = tuple(dict.fromkeys(host_of(e) if ":" in e else e for e in listed))
+    names = tuple(dict.fromkeys(host_of(e) if has_port(e) else without_brackets(e) for e in listed))
     _check_host(config, "--servers and --workers", names or ("127.0.0.1",))
-    if config.start_port is not None and config.servers and config.workers and all(":" in e for e in listed):
+    if config.start_port is not None and config.servers and config.workers and all(map(has_port, listed)):
         raise ConfigError(
             f"--start_port={config.start_port}, but --servers and --workers have ports already; leave it out"
         )
@@ -300,7 +300,7 @@ def _check_endpoints(config: Configuration, kind: str) -> None:
             f"--{kind}_num={number}, but --{kind}s lists {len(listed)}; make them agree, or give one only"
         )
     for entry in listed:
-        if ":" in entry or kind == "server":  # Paddle chooses the port of a worker that has none
+        if has_port(entry) or kind == "server":  # Paddle chooses the port of a worker that has none
             Endpoint.parse(entry, f"--{kind}s")
 
 

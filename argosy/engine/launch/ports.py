@@ -9,14 +9,18 @@ import socket
 import time
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.net import Endpoint
+from argosy.engine.net import Endpoint, family_of
 
 
 def free_ports(address: str, count: int) -> list[int]:
     """Distinct ports that are free now."""
     try:
         with contextlib.ExitStack() as open_sockets:
-            bound = [open_sockets.enter_context(socket.create_server((address, 0))) for _ in range(count)]
+            family = family_of(address)
+            bound = [
+                open_sockets.enter_context(socket.create_server((address, 0), family=family))
+                for _ in range(count)
+            ]
             return [s.getsockname()[1] for s in bound]
     except OSError as e:
         raise ConfigError(
@@ -37,7 +41,7 @@ def stable_ports(address: str, count: int) -> list[int]:
     for port in random.SystemRandom().sample(outside, len(outside)):
         if len(free) == count:
             break
-        with contextlib.suppress(OSError), socket.create_server((address, port)):
+        with contextlib.suppress(OSError), socket.create_server((address, port), family=family_of(address)):
             free.append(port)
     return free + free_ports(address, count - len(free))
 
@@ -50,7 +54,8 @@ def listen(address: str, port: int, timeout_s: float = 0.0, option: str = "--sta
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            return socket.create_server((address, port), backlog=1024)  # it sets SO_REUSEADDR
+            # It sets SO_REUSEADDR, and IPV6_V6ONLY.
+            return socket.create_server((address, port), family=family_of(address), backlog=1024)
         except OSError as e:
             if e.errno == errno.EADDRINUSE and time.monotonic() < deadline:
                 time.sleep(0.05)  # a killed rank of the previous attempt releases it soon

@@ -9,10 +9,10 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.launch import hosts, ports, rank_env
 from argosy.engine.launch.configuration import Configuration, num_cores
 from argosy.engine.launch.rank_env import ProcessSpec
-from argosy.engine.net import Endpoint, host_of
+from argosy.engine.net import Endpoint, has_port, host_of, without_brackets
 
 _DEFAULT_START_PORT = 6170
-_LOOPBACK = "127.0.0.1"
+_LOOPBACK, _LOOPBACK_IPV6 = "127.0.0.1", "::1"
 STATE = "server_state"
 # Set by an outer job, or for collective mode: a server or worker must not inherit them.
 _NOT_INHERITED = (
@@ -125,6 +125,7 @@ def plan(config: Configuration, environ: Mapping[str, str]) -> PsLayout:
         )
     local_endpoints = frozenset(e for e in resolved if host_of(e) in local)
     several = len(local_endpoints) < len(resolved)
+    hosts.check_interface(config, local, several)
     token = environ.get("ARGOSY_JOB_TOKEN")
     if several and not token:
         raise ConfigError(
@@ -151,14 +152,18 @@ def _endpoints(config: Configuration, environ: Mapping[str, str]) -> tuple[tuple
     num_servers = config.server_num or len(config.servers)
     num_workers = config.worker_num or len(config.workers)
     start = rank_env.start_port(config, environ, num_servers + num_workers)
+    # Processes given by number are on this host; a list besides the number may have its IPv6 address.
+    loopback = _LOOPBACK_IPV6 if any("[" in e for e in (*config.servers, *config.workers)) else _LOOPBACK
     if start is None:
-        free = ports.stable_ports(_LOOPBACK, num_servers + num_workers)
+        free = ports.stable_ports(loopback, num_servers + num_workers)
     else:
         free = list(range(start, start + num_servers + num_workers))
-    servers = config.servers or tuple(str(Endpoint(_LOOPBACK, port)) for port in free[:num_servers])
-    workers = config.workers or tuple(str(Endpoint(_LOOPBACK, port)) for port in free[num_servers:])
+    servers = config.servers or tuple(str(Endpoint(loopback, port)) for port in free[:num_servers])
+    workers = config.workers or tuple(str(Endpoint(loopback, port)) for port in free[num_servers:])
     first = (_DEFAULT_START_PORT if start is None else start) + num_servers
-    workers = tuple(w if ":" in w else str(Endpoint(w, first + i)) for i, w in enumerate(workers))
+    workers = tuple(
+        w if has_port(w) else str(Endpoint(without_brackets(w), first + i)) for i, w in enumerate(workers)
+    )
     return servers, workers
 
 

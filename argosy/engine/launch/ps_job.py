@@ -281,9 +281,9 @@ class PsJob(Processes):
         self.restarts[name] += 1
         spec = self.layout.process(role, failure.spec.rank, self.restarts[name])
         logger.warning(
-            "restart %d of %d: %s ended with %s and is restarted at %s:%s; its log is now %s.1",
+            "restart %d of %d: %s ended with %s and is restarted at %s; its log is now %s.1",
             *(self.restarts.total(), self.config.max_restarts, name, failure),
-            *(spec.environ["POD_IP"], spec.environ["PADDLE_PORT"], failure.log),
+            *(self.layout.endpoints(role)[failure.spec.rank], failure.log),
         )
         self.start(spec)
         assert self._tee is not None, "created before the first event is read"

@@ -13,6 +13,8 @@ from argosy.engine.launch.devices import DeviceAssignment, assign, count_gpus
 from argosy.engine.net import Endpoint
 
 _DEFAULT_START_PORT = 6070
+_MAX_VARIABLE_BYTES = 1 << 17
+"""Linux: MAX_ARG_STRLEN, the longest NAME=VALUE that a process can be started with; about 6,000 endpoints."""
 TIMELINE = ("ARGOSY_TIMELINE", "ARGOSY_TIMELINE_STEPS")
 _PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 # Set by an outer job or for another machine; a rank must not inherit them.
@@ -31,6 +33,8 @@ class CollectiveLayout:
     start_port: int | None
     """None: free ports from the operating system, chosen at each start."""
     token: str | None
+    interface: str | None = None
+    """The network interface of the collectives, if --interface selects one for the hosts of --ips."""
 
     @property
     def num_local(self) -> int:
@@ -96,7 +100,9 @@ def plan(config: Configuration, environ: Mapping[str, str], num_gpus: int | None
     token = environ.get("ARGOSY_JOB_TOKEN")
     if len(addresses) == 1:
         token = token or os.urandom(16).hex()
-    return CollectiveLayout(config, environ, devices, index, addresses, first, token)
+    # With --nodes the interface determines the address that the others are told.
+    interface = hosts.collective_interface(config, addresses, index) if config.nodes is None else None
+    return CollectiveLayout(config, environ, devices, index, addresses, first, token, interface)
 
 
 def check_timeline(config: Configuration) -> None:
@@ -179,10 +185,21 @@ def _common(layout: CollectiveLayout, restart: int, job: JobEndpoints) -> dict[s
         "TORCHELASTIC_RESTART_COUNT": str(restart),
         "TORCHELASTIC_MAX_RESTARTS": str(layout.config.max_restarts),
     }
+    _check_size("PADDLE_TRAINER_ENDPOINTS", variables, len(job.all))
     if layout.token:
         variables["ARGOSY_JOB_TOKEN"] = layout.token
+    if layout.interface is not None:
+        variables |= {"GLOO_SOCKET_IFNAME": layout.interface, "NCCL_SOCKET_IFNAME": layout.interface}
     variables |= torch_variables(layout.environ, max(1, num_cores() // layout.num_local))
     return variables | option_variables(layout.config) | timeline_variables(layout.config)
+
+
+def _check_size(name: str, variables: Mapping[str, str], num_ranks: int) -> None:
+    if (size := len(name) + 1 + len(variables[name])) >= _MAX_VARIABLE_BYTES:
+        raise ConfigError(
+            f"{num_ranks} ranks: {name}, the list of their endpoints, has {size} bytes, and Linux limits a variable "
+            f"to {_MAX_VARIABLE_BYTES}; use fewer ranks on each host"
+        )
 
 
 def torch_variables(environ: Mapping[str, str], threads: int) -> dict[str, str]:

@@ -21,10 +21,12 @@ from argosy.engine.launch.attempt import Attempt
 from argosy.engine.launch.configuration import Configuration, num_cores
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.guard import run_guarded, signal_name
+from argosy.engine.launch.hosts import describe_address
 from argosy.engine.launch.processes import Events
 from argosy.engine.launch.ps_job import PsJob
 from argosy.engine.launch.rank_env import CollectiveLayout, Placement, place, plan, table
 from argosy.engine.launch.signals import signals_as_events
+from argosy.engine.net import host_of
 
 QUICK_S = 3.0
 """A job that fails this soon after its start is likely to fail again."""
@@ -79,6 +81,11 @@ def _run_with_servers(config: Configuration, environ: Mapping[str, str]) -> int:
         with signals_as_events(config.end_with_stdin) as events:
             logs.rotate(config.log_dir)
             with console.logged_to(logs.launcher_log(config.log_dir)):
+                if layout.several_hosts:
+                    here = sorted({host_of(endpoint) for endpoint in layout.local})
+                    logger.info(
+                        "the other hosts reach this one at %s", ", ".join(map(describe_address, here))
+                    )
                 return ps_job.run(PsJob(layout=layout, command=command, config=config, events=events))
 
     return run_guarded(work)
@@ -97,6 +104,16 @@ def _warn_about_layout(layout: CollectiveLayout) -> None:
             "%d ranks share %d cores; more ranks than cores are slower than fewer",
             layout.num_local,
             num_cores(),
+        )
+    if len(layout.addresses) > 1:
+        logger.info(
+            "host %d of %d: the others reach it at %s%s",
+            *(
+                layout.host_index,
+                len(layout.addresses),
+                describe_address(layout.addresses[layout.host_index]),
+            ),
+            f"; collectives use interface {layout.interface}" if layout.interface else "",
         )
     console.print_line(f"launch train in {'GPU' if layout.devices.gpu else 'CPU'} mode")
 

@@ -42,9 +42,11 @@ def test_a_status_is_read_as_it_was_published() -> None:
     rank_status.publish(store, 2, status)
     read = rank_status.read_statuses(store, [1, 2], {})
     assert (read.statuses, read.unconnected) == ({2: status}, [1])
-    assert rank_status.read_digest(store) == StatusDigest()
-    rank_status.publish_digest(store, StatusDigest({2: status}, [1], [2]))
-    assert rank_status.read_digest(store) == StatusDigest({2: status}, [1], [2])
+    assert not rank_status.has_digest(store)
+    rank_status.publish_digest(store, StatusDigest({}, [1], [2]))
+    assert rank_status.has_digest(store)
+    assert rank_status.read_digest(store) == StatusDigest({}, [1], [2])
+    assert rank_status.read_digest(store, [2]) == StatusDigest({2: status}, [1], [2])
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import os
+import resource
 import socket
 import threading
 import time
@@ -10,9 +11,11 @@ from datetime import timedelta
 import pytest
 from torch._C._distributed_c10d import Store
 
+from argosy.engine import process_effects
 from argosy.engine.collective.identity import Identity
-from argosy.engine.collective.rendezvous import open_store
+from argosy.engine.collective.rendezvous import allow_connections, open_store
 from argosy.engine.errors import CollectiveError, ConfigError
+from argosy.engine.net import is_local
 from tests.ranks import free_endpoint
 
 
@@ -92,3 +95,30 @@ def test_a_rank_of_another_incarnation_or_job_sees_no_keys(other: dict[str, obje
     assert not stranger.check(["key"])
     with pytest.raises(RuntimeError):
         stranger.wait(["key"], timedelta(milliseconds=50))
+
+
+def test_the_limit_of_open_files_is_raised_for_the_connections_of_all_ranks() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+        allow_connections(20)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 300
+        allow_connections(100)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 456
+        process_effects.undo("open-files")
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 300
+        if hard != resource.RLIM_INFINITY:
+            with pytest.raises(ConfigError, match=f"open files there, and the limit is {hard}; raise it"):
+                allow_connections(hard)
+    finally:
+        process_effects.undo("open-files")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.skipif(not is_local("::1"), reason="this host has no IPv6")
+def test_the_store_listens_on_an_ipv6_address() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+        master = f"[::1]:{listener.getsockname()[1]}"
+    first, second = open_store(rank(0, master), 10), open_store(rank(1, master), 10)
+    first.set("key", "value")
+    assert second.get("key") == b"value"
