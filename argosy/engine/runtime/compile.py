@@ -46,7 +46,7 @@ from argosy.engine.passes.fuse_optimizer import FuseOptimizer
 from argosy.engine.passes.sum_in_updates import SumInUpdates
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.codegen import Span, Step, generate
-from argosy.engine.runtime.gathers import insert_awaits
+from argosy.engine.runtime.gathers import gathered_parameters, insert_awaits
 from argosy.engine.runtime.host_variables import HostVariables
 from argosy.engine.runtime.inductor import with_regions
 from argosy.engine.runtime.narrow_copies import CopySpec
@@ -250,7 +250,8 @@ def compile_program(
     ordered = _defer_state_updates(calls)
     if with_inductor:
         ordered, outputs = with_regions(graph, ordered, outputs, named)
-    ordered, awaited = insert_awaits(graph, ordered, outputs)
+    buckets = [[copy_of[p] for p in bucket if p in copy_of] for bucket in gathered_parameters(program.graph)]
+    ordered = insert_awaits(graph, ordered, outputs, buckets)
     inputs = [*feeds, *states, *copies]
     generate_step = partial(generate, inputs, ordered, outputs, constants, _by_node(check, ordered))
     mutated = {storage(source) for node in ordered for source in mutated_inputs(node)}
@@ -278,7 +279,7 @@ def compile_program(
         trains=any(n.meta["role"] == "optimize" for n in ordered),
         shared=SharedNames.of(ordered, named),
         host=HostVariables.of(graph, named, copy_specs),
-        awaited=frozenset(named[n] for n in awaited),
+        awaited=frozenset(named[p] for bucket in buckets for p in bucket),
         mutated=frozenset(named[n] for n in states if storage(n) in mutated),
         schedule=tuple(_collective(n, program) for n in ordered if is_collective(n)),
         may_fuse_updates=FuseOptimizer.name not in build.without_passes and device.type == "cpu",
