@@ -3,6 +3,8 @@
 python benchmarks/sharding.py one-host          2 ranks, batch 2 at 64 px; the contenders alternate
 python benchmarks/sharding.py memory            4 ranks: proportional set size (PSS) of weights and optimizer state
 python benchmarks/sharding.py two-hosts         2 hosts x 2 ranks in the lab, 1 Gbit/s: sharded inside a host
+python benchmarks/sharding.py gathers           the same lab, sharded over both hosts: the all-gathers of parameters
+                                                overlap with the next forward, or are awaited after each step
 
 The memory of weights and optimizer state is what the PSS of all ranks falls by when all of them free these tensors.
 PSS divides a page that several processes share by their number.
@@ -51,6 +53,27 @@ TWO_HOSTS: distributed_step.Contenders = {
     "argosy, sharding": functools.partial(argosy, sharding=True, sharding_configs=HYBRID),
     "argosy, hierarchical, overlap": distributed_step.TWO_HOSTS["argosy, hierarchical, overlap"],
     **distributed_step.DDP,
+}
+
+
+def awaited(batch: int, pixels: int, **switches: Any) -> harness.Step:
+    """Each step ends when all parameters are there, as if somebody read them."""
+    step = argosy(batch, pixels, **switches)
+
+    def run() -> Any:
+        import argosy as paddle
+
+        fetched = step()
+        paddle.static.global_scope().values_of()  # waits for all all-gathers
+        return fetched
+
+    return run
+
+
+GATHERS: distributed_step.Contenders = {
+    "overlapped with forward": functools.partial(argosy, sharding=True),
+    "awaited after each step": functools.partial(awaited, sharding=True),
+    "none: sharded inside a host": TWO_HOSTS["argosy, sharding"],
 }
 
 
@@ -120,7 +143,7 @@ def memory() -> str:
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("where", choices=("one-host", "memory", "two-hosts"))
+    p.add_argument("where", choices=("one-host", "memory", "two-hosts", "gathers"))
     p.add_argument("--rounds", type=int, default=10)
     p.add_argument("--rate", default="1gbit", help="of the lab's links")
     args = p.parse_args()
@@ -131,6 +154,11 @@ def main() -> None:
     if args.where == "one-host":
         title = "ResNet50, 2 ranks on one host, batch 2 each, 64 px"
         text, results = measure(title, ONE_HOST, args.rounds, 6, 2, None, batch=2, pixels=64)
+    elif args.where == "gathers":
+        title = f"All-gathers of ResNet50, 2 hosts x 2 ranks, {args.rate}, batch 8 each, 64 px"
+        with Lab(2, args.rate) as lab:
+            results = harness.measure(GATHERS, args.rounds, 4, 4, lab, batch=8, pixels=64)
+        text = harness.table(title, results, next(iter(GATHERS)))
     else:
         title = f"ResNet50, 2 hosts x 2 ranks, {args.rate}, batch 8 each, 64 px"
         with Lab(2, args.rate) as lab:

@@ -9,6 +9,10 @@
     else                a rank has values of its own, which a program or the user has set: each rank makes its variables
                         private, and updates its own copies
 
+In mixed precision the 16-bit copies of weights are shared together with them. Each rank publishes which copies its step
+writes, and whether they are in shared memory: copies are complete after a step only if all ranks write the same ones,
+in shared memory.
+
 A variable becomes private in its place: anonymous pages replace those of the segment at the same addresses, so every
 tensor that refers to them stays valid. Hence each variable in a segment begins at a page. Before a fork all variables
 become private: the child process gets the values of this moment, as with any other memory.
@@ -52,22 +56,47 @@ class HostMemory:
         self.agreed = Status.PRIVATE
         self.is_updating = False
         """True between `agree` and `end`."""
+        self.has_same_copies = False
+        """True: in the current step all ranks write the 16-bit copies of the same weights."""
+        self._has_shared_copies = False
+        """True: all ranks write the same copies, in shared memory."""
+        self._copies: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()
+        self._copies_key = 0
+        self._copy_of: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        """Variables in shared memory whose 16-bit copies are there as well."""
         self._shared: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._lock = threading.RLock()
         """Held during updates, so that no other thread forks meanwhile."""
 
-    def add(self, variables: Iterable[torch.Tensor]) -> None:
-        """Register tensors in shared memory."""
+    @property
+    def copies_are_complete(self) -> bool:
+        """After a step: True if the 16-bit copies that it wrote are complete, and not only this rank's shard."""
+        return self.agreed is not Status.SHARED or self._has_shared_copies
+
+    def add(
+        self,
+        variables: Iterable[torch.Tensor],
+        copies: Iterable[tuple[torch.Tensor, torch.Tensor]] = (),
+    ) -> None:
+        """Register tensors in shared memory; `copies`: variables with their 16-bit copies."""
         process_effects.install("private-before-fork", lambda: _leave_before_forks(self))
         for variable in variables:
             self._shared[variable] = True
+        for variable, copy in copies:
+            self._copy_of[variable] = copy
+
+    def offer_copies(self, key: int, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Before a step: the weights with the 16-bit copies that it writes; `key` identifies them on all ranks."""
+        self._copies_key, self._copies = key, copies
 
     def leave(self, variables: Iterable[torch.Tensor] | None = None) -> None:
-        """Make variables private that are in shared memory; all by default."""
+        """Make variables private that are in shared memory, with their copies; all by default."""
         with self._lock:
             for variable in list(self._shared) if variables is None else variables:
                 if self._shared.pop(variable, None) is not None:
                     make_private(variable)
+                    if (copy := self._copy_of.pop(variable, None)) is not None:
+                        make_private(copy)
 
     def agree(
         self, group: Group, statuses: FlatBuffer, variables: Sequence[torch.Tensor], what: str
@@ -83,10 +112,13 @@ class HostMemory:
             status = Status.SHARED
         else:
             status = Status.READY if self.is_ready else Status.PRIVATE
-        statuses.local[0] = int(status)
+        are_shared = all(self._copy_of.get(weight) is copy for weight, copy in self._copies)
+        statuses.local[:3] = torch.tensor([int(status), self._copies_key, int(are_shared)])
         group.start_barrier(what, part_of="all_reduce").wait()
-        different = {int(flags[0]) for flags in statuses.per_rank}
-        self.agreed = Status(different.pop()) if len(different) == 1 else Status.PRIVATE
+        published, keys, shared = zip(*(flags[:3].tolist() for flags in statuses.per_rank), strict=True)
+        self.agreed = Status(published[0]) if len(set(published)) == 1 else Status.PRIVATE
+        self.has_same_copies = len(set(keys)) == 1
+        self._has_shared_copies = self.has_same_copies and all(shared)
         if self.agreed is not Status.SHARED:
             self.leave(variables)
             group.start_barrier(what).wait()  # no rank writes before all have copied the values

@@ -46,7 +46,7 @@ from argosy.engine.passes.fuse_optimizer import FuseOptimizer
 from argosy.engine.passes.sum_in_updates import SumInUpdates
 from argosy.engine.ps.trainer import trainer
 from argosy.engine.runtime.codegen import Span, Step, generate
-from argosy.engine.runtime.gathers import insert_awaits
+from argosy.engine.runtime.gathers import gathered_parameters, insert_awaits
 from argosy.engine.runtime.host_variables import HostVariables
 from argosy.engine.runtime.inductor import with_regions
 from argosy.engine.runtime.narrow_copies import CopySpec
@@ -188,9 +188,17 @@ class Compiled:
         """Around a run: the 16-bit copies of weights. `is_written_elsewhere`: another thread writes weights."""
         sources = dict(zip(self.states, states, strict=True)) if self.copies else {}
         names = [spec.name for spec in self.copies]
-        untracked = [n for n in names if is_written_elsewhere or n in scope.exposed or scope.is_shared(n)]
+        untracked = [
+            n
+            for n in names
+            if is_written_elsewhere or n in scope.exposed or sources[n] is scope.shared.get(n)
+        ]
         mutated = [states[place] for place in self._mutated_places]
-        return scope.copies.running(self.copies, sources, mutated, frozenset(untracked))
+        memory = world().host_memory
+        return scope.copies.running(
+            *(self.copies, sources, mutated, frozenset(untracked)),
+            are_complete=lambda: self.host is None or memory.copies_are_complete,
+        )
 
     @cached_property
     def _mutated_places(self) -> list[int]:
@@ -242,12 +250,14 @@ def compile_program(
     ordered = _defer_state_updates(calls)
     if with_inductor:
         ordered, outputs = with_regions(graph, ordered, outputs, named)
-    ordered, awaited = insert_awaits(graph, ordered, outputs)
+    buckets = [[copy_of[p] for p in bucket if p in copy_of] for bucket in gathered_parameters(program.graph)]
+    ordered = insert_awaits(graph, ordered, outputs, buckets)
     inputs = [*feeds, *states, *copies]
     generate_step = partial(generate, inputs, ordered, outputs, constants, _by_node(check, ordered))
     mutated = {storage(source) for node in ordered for source in mutated_inputs(node)}
     created = [copy_of[n] for n in initialized.values()]
     persistent = {storage(n) for n in (*filter(is_persistent, graph.nodes), *created)}
+    copy_specs = tuple(_copy_spec(n, named) for n in copies)
     step = generate_step()
     _log_compiled(program, fetches, len(ordered), time.perf_counter() - began)
     # No reference to the program: the executor's cache is weak.
@@ -260,7 +270,7 @@ def compile_program(
         feeds=tuple(feed_of(program, named[n], storage(n) in mutated) for n in feeds),
         states=tuple(named[n] for n in states),
         memory_formats=tuple(_memory_format(n) for n in states),
-        copies=tuple(_copy_spec(n, named) for n in copies),
+        copies=copy_specs,
         fetched=tuple(v.name for v in fetches),
         copied=_aliased([storage(copy_of[n]) for n in fetch_nodes], persistent),
         initialized=tuple(initialized),
@@ -268,8 +278,8 @@ def compile_program(
         recorded=tuple(recorded),
         trains=any(n.meta["role"] == "optimize" for n in ordered),
         shared=SharedNames.of(ordered, named),
-        host=HostVariables.of(graph, named),
-        awaited=frozenset(named[n] for n in awaited),
+        host=HostVariables.of(graph, named, copy_specs),
+        awaited=frozenset(named[p] for bucket in buckets for p in bucket),
         mutated=frozenset(named[n] for n in states if storage(n) in mutated),
         schedule=tuple(_collective(n, program) for n in ordered if is_collective(n)),
         may_fuse_updates=FuseOptimizer.name not in build.without_passes and device.type == "cpu",

@@ -158,13 +158,13 @@ class Executor:
         compiled.await_gathers(states)
         if compiled.runs == 1:
             retain_freed_memory()
-        if compiled.host is not None:
-            compiled.host.prepare(scope)
         _write_rates(program, scope)
         step = compiled.timed.step if is_timed else compiled.step
         # Parameter servers may write weights in a thread of the trainer.
         try:
             with compiled.copies_for(scope, states, is_written_elsewhere=program.role is not None) as copies:
+                if compiled.host is not None:
+                    compiled.host.prepare(scope)
                 out = self._call(program, compiled, step, [*values, *states, *copies])
         except BaseException:
             if compiled.host is not None:

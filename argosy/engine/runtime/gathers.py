@@ -10,7 +10,7 @@ have the parameters in shared memory, or through it, no all-gather is in flight 
 
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from torch import fx
 
@@ -18,35 +18,41 @@ from argosy.engine.ir.effects import storage
 from argosy.engine.ops.sharding import all_gather_shards, await_gathers
 
 
-def insert_awaits(
-    graph: fx.Graph, nodes: Sequence[fx.Node], outputs: Sequence[fx.Node]
-) -> tuple[list[fx.Node], frozenset[fx.Node]]:
-    """The nodes of a step with its awaits, and the parameters that it awaits.
+def gathered_parameters(graph: fx.Graph) -> list[list[fx.Node]]:
+    """The parameters of each all-gather of a recorded program."""
+    gathers = graph.find_nodes(op="call_function", target=all_gather_shards)
+    return [cast("list[fx.Node]", gather.args[0]) for gather in gathers]
 
-    One await for each all-gather: it waits for all parameters of a bucket, which arrive together.
+
+def insert_awaits(
+    graph: fx.Graph,
+    nodes: Sequence[fx.Node],
+    outputs: Sequence[fx.Node],
+    buckets: Sequence[Sequence[fx.Node]],
+) -> list[fx.Node]:
+    """The nodes of a step with its awaits: one for each bucket, whose parameters arrive together.
+
+    `buckets`: the parameters of the program's all-gathers that the step reads. The step need not have the all-gathers:
+    with gradient_merge not every step updates.
     """
-    gathers = [node for node in nodes if node.target is all_gather_shards]
-    parameters = {gather: cast("list[fx.Node]", gather.args[0]) for gather in gathers}
-    memory_of = {gather: {storage(p) for p in parameters[gather]} for gather in gathers}
-    in_flight = set(gathers)
+    memory_of = [{storage(parameter) for parameter in bucket} for bucket in buckets]
+    in_flight = set(range(len(buckets)))
     ordered: list[fx.Node] = []
     for node in nodes:
-        if in_flight:
-            touched = {storage(source) for source in node.all_input_nodes}
-            for gather in [g for g in gathers if g in in_flight and memory_of[g] & touched]:
-                ordered.append(_await(graph, node, parameters[gather]))
-                in_flight.discard(gather)
-        if node in memory_of:
-            in_flight.add(node)
+        touched = {storage(source) for source in node.all_input_nodes} if buckets else set()
+        for number in sorted(n for n in in_flight if memory_of[n] & touched):
+            ordered.append(_await(graph, buckets[number], node.meta.get("source")))
+            in_flight.discard(number)
         ordered.append(node)
+        if node.target is all_gather_shards:
+            in_flight |= {number for number, memory in enumerate(memory_of) if memory & touched}
     fetched = {storage(node) for node in outputs}
-    for gather in [g for g in gathers if g in in_flight and memory_of[g] & fetched]:
-        ordered.append(_await(graph, gather, parameters[gather]))
-    return ordered, frozenset(p for group in parameters.values() for p in group)
+    for number in sorted(n for n in in_flight if memory_of[n] & fetched):
+        ordered.append(_await(graph, buckets[number]))
+    return ordered
 
 
-def _await(graph: fx.Graph, reader: fx.Node, parameters: list[fx.Node]) -> fx.Node:
-    with graph.inserting_before(reader):
-        node = graph.create_node("call_function", await_gathers, (parameters,), {}, "await_gathers")
-    node.meta = {"role": "communicate", "source": reader.meta.get("source"), "val": None}
+def _await(graph: fx.Graph, parameters: Sequence[fx.Node], source: Any = None) -> fx.Node:
+    node = graph.create_node("call_function", await_gathers, (list(parameters),), {}, "await_gathers")
+    node.meta = {"role": "communicate", "source": source, "val": None}
     return node

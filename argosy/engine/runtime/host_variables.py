@@ -11,12 +11,16 @@ begins when all ranks have joined the step. Whatever else writes a variable or h
 another program, `Scope.get`) replaces it by a private tensor in the scope of this rank. In the next step the ranks
 notice that, make their variables private and update them, as if they had never shared them
 (collective/host_memory.py). Later they try to share again: after 1 step, then after 2, 4, …, 32.
+
+In mixed precision the 16-bit copies of the weights move together with them, and the divided updates write both.
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import fx
@@ -26,6 +30,7 @@ from argosy.engine.collective.host_memory import Status, padded_to_pages
 from argosy.engine.collective.shm import SharedSegment
 from argosy.engine.log import logger
 from argosy.engine.passes.divide_updates import GROUP, divided_variables
+from argosy.engine.runtime.narrow_copies import CopySpec
 from argosy.engine.runtime.scope import Scope
 
 
@@ -34,17 +39,30 @@ class HostVariables:
     """The variables of a compiled step whose updates the ranks of a host divide."""
 
     names: tuple[str, ...]
+    copies: tuple[CopySpec, ...] = ()
+    """The 16-bit copies of some of them, which the updates write as well."""
 
     @classmethod
-    def of(cls, graph: fx.Graph, named: Mapping[fx.Node, str]) -> "HostVariables | None":
-        """None if the step divides no updates."""
+    def of(
+        cls, graph: fx.Graph, named: Mapping[fx.Node, str], copies: Sequence[CopySpec]
+    ) -> "HostVariables | None":
+        """None if the step divides no updates. `copies`: all that the step writes."""
         names = tuple(dict.fromkeys(named[v] for v in divided_variables(graph)))
-        return cls(names) if names else None
+        return cls(names, tuple(spec for spec in copies if spec.name in names)) if names else None
+
+    @cached_property
+    def _copies_key(self) -> int:
+        """A number for the copies that the step writes; they differ on ranks that fetch different variables."""
+        return int.from_bytes(hashlib.sha256(repr(self.copies).encode()).digest()[:7])
 
     def prepare(self, scope: Scope) -> None:
         """Before a step: set whether this rank may share the variables, which it sends to the others in the step."""
         is_exposed = not scope.exposed.isdisjoint(self.names)
-        world().host_memory.is_ready = not is_exposed and scope.host.pause <= 0
+        memory, names = world().host_memory, [spec.name for spec in self.copies]
+        memory.is_ready = not is_exposed and scope.host.pause <= 0
+        memory.offer_copies(
+            self._copies_key, [(scope.peek(name), scope.copies.value_of(name)) for name in names]
+        )
 
     def finish(self, scope: Scope) -> None:
         """After a step: share the variables, or record that the ranks have stopped to."""
@@ -78,15 +96,22 @@ class HostVariables:
     def _share(self, scope: Scope) -> None:
         """Move the variables to shared memory; all ranks call it together, with their own values."""
         values = {name: scope.peek(name) for name in self.names}
-        segment = world().map_weights(GROUP, sum(map(padded_to_pages, values.values())))
+        with_copy = [spec.name for spec in self.copies] if world().host_memory.has_same_copies else []
+        copies = {name: scope.copies.value_of(name) for name in with_copy}
+        num_bytes = sum(map(padded_to_pages, (*values.values(), *copies.values())))
+        segment = world().map_weights(GROUP, num_bytes)
         if segment is None:
             scope.host.pause = sys.maxsize
             return
-        views = _views(segment, values)
+        every_view = _views(segment, [*values.values(), *copies.values()])
+        views = dict(zip(values, every_view, strict=False))
+        narrow = dict(zip(copies, every_view[len(values) :], strict=True))
         group = world().group(GROUP)
         for number, name in enumerate(self.names):
             if number % group.size == segment.index:
                 views[name].copy_(values[name])
+                if name in narrow:
+                    narrow[name].copy_(values[name])
         group.start_barrier("variables").wait()
         different = [name for name in self.names if not _same_bits(views[name], values[name])]
         num_different = torch.tensor([len(different)])
@@ -98,19 +123,21 @@ class HostVariables:
                     "%d variables, such as %s, differ between the ranks", len(different), different[0]
                 )
             return
-        world().host_memory.add(views.values())
+        world().host_memory.add(views.values(), [(views[name], copy) for name, copy in narrow.items()])
         for name, view in views.items():
             scope.host.shared[name] = view
             scope.put(name, view, is_owned=True)
+        for name, copy in narrow.items():
+            scope.copies.share(name, copy, views[name])
         logger.info("%d variables are shared by ranks %s", len(views), list(segment.ranks))
 
 
-def _views(segment: SharedSegment, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Tensors in the segment, each in its own pages, with the shapes and strides of these values."""
-    views, offset = {}, 0
-    for name, value in values.items():
+def _views(segment: SharedSegment, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors in the segment, each in its own pages, with the shapes, strides and dtypes of these values."""
+    views, offset = [], 0
+    for value in values:
         flat = torch.frombuffer(segment.memory, dtype=value.dtype, count=max(value.numel(), 1), offset=offset)
-        views[name] = flat.as_strided(value.shape, value.stride())
+        views.append(flat.as_strided(value.shape, value.stride()))
         offset += padded_to_pages(value)
     return views
 

@@ -12,7 +12,10 @@ cast before the step. What may write a weight, and how it is noticed:
     updates do not increment versions             mutates, even if the step fails
     numpy arrays and `.data` of a tensor that     never noticed: the scope lists the variable in `exposed`, and it is
     the scope has handed out                      cast before every step
-    other ranks, in shared memory                 likewise, for a variable that `Scope.is_shared`
+    other ranks, in shared memory of              likewise, for a variable of `Scope.shared`
+    strategy.sharding
+    other ranks, in divided updates               a step of this rank, too: all ranks run it together, and write the
+                                                  copy in shared memory (host_variables.py)
     a step of another thread                      the copies are invalid after steps that overlap
 
 Copies are not variables: they are not saved, listed or fetched.
@@ -21,7 +24,7 @@ Copies are not variables: they are not saved, listed or fetched.
 # SPDX-License-Identifier: Apache-2.0
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -45,6 +48,11 @@ class _Copy:
     source: weakref.ref[Tensor] | None = None
     """The tensor whose rounded value it is, if its version is still `version`."""
     version: int = 0
+    shared_with: weakref.ref[Tensor] | None = None
+    """Of a copy in memory that the ranks of a host share: the weight there. It has the value of no other tensor."""
+
+    def belongs_to(self, source: Tensor) -> bool:
+        return self.shared_with is None or self.shared_with() is source
 
     def is_valid(self, source: Tensor) -> bool:
         is_same = self.source is not None and self.source() is source
@@ -65,6 +73,15 @@ class NarrowCopies:
         """Free the copy of a variable, if it has one."""
         self._copies.pop(name, None)
 
+    def value_of(self, name: str) -> Tensor:
+        """The copy of a variable, which a step reads and writes."""
+        return self._copies[name].value
+
+    def share(self, name: str, value: Tensor, source: Tensor) -> None:
+        """Replace a copy by one in memory that the ranks of a host share, with the rounded value of `source`."""
+        reference = weakref.ref(source)
+        self._copies[name] = _Copy(value, reference, _version(source), reference)
+
     @contextmanager
     def running(
         self,
@@ -72,10 +89,12 @@ class NarrowCopies:
         sources: Mapping[str, Tensor],
         mutated: Sequence[Tensor],
         untracked: frozenset[str],
+        are_complete: Callable[[], bool] = lambda: True,
     ) -> Iterator[list[Tensor]]:
         """Around a step: the rounded values of `sources`, which the step writes together with them.
 
         `mutated`: all variables that the step writes. `untracked`: those that may have been written unnoticed.
+        `are_complete`: called after the step; False: the step has written parts of the copies only.
         """
         with self._lock:
             self._num_running += 1
@@ -91,14 +110,15 @@ class NarrowCopies:
                 if self._copies:
                     torch.autograd.graph.increment_version([t for t in mutated if not t.is_inference()])
                 self._num_running -= 1
-                if has_completed and was_alone and num_overlaps == self._num_overlaps:
+                was_alone = was_alone and num_overlaps == self._num_overlaps
+                if has_completed and was_alone and are_complete():
                     for name, copy in copies.items():
                         copy.source, copy.version = weakref.ref(sources[name]), _version(sources[name])
 
     def _begin(self, spec: CopySpec, source: Tensor, is_untracked: bool) -> _Copy:
         """The copy with the rounded value of `source`; it is invalid until a step has written both."""
         copy = self._copies.get(spec.name)
-        if copy is None or not _fits(copy.value, spec, source):
+        if copy is None or not copy.belongs_to(source) or not _fits(copy.value, spec, source):
             like = torch.empty_like(source, dtype=spec.dtype, memory_format=spec.memory_format)
             copy = self._copies[spec.name] = _Copy(like)
         if is_untracked or not copy.is_valid(source):

@@ -51,6 +51,13 @@ def test_a_reader_after_the_update_waits_for_the_gather_of_its_own_step() -> Non
     assert texts[-3:] == ["gather fc_2_w_0", "await fc_0_w_0", "read fc_0_w_0"]
 
 
+def test_a_step_without_updates_waits_where_it_reads() -> None:
+    main, _ = on_rank(0, build=net, segment_broadcast_MB=1e-6)
+    compiled = compile_program(main, [main.vars["fc_0.tmp_0"]], with_updates=False)
+    assert [node.target for node in compiled.step.nodes].count(await_gathers) == 1
+    assert compiled.awaited == {"fc_0.w_0"}
+
+
 def test_programs_without_updates_await_nothing_themselves() -> None:
     main, _ = on_rank(0, build=net)
     test = main.clone(for_test=True)

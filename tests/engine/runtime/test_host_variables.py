@@ -1,9 +1,11 @@
 """Ranks of a host that divide updates: results, scopes and files as if each rank had everything to itself."""
 
 # SPDX-License-Identifier: Apache-2.0
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from argosy.engine.collective.host_memory import Status
 from argosy.engine.errors import ArgosyError, ScopeError
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
+from argosy.engine.runtime.narrow_copies import CopySpec
 from argosy.engine.runtime.scope import Scope, scope_guard
 from tests.ranks import ForkServer
 
@@ -58,16 +61,18 @@ class Training:
 
     def run(self, first: int = 0, last: int = STEPS, fetches: tuple[str, ...] = ()) -> list[Any]:
         """Steps `first` to `last` on this rank's part of each batch; returns the fetches of all of them."""
+        return [value for step in range(first, last) for value in self.step(step, self.main, fetches)]
+
+    def step(self, step: int, program: Any, fetches: tuple[str, ...] = ()) -> list[Any]:
+        """One step of a program on this rank's part of a batch; returns the loss and the fetches."""
         size = 8 // fleet.worker_num()
         part = slice(size * fleet.worker_index(), size * (fleet.worker_index() + 1))
-        fetched = []
-        for step in range(first, last):
-            rng = np.random.default_rng(step)
-            images, labels = rng.standard_normal((8, 3, 6, 6)).astype("float32"), rng.integers(0, 4, (8, 1))
-            with scope_guard(self.scope):
-                feed = {"x": images[part], "y": labels[part]}
-                fetched += self.exe.run(self.main, feed, [self.loss, *fetches])
-            self.agreed.append(world().host_memory.agreed)
+        rng = np.random.default_rng(step)
+        images, labels = rng.standard_normal((8, 3, 6, 6)).astype("float32"), rng.integers(0, 4, (8, 1))
+        with scope_guard(self.scope):
+            feed = {"x": images[part], "y": labels[part]}
+            fetched = self.exe.run(program, feed, [self.loss, *fetches])
+        self.agreed.append(world().host_memory.agreed)
         return fetched
 
     def values(self) -> Arrays:
@@ -151,6 +156,67 @@ def test_two_ranks_get_the_results_of_undivided_updates(ranks: ForkServer) -> No
 @pytest.mark.slow
 def test_they_do_with_other_optimizers_and_strategies(ranks: ForkServer) -> None:
     ranks.check(2, results_of_other_cases_are_equal)
+
+
+def copies_are_shared() -> None:
+    """In mixed precision the divided updates write the 16-bit copies, and what makes them stale is noticed."""
+    fleet.init(is_collective=True)
+    pair = [Training(OPTIMIZERS["momentum"](), divides, amp=True) for divides in (True, False)]
+    for training in pair:
+        training.run()
+    scope, name = pair[0].scope, "fc_0.w_0"
+    copy, is_first = scope.copies.value_of(name), fleet.worker_index() == 0
+    assert copy.dtype is torch.bfloat16
+    assert torch.equal(copy, scope.peek(name).bfloat16())
+    check_no_cast(pair[0])
+    before = copy.clone()
+    fleet.barrier_worker()
+    if is_first:
+        copy.fill_(7.0)
+    fleet.barrier_worker()
+    assert bool((copy == 7.0).all()), "both ranks have the copy in the same memory"
+    fleet.barrier_worker()
+    copy.copy_(before)
+    fleet.barrier_worker()
+    wide = [
+        SimpleNamespace(program=t.main, build=dataclasses.replace(t.main.build, autocast=None)) for t in pair
+    ]
+    for training, program in zip(pair, wide, strict=True):  # writes the weights, but no copies
+        training.step(3, program)
+        training.step(4, program)
+        training.run(5, 7)
+    assert pair[0].agreed[-4:] == [Status.SHARED] * 4
+    check_no_cast(pair[0])
+    equal(pair[0].values(), pair[1].values(), "steps in float32")
+    for training in pair:  # ranks with different fetches, then with different weights
+        training.run(7, 9, ("fc_0.w_0@GRAD",) if is_first else ())
+        if is_first:
+            training.scope.find_var(name).get_tensor().set(np.full((384, 37), 0.01, "float32"))  # type: ignore[union-attr]
+        training.run(9, 13)
+    equal(pair[0].values(), pair[1].values(), "one rank has written")
+    assert Status.SHARED not in pair[0].agreed[-4:]
+
+
+def check_no_cast(training: Training) -> None:
+    """The next step casts no weight: it would restore the first copy, which is set to something else here."""
+    scope = training.scope
+    for name in ("fc_0.w_0", "fc_1.w_0", "conv2d_0.w_0"):
+        weight, copy = scope.peek(name), scope.copies.value_of(name)
+        spec = CopySpec(name, torch.bfloat16, torch.preserve_format)
+        before = copy.clone()
+        fleet.barrier_worker()
+        copy.zero_()
+        fleet.barrier_worker()
+        with scope.copies.running([spec], {name: weight}, [], frozenset()) as (used,):
+            assert used is copy
+            assert not bool(used.any()), f"{name} was cast"
+        fleet.barrier_worker()
+        copy.copy_(before)
+        fleet.barrier_worker()
+
+
+def test_16_bit_copies_are_shared_together_with_their_weights(ranks: ForkServer) -> None:
+    ranks.check(2, copies_are_shared)
 
 
 def nothing_else_changes() -> None:
