@@ -81,7 +81,9 @@ def _aliased(graph: fx.Graph) -> set[int]:
 
 def _is_new_memory(value: Any, node: fx.Node) -> bool:
     """True for tensors that alias no input of the node: an alias of a replaced value must follow it."""
-    return storages_of(value).isdisjoint(memory for source in node.all_input_nodes for memory in storages(source))
+    return storages_of(value).isdisjoint(
+        memory for source in node.all_input_nodes for memory in storages(source)
+    )
 
 
 def _is_viewable(node: fx.Node) -> bool:
