@@ -16,7 +16,18 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p not in ELSEWHERE and sections(p)])
+JOBS = {"docs/how-to/timeline.md", "docs/tutorial/from-paddle.md", "docs/tutorial/parameter-server.md"}
+"""Pages whose commands start several processes; README.md does, too, and is in the fast suite."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(p, marks=pytest.mark.slow if p in JOBS else [])
+        for p in PAGES
+        if p not in ELSEWHERE and sections(p)
+    ],
+)
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path, ranks: ForkServer) -> None:
     run(page, sections(page), tmp_path, ranks)
 

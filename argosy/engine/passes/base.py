@@ -56,11 +56,11 @@ def run_passes(
     logged: set[tuple[str, str]] | None = None,
     quiet: frozenset[str] = frozenset(),
 ) -> list[Report]:
-    """Run the passes in order; each is timed, verified and logged in one line.
+    """Run the passes in order; each is timed and logged in one line, and verified if it has changed something.
 
-    With ARGOSY_CHECK_PASSES=1 the values of all new and changed nodes are inferred after each pass, and compared with
-    their meta. A notice that is in `logged`, as (pass, line), is not logged again; `logged` is extended. Notices of the
-    passes `quiet`, which run by default, are not logged.
+    With ARGOSY_CHECK_PASSES=1 each pass is verified, and the values of all new and changed nodes are inferred after it
+    and compared with their meta. A notice that is in `logged`, as (pass, line), is not logged again; `logged` is
+    extended. Notices of the passes `quiet`, which run by default, are not logged.
     """
     logged = set() if logged is None else logged
     reports = []
@@ -75,7 +75,8 @@ def run_passes(
             if may_be_stale and (values is not None or following is None or following.keeps_strides):
                 may_be_stale = False
                 propagate(graph, stale(graph))
-            verify(graph)
+            if report.changed or values is not None:
+                verify(graph)
             if values is not None:
                 values.check(graph)
         except ArgosyError as e:
