@@ -37,19 +37,16 @@ class RayNodes:
 
     def __init__(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="argosy-")
+        self._errors = Path(self._folder, "errors")
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.mkdir(f"{self._folder}/ray")
         own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": self._folder}
         environ = os.environ | token | own | PATIENT
-        self._errors = Path(self._folder, "errors").open("w+")
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, self._folder],
-            env=environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
+        command = [sys.executable, __file__, self._folder]
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
         self._nodes: list[psutil.Process] = []
         try:
             self.environ = token | {"RAY_ADDRESS": self._reply()}
@@ -62,8 +59,7 @@ class RayNodes:
         while line := self._process.stdout.readline():
             if line.startswith("reply: "):
                 return line.removeprefix("reply: ").strip()
-        self._errors.seek(0)
-        raise AssertionError(f"the Ray cluster has ended: {self._errors.read()}")
+        raise AssertionError(f"the Ray cluster has ended: {self._errors.read_text()}")
 
     def call(self, command: str) -> str:
         """Send a command to the cluster's process; returns its reply."""
@@ -115,7 +111,6 @@ class RayNodes:
         for process in children:
             if process.is_running():
                 process.kill()
-        self._errors.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
