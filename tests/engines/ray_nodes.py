@@ -70,7 +70,7 @@ class RayNodes:
 
     def ensure(self, number: int) -> None:
         """Add nodes until this many are alive."""
-        self._nodes = [node for node in self._nodes if node.is_running()]
+        self._nodes = [node for node in self._nodes if is_alive(node)]
         while len(self._nodes) < number:
             self._nodes.append(psutil.Process(int(self.call("add"))))
 
@@ -81,7 +81,7 @@ class RayNodes:
     def spare_nodes(self, pids: list[int]) -> list[psutil.Process]:
         """The nodes on which none of these processes runs."""
         used = [self.node_of(pid) for pid in pids]
-        return [node for node in self._nodes if node not in used]
+        return [node for node in self._nodes if node not in used and is_alive(node)]
 
     def kill_node_of(self, pid: int) -> None:
         """Kill the node on which this process runs."""
@@ -93,7 +93,8 @@ class RayNodes:
             process.suspend()  # else the first to die lets others clean up, as no power failure does
         for process in [*raylet.children(recursive=True), raylet]:
             process.kill()
-        raylet.wait()
+        while is_alive(raylet):
+            time.sleep(0.01)
 
     def drain_node_of(self, pid: int) -> None:
         """Tell Ray that the node of this process is about to be removed."""
@@ -109,9 +110,14 @@ class RayNodes:
         children = psutil.Process(self._process.pid).children(recursive=True)
         self._process.communicate(timeout=60)
         for process in children:
-            if process.is_running():
+            if is_alive(process):
                 process.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """False also for a killed process that its parent has not reaped."""
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
 
 
 def main(folder: str) -> None:

@@ -29,6 +29,8 @@ from argosy.engine.net import Endpoint
 POLL_S = 1.0
 RETRY_S = 0.5
 """Between two calls of an actor that Ray cannot reach."""
+START_S = 120.0
+"""How long an actor may take to start, on a node that has the resources."""
 LOST_S = 10.0
 """After the loss of a node, how long the launchers of the others may take to end by themselves."""
 STOP_S = 15.0
@@ -132,9 +134,8 @@ class Attempt:
             self.nodes.append(Node(rank, actor))
 
     def _start_launchers(self, ray: Any) -> None:
-        infos = [node.actor.info.remote() for node in self.nodes]
-        for node, info in zip(self.nodes, infos, strict=True):
-            self._call(ray, node, info, lambda node, value: setattr(node, "info", value))
+        """Start the launcher of every node; none if one of the actors does not reply."""
+        self._collect(ray, [node.actor.info.remote() for node in self.nodes], self._note_info)
         first = self.nodes[0].info
         if first is None or any(node.lost for node in self.nodes):
             for node in self.nodes:
@@ -142,8 +143,25 @@ class Attempt:
             return
         master = str(Endpoint(first.address, first.free_port))
         started = [node.actor.start.remote(self._task(node.rank, master)) for node in self.nodes]
-        for node, reason in zip(self.nodes, started, strict=True):
-            self._call(ray, node, reason, self._note_start)
+        self._collect(ray, started, self._note_start)
+
+    def _collect(self, ray: Any, replies: list[Any], note: Callable[[Node, Any], None]) -> None:
+        """Pass the replies of all actors to `note`; a node whose actor does not reply in time is lost."""
+        waiting = dict(zip(replies, self.nodes, strict=True))
+        until = time.monotonic() + START_S
+        while waiting and not self.cancelled.is_set() and time.monotonic() < until:
+            ready, _ = ray.wait(list(waiting), timeout=POLL_S)
+            for reply in ready:
+                node = waiting.pop(reply)
+                self._call(ray, node, reply, note)
+                if node.unreachable and not node.lost:
+                    self._lose(node, node.unreachable)
+        for node in waiting.values():
+            self._lose(node, f"its actor did not reply within {START_S:g} s")
+
+    @staticmethod
+    def _note_info(node: Node, info: NodeInfo) -> None:
+        node.info = info
 
     def _note_start(self, node: Node, reason: str | None) -> None:
         if reason is not None:
