@@ -15,7 +15,6 @@ from argosy.engine import env
 from argosy.engine.cluster import profiles
 from argosy.engine.cluster.engine import Engine
 from argosy.engine.cluster.engines import ENGINES, engine
-from argosy.engine.cluster.follow import follow
 from argosy.engine.cluster.job import ClusterJob, host_list
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch import cli
@@ -109,6 +108,8 @@ def _run(known: dict[str, Any], rest: list[str]) -> int:
     chosen = {name: known.pop(name) for name in (*_OWN, *_SETTINGS)}
     profile = profiles.profile(chosen["on"], (*_SETTINGS, "nodes", "nproc_per_node", "engine_args"))
     target = engine(profile.engine)
+    from argosy.engine.cluster.follow import follow  # its log raises for an invalid ARGOSY_LOG
+
     if chosen["attach"] and len(rest) == 1 and not os.path.exists(rest[0]):
         return follow(target, rest[0])
     job = _job(target, known, chosen, profile, rest)

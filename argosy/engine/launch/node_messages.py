@@ -75,7 +75,10 @@ class Result(_Message):
 
     node: int
     kind: Literal["done", "preempted", "failed", "signal"]
-    """done: by themselves. preempted: they have saved a checkpoint. failed: one failed, so all nodes must end. signal: the launcher received one."""
+    """done: by themselves. preempted: they have saved a checkpoint. failed: one failed, so all nodes must end.
+
+    signal: the launcher received one.
+    """
     code: int
     """The exit code of that node's launcher, if it were alone."""
     text: str = ""
