@@ -28,8 +28,8 @@ HEALTH = {
 """Ray notices a killed node within seconds; its default is 16 s. A node that is slow on a busy machine is not dead."""
 
 
-PATIENT = {"RAY_raylet_start_wait_time_s": "300"}
-"""For a busy machine: the limit of 60 s for the start of a node is longer."""
+PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_agent_register_timeout_ms": "300000"}
+"""For a busy machine: the limits for the start of a node, 60 s and 30 s, are longer."""
 
 
 class RayNodes:
