@@ -6,10 +6,12 @@ state             the alive actors and the placement groups of all jobs, as JSON
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import json
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -120,21 +122,28 @@ def is_alive(process: psutil.Process) -> bool:
     return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
 
 
+def agent_ports() -> dict[str, int]:
+    """Free ports for the agents of a node: a raylet that does not know them ends if the agents start slowly."""
+    names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in names]
+        return {f"{name}_port": s.getsockname()[1] for name, s in zip(names, sockets, strict=True)}
+
+
 def main(folder: str) -> None:
     import ray
     from ray._raylet import GcsClient
     from ray.cluster_utils import Cluster
 
     options = {"include_dashboard": False, "temp_dir": f"{folder}/ray", "object_store_memory": 80 << 20}
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": HEALTH, **options}
-    )
+    head = {"num_cpus": 0, "_system_config": HEALTH, **options, **agent_ports()}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     print(f"reply: {cluster.address}", flush=True)
     for line in sys.stdin:
         command, _, argument = line.strip().partition(" ")
         reply = ""
         if command == "add":
-            node = cluster.add_node(num_cpus=2, object_store_memory=80 << 20)
+            node = cluster.add_node(num_cpus=2, object_store_memory=80 << 20, **agent_ports())
             reply = str(node.all_processes["raylet"][0].process.pid)
         elif command == "drain":
             deadline = int((time.time() + 600) * 1000)

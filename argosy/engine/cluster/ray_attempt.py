@@ -33,6 +33,8 @@ START_S = 120.0
 """How long an actor may take to start, on a node that has the resources."""
 LOST_S = 10.0
 """After the loss of a node, how long the launchers of the others may take to end by themselves."""
+SILENT_S = 30.0
+"""A node whose actor has not replied for so long is lost if other nodes have ended; it replies every second."""
 STOP_S = 15.0
 """How long launchers may take to end after SIGTERM, besides --grace."""
 DRAIN_S = 1.0
@@ -61,6 +63,7 @@ class Node:
     """Why the node was lost."""
     retry_at: float = 0.0
     unreachable: str | None = None
+    replied_at: float = field(default_factory=time.monotonic)
 
     @property
     def has_ended(self) -> bool:
@@ -167,6 +170,7 @@ class Attempt:
         if reason is not None:
             self.deliver(Item("line", f"error: node {node.rank}: {reason}"))
             node.code = 2
+            self.lost_at = time.monotonic() - LOST_S  # the others would wait for it
 
     def _task(self, rank: int, master: str) -> NodeTask:
         words = self.job.node_command(rank, master)
@@ -200,7 +204,7 @@ class Attempt:
     def _note_reply(self, node: Node, reply: tuple[list[Item], int | None]) -> None:
         items, code = reply
         node.received += len(items)
-        node.unreachable = None
+        node.unreachable, node.replied_at = None, time.monotonic()
         for item in items:
             self.deliver(item)
         if not items:  # all output has arrived
@@ -227,9 +231,10 @@ class Attempt:
     def _tick(self, ray: Any) -> None:
         now = time.monotonic()
         running = [node for node in self.nodes if not node.has_ended]
-        if len(running) < len(self.nodes) and all(node.unreachable for node in running):
+        if len(running) < len(self.nodes):  # the others have ended: so has this one, or it is lost
             for node in running:
-                self._lose(node, node.unreachable or "")
+                if node.unreachable or now > node.replied_at + SILENT_S:
+                    self._lose(node, node.unreachable or f"its actor did not reply for {SILENT_S:g} s")
         is_late = self.lost_at is not None and now > self.lost_at + LOST_S
         if self.stop_at is None and (self.cancelled.is_set() or is_late):
             self._stop(running)
