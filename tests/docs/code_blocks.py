@@ -299,6 +299,8 @@ def check_command(words: list[str], where: str) -> None:
             assert importlib.util.find_spec(arguments[1]) is not None, command
             arguments = arguments[2:]
         _check_script(arguments, command)
+    elif program == "ray" and "--" in arguments:  # ray job submit -- fleetrun …
+        check_command(arguments[arguments.index("--") + 1 :], where)
     else:
         known = ("export", "torchrun", "mpirun", "srun", "git", "cd", "pip", "torchx", "kubectl")
         assert program in known, f"{command}: unknown program"

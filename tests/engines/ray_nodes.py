@@ -6,10 +6,12 @@ state             the alive actors and the placement groups of all jobs, as JSON
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import json
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,8 +30,8 @@ HEALTH = {
 """Ray notices a killed node within seconds; its default is 16 s. A node that is slow on a busy machine is not dead."""
 
 
-PATIENT = {"RAY_raylet_start_wait_time_s": "300"}
-"""For a busy machine: the limit of 60 s for the start of a node is longer."""
+PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_agent_register_timeout_ms": "300000"}
+"""For a busy machine: the limits for the start of a node, 60 s and 30 s, are longer."""
 
 
 class RayNodes:
@@ -37,19 +39,16 @@ class RayNodes:
 
     def __init__(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="argosy-")
+        self._errors = Path(self._folder, "errors")
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.mkdir(f"{self._folder}/ray")
         own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": self._folder}
         environ = os.environ | token | own | PATIENT
-        self._errors = Path(self._folder, "errors").open("w+")
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, self._folder],
-            env=environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
+        command = [sys.executable, __file__, self._folder]
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
         self._nodes: list[psutil.Process] = []
         try:
             self.environ = token | {"RAY_ADDRESS": self._reply()}
@@ -62,8 +61,7 @@ class RayNodes:
         while line := self._process.stdout.readline():
             if line.startswith("reply: "):
                 return line.removeprefix("reply: ").strip()
-        self._errors.seek(0)
-        raise AssertionError(f"the Ray cluster has ended: {self._errors.read()}")
+        raise AssertionError(f"the Ray cluster has ended: {self._errors.read_text()}")
 
     def call(self, command: str) -> str:
         """Send a command to the cluster's process; returns its reply."""
@@ -74,7 +72,7 @@ class RayNodes:
 
     def ensure(self, number: int) -> None:
         """Add nodes until this many are alive."""
-        self._nodes = [node for node in self._nodes if node.is_running()]
+        self._nodes = [node for node in self._nodes if is_alive(node)]
         while len(self._nodes) < number:
             self._nodes.append(psutil.Process(int(self.call("add"))))
 
@@ -85,7 +83,7 @@ class RayNodes:
     def spare_nodes(self, pids: list[int]) -> list[psutil.Process]:
         """The nodes on which none of these processes runs."""
         used = [self.node_of(pid) for pid in pids]
-        return [node for node in self._nodes if node not in used]
+        return [node for node in self._nodes if node not in used and is_alive(node)]
 
     def kill_node_of(self, pid: int) -> None:
         """Kill the node on which this process runs."""
@@ -97,7 +95,8 @@ class RayNodes:
             process.suspend()  # else the first to die lets others clean up, as no power failure does
         for process in [*raylet.children(recursive=True), raylet]:
             process.kill()
-        raylet.wait()
+        while is_alive(raylet):
+            time.sleep(0.01)
 
     def drain_node_of(self, pid: int) -> None:
         """Tell Ray that the node of this process is about to be removed."""
@@ -113,10 +112,22 @@ class RayNodes:
         children = psutil.Process(self._process.pid).children(recursive=True)
         self._process.communicate(timeout=60)
         for process in children:
-            if process.is_running():
+            if is_alive(process):
                 process.kill()
-        self._errors.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """False also for a killed process that its parent has not reaped."""
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+
+
+def agent_ports() -> dict[str, int]:
+    """Free ports for the agents of a node: a raylet that does not know them ends if the agents start slowly."""
+    names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in names]
+        return {f"{name}_port": s.getsockname()[1] for name, s in zip(names, sockets, strict=True)}
 
 
 def main(folder: str) -> None:
@@ -125,15 +136,14 @@ def main(folder: str) -> None:
     from ray.cluster_utils import Cluster
 
     options = {"include_dashboard": False, "temp_dir": f"{folder}/ray", "object_store_memory": 80 << 20}
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": HEALTH, **options}
-    )
+    head = {"num_cpus": 0, "_system_config": HEALTH, **options, **agent_ports()}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     print(f"reply: {cluster.address}", flush=True)
     for line in sys.stdin:
         command, _, argument = line.strip().partition(" ")
         reply = ""
         if command == "add":
-            node = cluster.add_node(num_cpus=2, object_store_memory=80 << 20)
+            node = cluster.add_node(num_cpus=2, object_store_memory=80 << 20, **agent_ports())
             reply = str(node.all_processes["raylet"][0].process.pid)
         elif command == "drain":
             deadline = int((time.time() + 600) * 1000)

@@ -107,7 +107,8 @@ def test_the_commands_of_the_pods_form_one_job(line: str, job: EngineJob) -> Non
     job.script(
         "if os.environ['TRAINING_ROLE'] == 'TRAINER': print('worker', os.environ['PADDLE_TRAINER_ID'])\n"
     )
-    pods, names = [], []
+    pods: list[tuple[Any, str, int]] = []
+    names: list[str] = []
     for manifest in manifests(cluster_job(line, image="i")):
         spec: Any = manifest.get("spec", {})
         group: Any = manifest["metadata"]

@@ -74,7 +74,6 @@ def test_a_killed_node_is_replaced_and_the_job_resumes_bit_equal(
     words = [*TWO_NODES["resnet18"], "--max_restarts=1", SCRIPTS["resnet18"], *PAUSED]
     process = on_ray.start(*ON_RAY, *words)
     on_ray.wait_until_held()
-    killed = nodes.node_of(on_ray.pid("worker.1"))
     nodes.kill_node_of(on_ray.pid("worker.1"))
     (on_ray.directory / "continue").touch()
     done = on_ray.finish(process)
@@ -82,7 +81,6 @@ def test_a_killed_node_is_replaced_and_the_job_resumes_bit_equal(
     assert "node 1" in done.stdout, "the launcher of node 0 names it"
     assert "was lost" in done.stderr
     assert "restart 1 of 1" in done.stderr
-    assert not killed.is_running()
     reference.check("resnet18", on_ray.directory / "weights.npz")
     check_nothing_left(on_ray, nodes)
 

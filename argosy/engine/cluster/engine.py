@@ -31,7 +31,6 @@ class Engine(ABC):
     """The options of `cluster/cli.py` that this engine reads from `job.settings`; others are an error."""
     is_detached: bool = False
     """True if a submitted job lives on without fleetrun, so that `--attach JOBID` can follow it."""
-
     is_guarded: ClassVar[bool] = False
     """True if the job is a child of fleetrun: it is cancelled also when fleetrun is killed (see launch/guard.py)."""
 

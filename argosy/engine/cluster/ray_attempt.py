@@ -29,8 +29,12 @@ from argosy.engine.net import Endpoint
 POLL_S = 1.0
 RETRY_S = 0.5
 """Between two calls of an actor that Ray cannot reach."""
+START_S = 120.0
+"""How long an actor may take to start, on a node that has the resources."""
 LOST_S = 10.0
 """After the loss of a node, how long the launchers of the others may take to end by themselves."""
+SILENT_S = 30.0
+"""A node whose actor has not replied for so long is lost if other nodes have ended; it replies every second."""
 STOP_S = 15.0
 """How long launchers may take to end after SIGTERM, besides --grace."""
 DRAIN_S = 1.0
@@ -59,6 +63,7 @@ class Node:
     """Why the node was lost."""
     retry_at: float = 0.0
     unreachable: str | None = None
+    replied_at: float = field(default_factory=time.monotonic)
 
     @property
     def has_ended(self) -> bool:
@@ -132,9 +137,8 @@ class Attempt:
             self.nodes.append(Node(rank, actor))
 
     def _start_launchers(self, ray: Any) -> None:
-        infos = [node.actor.info.remote() for node in self.nodes]
-        for node, info in zip(self.nodes, infos, strict=True):
-            self._call(ray, node, info, lambda node, value: setattr(node, "info", value))
+        """Start the launcher of every node; none if one of the actors does not reply."""
+        self._collect(ray, [node.actor.info.remote() for node in self.nodes], self._note_info)
         first = self.nodes[0].info
         if first is None or any(node.lost for node in self.nodes):
             for node in self.nodes:
@@ -142,13 +146,31 @@ class Attempt:
             return
         master = str(Endpoint(first.address, first.free_port))
         started = [node.actor.start.remote(self._task(node.rank, master)) for node in self.nodes]
-        for node, reason in zip(self.nodes, started, strict=True):
-            self._call(ray, node, reason, self._note_start)
+        self._collect(ray, started, self._note_start)
+
+    def _collect(self, ray: Any, replies: list[Any], note: Callable[[Node, Any], None]) -> None:
+        """Pass the replies of all actors to `note`; a node whose actor does not reply in time is lost."""
+        waiting = dict(zip(replies, self.nodes, strict=True))
+        until = time.monotonic() + START_S
+        while waiting and not self.cancelled.is_set() and time.monotonic() < until:
+            ready, _ = ray.wait(list(waiting), timeout=POLL_S)
+            for reply in ready:
+                node = waiting.pop(reply)
+                self._call(ray, node, reply, note)
+                if node.unreachable and not node.lost:
+                    self._lose(node, node.unreachable)
+        for node in waiting.values():
+            self._lose(node, f"its actor did not reply within {START_S:g} s")
+
+    @staticmethod
+    def _note_info(node: Node, info: NodeInfo) -> None:
+        node.info = info
 
     def _note_start(self, node: Node, reason: str | None) -> None:
         if reason is not None:
             self.deliver(Item("line", f"error: node {node.rank}: {reason}"))
             node.code = 2
+            self.lost_at = time.monotonic() - LOST_S  # the others would wait for it
 
     def _task(self, rank: int, master: str) -> NodeTask:
         words = self.job.node_command(rank, master)
@@ -182,7 +204,7 @@ class Attempt:
     def _note_reply(self, node: Node, reply: tuple[list[Item], int | None]) -> None:
         items, code = reply
         node.received += len(items)
-        node.unreachable = None
+        node.unreachable, node.replied_at = None, time.monotonic()
         for item in items:
             self.deliver(item)
         if not items:  # all output has arrived
@@ -209,9 +231,10 @@ class Attempt:
     def _tick(self, ray: Any) -> None:
         now = time.monotonic()
         running = [node for node in self.nodes if not node.has_ended]
-        if len(running) < len(self.nodes) and all(node.unreachable for node in running):
+        if len(running) < len(self.nodes):  # the others have ended: so has this one, or it is lost
             for node in running:
-                self._lose(node, node.unreachable or "")
+                if node.unreachable or now > node.replied_at + SILENT_S:
+                    self._lose(node, node.unreachable or f"its actor did not reply for {SILENT_S:g} s")
         is_late = self.lost_at is not None and now > self.lost_at + LOST_S
         if self.stop_at is None and (self.cancelled.is_set() or is_late):
             self._stop(running)

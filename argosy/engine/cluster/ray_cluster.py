@@ -84,6 +84,7 @@ def _start_local(job: ClusterJob) -> Connection:
         "RAY_AUTH_TOKEN": _token,  # in the environment: Ray writes no file into the home directory
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's switch for the loopback address
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # Ray's default is 15, and the ranks would inherit it
     }
     restore = env.set_variables(variables)
 
@@ -96,7 +97,7 @@ def _start_local(job: ClusterJob) -> Connection:
     try:
         ray = load_ray()
         # A process that imported Ray before has read the variable already.
-        import_module("ray._private.ray_constants").ENABLE_RAY_CLUSTER = False
+        vars(import_module("ray._private.ray_constants"))["ENABLE_RAY_CLUSTER"] = False
         import_module("ray._raylet").Config.initialize("")
         _init(
             ray,

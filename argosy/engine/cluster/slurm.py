@@ -47,7 +47,7 @@ class Slurm(Engine):
 
     name: ClassVar[str] = "slurm"
     settings: ClassVar[tuple[str, ...]] = (*_OPTIONS, "cpus")
-    is_detached: ClassVar[bool] = True
+    is_detached = True
 
     def __init__(self) -> None:
         self._ended: dict[str, JobStatus] = {}

@@ -128,15 +128,14 @@ class _NodeJob:
             code = ps_job.run(processes)
         else:
             processes.run()
-            code = processes.grace.exit_code(processes.signal) or 0
-        if processes.signal is not None:
-            name = signal_name(processes.signal)
-            self._report(
-                Result(self._group.node, "signal", 128 + processes.signal, f"{name}: the job was ended")
-            )
+            code = processes.grace.exit_code(processes.signal, bool(processes.failures)) or 0
+        if processes.grace.has_begun and code == self._config.requeued_with:
+            self._report(Result(self._group.node, "preempted", code))
+        elif processes.signal is not None:
+            text = f"{signal_name(processes.signal)}: the job was ended"
+            self._report(Result(self._group.node, "signal", 128 + processes.signal, text))
         else:
-            is_preempted = processes.grace.is_requeued
-            self._report(Result(self._group.node, "preempted" if is_preempted else "done", code))
+            self._report(Result(self._group.node, "done", code))
         return processes.verdict or self._verdict()
 
     def _ranks(self, command: list[str], address: str) -> Attempt:
