@@ -145,6 +145,8 @@ class Preemption:
                 self._changed.notify_all()
 
     def _await_request(self) -> None:
-        while not select.select([self._signalled], [], [], _PERIOD_S)[0]:
+        poller = select.poll()  # unlike select.select, it has no limit of descriptors
+        poller.register(self._signalled, select.POLLIN)
+        while not poller.poll(_PERIOD_S * 1000):
             if self._channel.is_requested():
                 return
