@@ -7,20 +7,21 @@ Each engine has a script in benchmarks/cluster_start_up/, which starts the clust
 
 # SPDX-License-Identifier: Apache-2.0
 import argparse
-import subprocess
+import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 FOLDER = Path(__file__).with_suffix("")
 
 
-def main() -> int:
+def main() -> NoReturn:
     scripts = {path.stem.removeprefix("on_"): path for path in sorted(FOLDER.glob("*.py"))}
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("engine", choices=scripts)
     args, rest = p.parse_known_args()
-    return subprocess.run([sys.executable, str(scripts[args.engine]), *rest], check=False).returncode
+    os.execv(sys.executable, [sys.executable, str(scripts[args.engine]), *rest])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -15,6 +15,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.engines)
+            item.add_marker(pytest.mark.timeout(1800))  # several whole jobs, on a machine that may be busy
 
 
 @pytest.fixture(scope="session")

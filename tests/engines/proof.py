@@ -36,7 +36,7 @@ TWO_NODES = {"resnet18": ["--nproc_per_node=1"], "wide_and_deep": ["--server_num
 """The options of the same job on two nodes, besides --on and those of the engine."""
 HOLDING = ["--pids=pids", "--hold_at=2"]
 """Arguments of the scripts: write pids, wait before step 2 for ever."""
-TIMEOUT_S = 240.0
+TIMEOUT_S = 600.0
 """For one whole job; the machine may be busy."""
 
 
