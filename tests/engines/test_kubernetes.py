@@ -116,7 +116,7 @@ def test_the_commands_of_the_pods_form_one_job(line: str, job: EngineJob) -> Non
             pods.append((spec["template"], names[-1], index))
     hosts = job.directory / "hosts"
     hosts.write_text("".join(f"127.0.0.1 {name} {name}.train\n" for name in names))
-    processes = [start_pod(job, *pod, hosts) for pod in reversed(pods)]
+    processes = [start_pod(job, template, name, i, hosts) for template, name, i in reversed(pods)]
     outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(pods), "\n".join(outputs)
     assert "worker 0\n" in outputs[-1]
