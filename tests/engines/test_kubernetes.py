@@ -107,8 +107,7 @@ def test_the_commands_of_the_pods_form_one_job(line: str, job: EngineJob) -> Non
     job.script(
         "if os.environ['TRAINING_ROLE'] == 'TRAINER': print('worker', os.environ['PADDLE_TRAINER_ID'])\n"
     )
-    pods: list[tuple[Any, str, int]] = []
-    names: list[str] = []
+    pods, names = [], []
     for manifest in manifests(cluster_job(line, image="i")):
         spec: Any = manifest.get("spec", {})
         group: Any = manifest["metadata"]
@@ -117,7 +116,7 @@ def test_the_commands_of_the_pods_form_one_job(line: str, job: EngineJob) -> Non
             pods.append((spec["template"], names[-1], index))
     hosts = job.directory / "hosts"
     hosts.write_text("".join(f"127.0.0.1 {name} {name}.train\n" for name in names))
-    processes = [start_pod(job, template, name, index, hosts) for template, name, index in reversed(pods)]
+    processes = [start_pod(job, template, name, i, hosts) for template, name, i in reversed(pods)]
     outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(pods), "\n".join(outputs)
     assert "worker 0\n" in outputs[-1]
