@@ -92,7 +92,7 @@ def test_resnet18_is_bit_equal_and_a_profile_sets_the_defaults(job: SlurmJob, re
     assert done.stdout.count("\nloss: ") == 10
     assert re.search(r"job \d+ is running on n\[0-1\]", done.stderr)
     job_id = re.search(r"job (\d+) completed: COMPLETED, exit code 0 on n\[0-1\]", done.stderr)[1]  # type: ignore[index]
-    assert "5ecre7" not in job.cluster.slurm("scontrol", "write", "batch_script", job_id, "-") + job.log(
+    assert "5ecre7" not in job.cluster.slurm("scontrol", "write", "batch_script", job_id, "-") + job.job_log(
         job_id
     )
     again = job.run("--on=slurm", "--attach", job_id)
