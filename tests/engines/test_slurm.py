@@ -15,6 +15,14 @@ from tests.engines.slurm_cluster import NODES, SlurmCluster, missing
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine
 ON = ["--on=slurm", "--nodes=2"]
+PROFILE = """
+[lab]
+engine = "slurm"
+partition = "all"
+setup = ["export FROM_SETUP=$SLURMD_NODENAME"]
+[lab.environment]
+FROM_PROFILE = "yes"
+"""
 
 
 class SlurmJob(EngineJob):
@@ -71,30 +79,16 @@ def job(tmp_path: Path, cluster: SlurmCluster) -> Iterator[SlurmJob]:
         slurm_job.end()
 
 
-def test_resnet18_is_bit_equal_and_a_profile_sets_the_defaults(job: SlurmJob, reference: Reference) -> None:
-    profile = """
-        [lab]
-        engine = "slurm"
-        nodes = 2
-        partition = "all"
-        setup = ["export FROM_SETUP=$SLURMD_NODENAME"]
-        [lab.environment]
-        FROM_PROFILE = "yes"
-    """
-    (job.directory / "clusters.toml").write_text(profile)
-    done = job.run(
-        *("--on=lab", "--attach", *TWO_NODES["resnet18"], SCRIPTS["resnet18"], "--pids=pids"),
-        ARGOSY_CLUSTERS="clusters.toml",
-        ARGOSY_JOB_TOKEN="5ecre7",
-    )
+def test_resnet18_is_bit_equal_and_the_token_is_in_no_file(job: SlurmJob, reference: Reference) -> None:
+    words = [*ON, "--attach", *TWO_NODES["resnet18"], SCRIPTS["resnet18"]]
+    done = job.run(*words, ARGOSY_JOB_TOKEN="5ecre7")
     assert done.returncode == 0, done.stdout + done.stderr
     reference.check("resnet18", job.directory / "weights.npz")
     assert done.stdout.count("\nloss: ") == 10
     assert re.search(r"job \d+ is running on n\[0-1\]", done.stderr)
     job_id = re.search(r"job (\d+) completed: COMPLETED, exit code 0 on n\[0-1\]", done.stderr)[1]  # type: ignore[index]
-    assert "5ecre7" not in job.cluster.slurm("scontrol", "write", "batch_script", job_id, "-") + job.log(
-        job_id
-    )
+    batch_script = job.cluster.slurm("scontrol", "write", "batch_script", job_id, "-")
+    assert "5ecre7" not in batch_script + job.job_log(job_id)
     again = job.run("--on=slurm", "--attach", job_id)
     assert (again.returncode, again.stdout) == (0, done.stdout)
     assert job.engine(f"print(*slurm.nodes('{job_id}'))").split() == list(NODES)
@@ -158,15 +152,25 @@ def test_cancel_ends_everything_and_ctrl_c_only_the_following(job: SlurmJob) -> 
     job.check_nothing_left()
 
 
-def test_arrays_and_dependencies_are_those_of_slurm(job: SlurmJob) -> None:
+def test_arrays_dependencies_and_profiles(job: SlurmJob) -> None:
     job.script("open('done.' + os.environ['SLURM_ARRAY_TASK_ID'], 'w').write('done')", "task.py")
-    job.script("print(sorted(n for n in os.listdir() if n.startswith('done.')))", "after.py")
-    array = job.submit("--on=slurm", "--array=3-4", "task.py")
-    done = job.run(
-        "--on=slurm", f"--dependency=afterok:{array}", "--engine_args=--comment=last", "--attach", "after.py"
+    job.script(
+        "print(sorted(n for n in os.listdir() if n.startswith('done.')))\n"
+        "print(os.environ['FROM_SETUP'], os.environ['FROM_PROFILE'])",
+        "after.py",
     )
+    (job.directory / "clusters.toml").write_text(PROFILE)
+    array = job.submit("--on=slurm", "--array=3-4", "task.py")
+    words = [
+        "--on=lab",
+        f"--dependency=afterok:{array}",
+        "--engine_args=--comment=last",
+        "--attach",
+        "after.py",
+    ]
+    done = job.run(*words, ARGOSY_CLUSTERS="clusters.toml")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "['done.3', 'done.4']" in done.stdout
+    assert "['done.3', 'done.4']\nn0 yes\n" in done.stdout
     done = job.run("--on=slurm", "--attach", array)
     assert done.returncode == 2
     assert f"job {array} is an array of jobs; name one of them, such as {array}_0" in done.stderr
