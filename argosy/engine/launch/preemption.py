@@ -21,7 +21,7 @@ from argosy.engine.launch.console import logger
 from argosy.engine.launch.failure_report import ProcessExit
 from argosy.engine.launch.guard import is_orphan
 
-REPEAT_S = 1.0
+REPEAT_S = 3.0
 """SIGTERM again within this time is the same request: service managers signal the guard and the launcher."""
 
 
