@@ -370,7 +370,8 @@ class Group:
 
 def _connection_lost(here: str, ranks: list[int], reason: str, advice: str = "") -> PeerLostError:
     lost = " or ".join(f"rank {rank}" for rank in ranks) or "one of the ranks"
-    message = f"{here}: lost the connection to {lost} ({reason}); it was killed, or its host is down; see its log{advice}"
+    causes = f"it was killed, or its host is down; see its log{advice}"
+    message = f"{here}: lost the connection to {lost} ({reason}); {causes}"
     return PeerLostError(message, ranks, "lost")
 
 
