@@ -1,7 +1,7 @@
 """Endpoints, host:port; and addresses of this host: of its interfaces, which other hosts reach, which are loopback."""
 
 # SPDX-License-Identifier: Apache-2.0
-import contextlib
+import array
 import fcntl
 import re
 import socket
@@ -11,7 +11,8 @@ from typing import NamedTuple, Self
 from argosy.engine.errors import ConfigError
 
 _ANY_PORT = 9  # nothing is sent: connecting a datagram socket only makes the kernel look up the route
-_SIOCGIFADDR = 0x8915
+_SIOCGIFCONF, _IFREQ_BYTES = 0x8912, 40
+_MAX_IPV4_BYTES = 1024 * _IFREQ_BYTES
 _TENTATIVE, _LINK_SCOPE = 0x40, 0x20  # a flag and a scope of /proc/net/if_inet6
 _FAMILY_NAMES = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
 
@@ -143,19 +144,28 @@ class InterfaceAddress(NamedTuple):
 
 
 def interface_addresses() -> list[InterfaceAddress]:
-    """The addresses of this host that a peer can connect to: of each interface the IPv4 address, then those of IPv6.
+    """The addresses of this host that a peer can connect to: of each interface those of IPv4, then those of IPv6.
 
     Without link-local IPv6 addresses, which are ambiguous on other hosts.
     """
-    addresses = []
-    ipv6 = _ipv6_addresses()
+    known = [*_ipv4_addresses(), *_ipv6_addresses()]
+    return [entry for _, name in socket.if_nameindex() for entry in known if entry.interface == name]
+
+
+def _ipv4_addresses() -> list[InterfaceAddress]:
+    buffer = array.array("B", bytes(_MAX_IPV4_BYTES))
+    start, _ = buffer.buffer_info()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # an interface without an IPv4 address
-                reply = fcntl.ioctl(s, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                addresses.append(InterfaceAddress(name, socket.inet_ntoa(reply[20:24])))
-            addresses += [entry for entry in ipv6 if entry.interface == name]
-    return addresses
+        reply = fcntl.ioctl(s, _SIOCGIFCONF, struct.pack("iP", len(buffer), start))
+    size, _ = struct.unpack("iP", reply)
+    records = [buffer[i : i + _IFREQ_BYTES].tobytes() for i in range(0, size, _IFREQ_BYTES)]
+    return [
+        # A further address of eth0 may have the label eth0:1.
+        InterfaceAddress(
+            record[:16].partition(b"\0")[0].decode().partition(":")[0], socket.inet_ntoa(record[20:24])
+        )
+        for record in records
+    ]
 
 
 def _ipv6_addresses() -> list[InterfaceAddress]:
