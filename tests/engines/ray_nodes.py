@@ -45,7 +45,7 @@ class RayNodes:
         self._errors = Path(self._folder, "errors")
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.mkdir(f"{self._folder}/ray")
-        own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": self._folder}
+        own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_TMPDIR": self._folder}
         environ = os.environ | token | own | PATIENT
         command = [sys.executable, __file__, self._folder]
         with self._errors.open("w") as errors:
