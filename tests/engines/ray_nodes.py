@@ -7,6 +7,9 @@ state             the alive actors and the placement groups of all jobs, as JSON
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import functools
+import importlib
+import inspect
 import json
 import os
 import secrets
@@ -42,7 +45,7 @@ class RayNodes:
         self._errors = Path(self._folder, "errors")
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.mkdir(f"{self._folder}/ray")
-        own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": self._folder}
+        own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_TMPDIR": self._folder}
         environ = os.environ | token | own | PATIENT
         command = [sys.executable, __file__, self._folder]
         with self._errors.open("w") as errors:
@@ -123,11 +126,28 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def agent_ports() -> dict[str, int]:
-    """Free ports for the agents of a node: a raylet that does not know them ends if the agents start slowly."""
+    """Free ports for the agents of a node; see `do_not_wait_for_agents`."""
     names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in names]
         return {f"{name}_port": s.getsockname()[1] for name, s in zip(names, sockets, strict=True)}
+
+
+def do_not_wait_for_agents() -> None:
+    """Let a raylet start at once: it ends if the agents of its node, which no test needs, take more than 15 s."""
+    services = importlib.import_module("ray._private.services")
+    raylet = importlib.import_module("ray._raylet")
+    start = services.start_raylet
+
+    @functools.wraps(start)
+    def start_raylet(*args: Any, **options: Any) -> Any:
+        given = inspect.signature(start).bind(*args, **options).arguments
+        raylet.persist_port(
+            given["session_dir"], given["node_id"], raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME, -1
+        )
+        return start(*args, **options)
+
+    vars(services)["start_raylet"] = start_raylet
 
 
 def main(folder: str) -> None:
@@ -136,6 +156,7 @@ def main(folder: str) -> None:
     from ray.cluster_utils import Cluster
 
     options = {"include_dashboard": False, "temp_dir": f"{folder}/ray", "object_store_memory": 80 << 20}
+    do_not_wait_for_agents()
     head = {"num_cpus": 0, "_system_config": HEALTH, **options, **agent_ports()}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     print(f"reply: {cluster.address}", flush=True)
