@@ -152,13 +152,8 @@ EFFECTS = (
     Effect(
         "ray-environment",
         "the environment variables RAY_AUTH_MODE, RAY_AUTH_TOKEN, RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER, "
-<<<<<<< HEAD
-        "RAY_USAGE_STATS_ENABLED and RAY_worker_niceness are set: the cluster listens on the loopback interface, "
-        "with a token",
-=======
         "RAY_USAGE_STATS_ENABLED and RAY_worker_niceness are set: the cluster listens on the loopback interface, with "
         "a token",
->>>>>>> refs/heads/ray
         "argosy.ray.run or fleetrun --on=ray starts a local cluster",
         "the end of the job",
     ),
