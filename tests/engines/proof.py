@@ -134,7 +134,7 @@ class Reference:
         """By the name of the variable."""
         if name not in self._weights:
             directory = self._folder / name
-            directory.mkdir()
+            directory.mkdir(exist_ok=True)
             job = EngineJob(directory)
             try:
                 done = job.run(*ONE_HOST[name], SCRIPTS[name])

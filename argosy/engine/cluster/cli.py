@@ -120,15 +120,16 @@ def _run(known: dict[str, Any], rest: list[str]) -> int:
     if chosen["dry_run"] or target.only_plans(job):
         print(target.plan(job))
         return 0
+    requeue_code = None if job.config.grace_s is None else job.config.requeued_with
     if target.is_guarded:
-        return run_guarded(lambda: follow(target, target.submit(job)))
+        return run_guarded(lambda: follow(target, target.submit(job), requeue_code))
     job_id = target.submit(job)
     if target.is_detached and not chosen["attach"]:
         print(
             f"submitted {job.name} as job {job_id}; follow it: fleetrun --on={chosen['on']} --attach {job_id}"
         )
         return 0
-    return follow(target, job_id)
+    return follow(target, job_id, requeue_code)
 
 
 def _job(

@@ -20,10 +20,11 @@ class _Interrupted(BaseException):
         self.number = number
 
 
-def follow(engine: Engine, job_id: str) -> int:
+def follow(engine: Engine, job_id: str, requeue_code: int | None = None) -> int:
     """Print the job's log until it has ended; returns the exit code.
 
-    A signal cancels the job, except one that lives on without fleetrun: that one is left running.
+    A signal cancels the job, except one that lives on without fleetrun: that one is left running. `requeue_code`: the
+    exit code of a job that has saved a checkpoint before it was cancelled (--grace).
     """
     try:
         with _signals_raise():
@@ -37,7 +38,11 @@ def follow(engine: Engine, job_id: str) -> int:
             )
         else:
             engine.cancel(job_id)
-            logger.warning("%s: job %s was cancelled", signal.Signals(interrupted.number).name, job_id)
+            name = signal.Signals(interrupted.number).name
+            if requeue_code is not None and engine.wait(job_id).code == requeue_code:
+                logger.warning("%s: job %s has saved a checkpoint, and was cancelled", name, job_id)
+                return requeue_code
+            logger.warning("%s: job %s was cancelled", name, job_id)
         return 128 + interrupted.number
     if outcome.code == 0:
         logger.info("job %s completed: %s", job_id, outcome.reason)
