@@ -19,7 +19,6 @@ from argosy.engine.cluster.job import ClusterJob, host_list
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch import cli
 from argosy.engine.launch.configuration import Configuration
-from argosy.engine.launch.guard import run_guarded
 
 _SETTINGS = {
     "hosts": ("A,B", "hosts of the job, in the order of the nodes (mpi, ssh)"),
@@ -112,7 +111,8 @@ def _run(known: dict[str, Any], rest: list[str]) -> int:
     chosen = {name: known.pop(name) for name in (*_OWN, *_SETTINGS)}
     profile = profiles.profile(chosen["on"], (*_SETTINGS, "nodes", "nproc_per_node", "engine_args"))
     target = engine(profile.engine)
-    from argosy.engine.cluster.follow import follow  # its log raises for an invalid ARGOSY_LOG
+    from argosy.engine.cluster.follow import follow  # their log raises for an invalid ARGOSY_LOG
+    from argosy.engine.launch.guard import run_guarded
 
     if chosen["attach"] and len(rest) == 1 and not os.path.exists(rest[0]):
         return follow(target, rest[0])

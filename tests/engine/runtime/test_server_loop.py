@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import signal
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -11,32 +12,35 @@ from argosy.engine.ps.server.service import Service
 from argosy.engine.runtime.server_loop import _stopped_by_signals
 
 
-class Stops:
-    """Counts the calls of `stop`."""
+class Calls(list[str]):
+    """What the signal handlers call of a server with these live trainers."""
 
-    count = 0
+    def __init__(self, trainers: set[int]) -> None:
+        self.membership = SimpleNamespace(live=trainers)
 
     def stop(self) -> None:
-        self.count += 1
+        self.append("stop")
+
+    def request_preemption(self) -> None:
+        self.append("preempt")
 
 
-def stops_after(*numbers: signal.Signals) -> int:
-    """How often a server is stopped by these signals."""
-    stops = Stops()
-    with _stopped_by_signals(cast(Service, stops)):
+def calls_after(*numbers: signal.Signals, trainers: set[int]) -> list[str]:
+    calls = Calls(trainers)
+    with _stopped_by_signals(cast(Service, calls)):
         for number in numbers:
             os.kill(os.getpid(), number)
-    return stops.count
+    return calls
 
 
 def test_a_server_is_stopped_by_sigterm_and_sigint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ARGOSY_REQUEUE_CODE", raising=False)
-    assert stops_after(signal.SIGTERM, signal.SIGINT) == 2
+    assert calls_after(signal.SIGTERM, signal.SIGINT, trainers={0}) == ["stop", "stop"]
 
 
-def test_in_a_job_with_a_grace_period_only_the_launcher_stops_a_server(
+def test_in_a_job_with_a_grace_period_sigterm_preempts_while_trainers_are_live(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ARGOSY_REQUEUE_CODE", "75")
-    assert stops_after(signal.SIGTERM) == 0  # a scheduler signals all processes of a job
-    assert stops_after(signal.SIGTERM, signal.SIGINT) == 1
+    assert calls_after(signal.SIGTERM, signal.SIGINT, trainers={0}) == ["preempt", "stop"]
+    assert calls_after(signal.SIGTERM, trainers=set()) == ["stop"]
