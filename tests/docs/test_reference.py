@@ -15,7 +15,7 @@ AGAIN = "run `make docs-generate`"
 PREFIXES = "ARGOSY|FLAGS|PADDLE|TORCHELASTIC|SLURM|OMPI|PMI|GLOO|MASTER|LOCAL|GROUP|NODE|POD"
 OTHERS = {"PADDLE_HETER_TRAINER_IP_PORT_LIST", "SLURM_JOB_ID", "SLURM_NODEID", "SLURM_NODELIST"}
 OTHERS |= {"SLURM_TASKS_PER_NODE", "SLURM_JOB_NODELIST", "SLURM_CONF", "PMIX_NAMESPACE", "NODE_FAIL"}
-"""Variables that fleetrun removes, those of Slurm and Open MPI that users need not know, and a state of Slurm's jobs."""
+"""Variables that fleetrun removes, those of Slurm and Open MPI that users need not know, and a job state."""
 
 
 @pytest.mark.parametrize("page", reference.PAGES, ids=lambda page: str(page.relative_to(ROOT)))
