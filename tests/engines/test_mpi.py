@@ -13,7 +13,7 @@ import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 
 from tests.engines.hosts import Hosts, two_hosts
-from tests.engines.proof import SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference
+from tests.engines.proof import SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference, wait_until
 
 AGENT = {
     "openmpi": "--mca plm_rsh_agent {agent}",
@@ -85,7 +85,7 @@ def test_a_killed_rank_is_named_and_the_token_is_in_no_command_line(mpi: MpiJob)
     process = mpi.waiting()
     assert mpi.job.alive()
     assert not [p for p in psutil.process_iter(["cmdline"]) if TOKEN in " ".join(p.info["cmdline"] or ())]
-    assert "worker 0 waits" in mpi.job.output()[0]
+    wait_until(lambda: "worker 0 waits" in mpi.job.output()[0], 60.0, lambda: str(mpi.job.output()))
     os.kill(mpi.job.pid("worker.1"), signal.SIGKILL)
     mpi.check_killed(process, r"node 1 of 2 \(host1\):\n.*rank 1 .*SIGKILL")
 
