@@ -45,7 +45,7 @@ $(ENGINES_STAMP): $(STAMP)
 
 test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (5 minutes); engines that are missing are skipped
 	$(BIN)/python tests/engines/install.py
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/engines -m engines -rs
+	$(BIN)/python -m pytest tests/engines -m engines -rs
 
 check: $(STAMP) ## lint, format, types, layers
 	$(BIN)/ruff check .
