@@ -43,7 +43,7 @@ $(ENGINES_STAMP): $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -e '.[engines]'
 	@touch $@
 
-test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (5 minutes); engines that are missing are skipped
+test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (10 minutes); engines that are missing are skipped
 	$(BIN)/python tests/engines/install.py
 	$(BIN)/python -m pytest tests/engines -m engines -rs
 
