@@ -87,5 +87,5 @@ def parameters() -> Batch:
     """The persistable variables that this process has: weights, statistics, state of the optimizer."""
     scope = paddle.static.global_scope()
     names = [v.name for v in paddle.static.default_main_program().list_vars() if v.persistable]
-    found = {name: scope.find_var(name) for name in names}
-    return {name: np.array(v.get_tensor()) for name, v in found.items() if v is not None}
+    variables = {name: scope.find_var(name) for name in names}
+    return {name: np.array(v.get_tensor()) for name, v in variables.items() if v is not None}

@@ -118,21 +118,21 @@ class Kubernetes(Engine):
         while (outcome := self._outcome(job)) is None:
             time.sleep(_POLL_S)
         if job.kind == "job":
-            _kubectl(job, "delete", "statefulset", f"--selector={job.selector}", "--ignore-not-found")
+            _kubectl(job, "delete", "statefulset", f"--selector={job.selector}", "--ignore-not-matching")
         return outcome
 
     def _outcome(self, job: _JobId) -> Outcome | None:
-        found = _get(job, job.kind, f"--selector={job.selector}")["items"]
-        if not found:
+        matching = _get(job, job.kind, f"--selector={job.selector}")["items"]
+        if not matching:
             raise ConfigError(f"there is no job {job}; `kubectl get {job.kind}` lists what there is")
-        return outcome_of(found[0].get("status", {}))
+        return outcome_of(matching[0].get("status", {}))
 
     def cancel(self, job_id: str) -> None:
         job = _JobId.parse(job_id)
         _kubectl(
             job,
             *("delete", _RESOURCES[job.kind], f"--selector={job.selector}"),
-            *("--ignore-not-found", "--cascade=foreground", "--wait"),
+            *("--ignore-not-matching", "--cascade=foreground", "--wait"),
         )
 
 

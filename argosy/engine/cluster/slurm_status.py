@@ -92,10 +92,10 @@ def statuses(job_id: str) -> list[JobStatus]:
 
 def status(job_id: str) -> JobStatus:
     """The status of one job; raises ConfigError for an array."""
-    found = statuses(job_id)
-    if found[0].array == job_id:
+    listed = statuses(job_id)
+    if listed[0].array == job_id:
         raise ConfigError(f"job {job_id} is an array of jobs; name one of them, such as {job_id}_0")
-    return found[0]
+    return listed[0]
 
 
 def parse_status(line: str) -> JobStatus:
@@ -137,8 +137,8 @@ def unhealthy_nodes(nodelist: str) -> list[str]:
         return []
     lines = run("sinfo", "--noheader", "--Node", f"--nodes={nodelist}", "--format=%N %T %E").splitlines()
     parts = [line.split(maxsplit=2) for line in lines]
-    found = [f"{name} is {state} ({reason})" for name, state, reason in parts if _is_unhealthy(state)]
-    return list(dict.fromkeys(found))  # a node is listed once per partition
+    unhealthy = [f"{name} is {state} ({reason})" for name, state, reason in parts if _is_unhealthy(state)]
+    return list(dict.fromkeys(unhealthy))  # a node is listed once per partition
 
 
 def _is_unhealthy(state: str) -> bool:

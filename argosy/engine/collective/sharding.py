@@ -45,7 +45,7 @@ class ShardGroups:
     """The ranks that have the same shard: the replicas; this rank alone if there is one sharding group."""
 
     def sums_in_updates(self, buffer: FlatBuffer) -> bool:
-        """True if a rank can read the gradients of all others in shared memory, and has nobody else to sum with."""
+        """True if all gradients of the sum are in shared memory that this rank can read: all ranks are on its host."""
         return buffer.segment is not None and self.intra.shm is not None and self.inter.size == 1
 
     def start_reduce_scatter(

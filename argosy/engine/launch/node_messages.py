@@ -1,4 +1,4 @@
-"""What the launchers of a job's nodes tell each other; see `nodes.py`."""
+"""The messages between the launchers of a job's nodes; see `nodes.py`."""
 
 # SPDX-License-Identifier: Apache-2.0
 import json

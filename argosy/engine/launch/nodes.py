@@ -78,10 +78,10 @@ def master(config: Configuration, environ: Mapping[str, str]) -> Endpoint:
 
 def _resolve(endpoint: Endpoint) -> tuple[str, int]:
     try:
-        found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as e:
         raise ConfigError(f"--master={endpoint}: {endpoint.host!r} has no address ({e}); correct it") from e
-    return str(found[0][4][0]), endpoint.port
+    return str(addresses[0][4][0]), endpoint.port
 
 
 def join(config: Configuration, environ: Mapping[str, str], events: Events) -> "NodeGroup":

@@ -188,7 +188,7 @@ class PsJob(Processes):
         while self._is_active():
             event = self.next_event(min(POLL_S, self._abort_at - time.monotonic()))
             if isinstance(event, SignalEvent):
-                # Servers tell the workers of other hosts, if this host has none.
+                # Servers forward it to the workers of other hosts, if this host has none.
                 specs = self._running("worker") or self._running("server")
                 if not self.grace.begin(event.number, map(self.pid_of, specs)):
                     self.signal = event.number

@@ -100,7 +100,7 @@ def plan(config: Configuration, environ: Mapping[str, str], num_gpus: int | None
     token = environ.get("ARGOSY_JOB_TOKEN")
     if len(addresses) == 1:
         token = token or os.urandom(16).hex()
-    # With --nodes the interface determines the address that the others are told.
+    # With --nodes the interface determines the address that is sent to the others.
     interface = hosts.collective_interface(config, addresses, index) if config.nodes is None else None
     return CollectiveLayout(config, environ, devices, index, addresses, first, token, interface)
 

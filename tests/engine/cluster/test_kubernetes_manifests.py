@@ -25,40 +25,42 @@ def script(template: Any) -> str:
 
 @pytest.mark.parametrize(("line", "groups"), [(COLLECTIVE, ["Job"]), (SERVERS, ["Job", "StatefulSet"])])
 def test_names_labels_and_ports_agree(line: str, groups: list[str]) -> None:
-    found = objects(line)
-    assert list(found) == ["Secret", "Service", *groups]
-    service = found["Service"]
+    by_kind = objects(line)
+    assert list(by_kind) == ["Secret", "Service", *groups]
+    service = by_kind["Service"]
     (port,) = service["spec"]["ports"]
     for group in groups:
-        template = found[group]["spec"]["template"]
+        template = by_kind[group]["spec"]["template"]
         marks, container = template["metadata"]["labels"], template["spec"]["containers"][0]
         assert service["spec"]["selector"].items() <= marks.items()
-        selector = found[group]["spec"].get("selector", {"matchLabels": {}})
+        selector = by_kind[group]["spec"].get("selector", {"matchLabels": {}})
         assert selector["matchLabels"].items() <= marks.items()
-        subdomain = template["spec"].get("subdomain") or found[group]["spec"]["serviceName"]
+        subdomain = template["spec"].get("subdomain") or by_kind[group]["spec"]["serviceName"]
         assert subdomain == service["metadata"]["name"]
         assert container["ports"] == [{"name": port["targetPort"], "containerPort": port["port"]}]
         assert f'--master="$host:{port["port"]}"' in script(template)
-        assert container["env"][0]["valueFrom"]["secretKeyRef"]["name"] == found["Secret"]["metadata"]["name"]
-    master = f"host={found['Job']['metadata']['name']}-0.{service['metadata']['name']}\n"
-    assert all(master in script(found[group]["spec"]["template"]) for group in groups)
-    assert found["Secret"]["stringData"] == {"ARGOSY_JOB_TOKEN": TOKEN}
+        assert (
+            container["env"][0]["valueFrom"]["secretKeyRef"]["name"] == by_kind["Secret"]["metadata"]["name"]
+        )
+    master = f"host={by_kind['Job']['metadata']['name']}-0.{service['metadata']['name']}\n"
+    assert all(master in script(by_kind[group]["spec"]["template"]) for group in groups)
+    assert by_kind["Secret"]["stringData"] == {"ARGOSY_JOB_TOKEN": TOKEN}
 
 
 def test_servers_do_not_match_the_selector_of_workers() -> None:
-    found = objects(SERVERS)
-    workers = found["Job"]["spec"]["template"]["metadata"]["labels"]
-    assert not found["StatefulSet"]["spec"]["selector"]["matchLabels"].items() <= workers.items()
+    by_kind = objects(SERVERS)
+    workers = by_kind["Job"]["spec"]["template"]["metadata"]["labels"]
+    assert not by_kind["StatefulSet"]["spec"]["selector"]["matchLabels"].items() <= workers.items()
 
 
 def test_the_numbers_of_the_nodes_are_those_of_the_pods() -> None:
     job = objects(COLLECTIVE)["Job"]["spec"]
     assert (job["completionMode"], job["completions"], job["parallelism"]) == ("Indexed", 4, 4)
     assert "rank=$JOB_COMPLETION_INDEX\n" in script(job["template"])
-    found = objects(SERVERS)
-    assert found["Job"]["spec"]["completions"] == found["StatefulSet"]["spec"]["replicas"] == 2
-    assert "rank=$$((2 + $SERVER_INDEX))\n" in script(found["StatefulSet"]["spec"]["template"])
-    variables = found["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]["env"]
+    by_kind = objects(SERVERS)
+    assert by_kind["Job"]["spec"]["completions"] == by_kind["StatefulSet"]["spec"]["replicas"] == 2
+    assert "rank=$$((2 + $SERVER_INDEX))\n" in script(by_kind["StatefulSet"]["spec"]["template"])
+    variables = by_kind["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]["env"]
     field = {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}
     assert {"name": "SERVER_INDEX", "valueFrom": {"fieldRef": field}} in variables
 
@@ -74,9 +76,9 @@ def test_preempted_pods_are_replaced_and_do_not_count() -> None:
 
 
 def test_a_job_set_ends_with_its_workers() -> None:
-    found = objects(SERVERS, kind="jobset", retries="3")
-    assert list(found) == ["Secret", "JobSet"]
-    spec = found["JobSet"]["spec"]
+    by_kind = objects(SERVERS, kind="jobset", retries="3")
+    assert list(by_kind) == ["Secret", "JobSet"]
+    spec = by_kind["JobSet"]["spec"]
     assert spec["network"] == {
         "enableDNSHostnames": True,
         "subdomain": "train",
@@ -92,9 +94,9 @@ def test_a_job_set_ends_with_its_workers() -> None:
 
 
 def test_a_train_job_refers_to_its_runtime() -> None:
-    found = objects(SERVERS, kind="trainjob")
-    assert list(found) == ["Secret", "TrainingRuntime", "TrainJob"]
-    runtime, train = found["TrainingRuntime"], found["TrainJob"]["spec"]
+    by_kind = objects(SERVERS, kind="trainjob")
+    assert list(by_kind) == ["Secret", "TrainingRuntime", "TrainJob"]
+    runtime, train = by_kind["TrainingRuntime"], by_kind["TrainJob"]["spec"]
     assert train["runtimeRef"]["name"] == runtime["metadata"]["name"]
     assert train["trainer"]["numNodes"] == runtime["spec"]["mlPolicy"]["numNodes"] == 4
     (node,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
@@ -138,8 +140,8 @@ def test_names_of_pods_have_at_most_63_characters(line: str, kind: str) -> None:
 
 
 def test_all_objects_are_in_the_namespace() -> None:
-    found = objects(SERVERS, namespace="research")
-    assert {m["metadata"]["namespace"] for m in found.values()} == {"research"}
+    by_kind = objects(SERVERS, namespace="research")
+    assert {m["metadata"]["namespace"] for m in by_kind.values()} == {"research"}
     assert "namespace" not in objects(SERVERS)["Job"]["metadata"]
 
 

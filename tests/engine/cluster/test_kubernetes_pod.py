@@ -74,7 +74,7 @@ def test_the_grace_period_contains_that_of_the_launcher() -> None:
 
 
 def test_the_token_comes_from_the_secret_and_nothing_is_expanded() -> None:
-    """$$( stands for $( in Kubernetes, and $$$ followed by another character for $$."""
+    """Kubernetes reads $$( as $(, and $$$ followed by another character for $$."""
     variables = {v["name"]: v for v in pod()[1]["env"]}
     reference = {"secretKeyRef": {"name": "train", "key": "ARGOSY_JOB_TOKEN"}}
     assert variables["ARGOSY_JOB_TOKEN"] == {"name": "ARGOSY_JOB_TOKEN", "valueFrom": reference}

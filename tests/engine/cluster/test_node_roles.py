@@ -34,7 +34,7 @@ def test_too_few_and_too_many_nodes_are_errors(nodes: int, message: str) -> None
 
 
 def _run(script: str, *arguments: str) -> list[str]:
-    """The arguments of the launcher, which `echo` stands for."""
+    """The arguments of the launcher, printed by `echo` in its place."""
     done = subprocess.run(
         ["bash", "-c", script, "argosy", *arguments], capture_output=True, text=True, check=True
     )

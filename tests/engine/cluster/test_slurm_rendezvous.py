@@ -12,9 +12,9 @@ from argosy.engine.errors import ConfigError
 
 
 def test_the_first_host_and_a_free_port() -> None:
-    found = endpoint({"SLURM_JOB_NODELIST": "localhost,n[1-3]"})
-    assert found.host == "localhost"
-    with socket.create_server(("", found.port)):
+    master = endpoint({"SLURM_JOB_NODELIST": "localhost,n[1-3]"})
+    assert master.host == "localhost"
+    with socket.create_server(("", master.port)):
         pass
 
 

@@ -26,8 +26,8 @@ def test_the_fields_of_a_running_job() -> None:
 
 
 def test_a_pending_job_of_an_array_has_a_reason_and_no_nodes() -> None:
-    found = parse_status(PENDING)
-    assert (found.state, found.reason, found.nodelist, found.array) == (
+    status = parse_status(PENDING)
+    assert (status.state, status.reason, status.nodelist, status.array) == (
         "PENDING",
         "JobArrayTaskLimit",
         "",
