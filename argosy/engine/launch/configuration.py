@@ -18,6 +18,8 @@ _ARGOSY_PS = ("server_state", "server_durability", "dead_worker", "encrypt")
 _PS = ("servers", "workers", "worker_num", "server_num", "http_port", *_ARGOSY_PS)
 _NODES = ("nodes", "node_rank", "master", "interface", "node_role")
 """Options of a job whose launchers find each other."""
+_SHOWN_IF_GIVEN = (*_NODES, "grace_s", "requeue_code")
+"""Options that the banner, which is Paddle's, shows only if they are given."""
 _THIS_HOST = ("127.0.0.1",)
 NODE_ROLES = ("server", "worker")
 DEAD_WORKER = ("end", "drop")
@@ -317,11 +319,13 @@ def _check_counts_are_local(config: Configuration, names: tuple[str, ...]) -> No
 def shown(config: Configuration) -> str:
     """The banner at the start: every argument, sorted by name, in the format of Paddle's launcher."""
     hidden = ["quiet", "end_with_stdin", *(_ARGOSY_PS if mode(config) == "collective" else ())]
-    hidden += [name for name in _NODES if getattr(config, name) is None]
+    hidden += [name for name in _SHOWN_IF_GIVEN if getattr(config, name) is None]
     values = {f.name: getattr(config, f.name) for f in fields(config) if f.name not in hidden}
     values["ips"] = config.hosts
     values["training_script"] = values.pop("script")
     values["training_script_args"] = list(values.pop("script_args"))
-    values["timeout"], values["grace"] = values.pop("timeout_s"), values.pop("grace_s")
+    values["timeout"] = values.pop("timeout_s")
+    if "grace_s" in values:
+        values["grace"] = values.pop("grace_s")
     lines = [f"{name}: {_text(value)}" for name, value in sorted(values.items())]
     return "\n".join(["-----------  Configuration Arguments -----------", *lines, "-" * 48])
