@@ -57,7 +57,7 @@ def push(client: Client, numbers: range) -> None:
         assert torch.equal(answer.tensors[0], torch.full((size[i],), i))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_dropped_repeated_and_delayed_messages_change_nothing(
     server: RpcServer, counting: Counting, seed: int
 ) -> None:
