@@ -18,7 +18,7 @@ ENGINE = [
     ["errors", "env_table"],
     ["env", "version"],
     ["log", "files", "net", "process_effects"],
-    ["checksum"],
+    ["checksum", "metrics"],
     ["disk"],
     ["kernels"],
     ["optimizers"],
