@@ -109,7 +109,7 @@ class Job:
             if not (self.directory / f"{rank}.end").exists():  # then its number is still its own
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                self.end_of(rank, 10.0)
+                self.end_of(rank, 60.0)
 
     def _text(self, name: str, timeout_s: float) -> str:
         path = self.directory / name
