@@ -41,7 +41,8 @@ _BLOCK = 8
 _EVALUATE_EVERY = 2
 _WARM_UP_STEPS = 4
 _HISTORY_BLOCKS, _MIN_HISTORY = 64, 4
-_RECOVERED_SLOTS = 40
+_RECOVERED_SLOTS = 20
+"""A straggler has recovered when it was as fast as the others for so many slots."""
 _MAX_AHEAD = 64
 """Asynchronous workers: unpaired slots of a worker that is ahead."""
 _SILENT_S = 30.0
@@ -87,6 +88,8 @@ class _Rank:
     """Its last `steps` records."""
     reported: Cause | None = None
     """Not None while it is a straggler."""
+    slots_since: int = 0
+    """Compared slots since it was reported."""
 
     def begin(self) -> None:
         """A new incarnation: what was measured before the restart does not count."""
@@ -237,6 +240,7 @@ class StragglerDetector:
             floor = max(0.02 * slot["period_ms"], 0.01)
             rank.excess.append((value(slot) - others) / max(others, floor))
             rank.windows.append(slot)
+            rank.slots_since += 1
 
     # --- the test -------------------------------------------------------------------------------------
 
@@ -249,7 +253,7 @@ class StragglerDetector:
             elif (slots := _significant(rank, noise)) and self._has_impact(rank, live, slots, is_async):
                 others = [other for other in live if other is not rank]
                 cause = explain(_window(rank, slots), [_window(other, slots) for other in others], is_async)
-                rank.reported = cause
+                rank.reported, rank.slots_since = cause, 0
                 events.append(
                     {
                         "time": now, "kind": "straggler", "role": "worker" if rank.is_worker else "rank",
@@ -276,7 +280,7 @@ class StragglerDetector:
         reported = rank.reported
         assert reported is not None, f"rank {rank.number} is no straggler"
         recent = list(rank.excess)[-_RECOVERED_SLOTS:]
-        if len(recent) < _RECOVERED_SLOTS or trimmed_mean(recent) > max(MIN_EXCESS, reported.excess / 3):
+        if rank.slots_since < _RECOVERED_SLOTS or trimmed_mean(recent) > max(MIN_EXCESS, reported.excess / 3):
             return []
         rank.reported = None
         return [
@@ -354,7 +358,10 @@ def _significant(rank: _Rank, noise: _Noise) -> int:
         if len(values) < slots:
             return 0
         window = values[-slots:]
-        mean, error = trimmed_mean(window), max(_winsorized_deviation(window), noise.deviation) / math.sqrt(slots)
+        mean, error = (
+            trimmed_mean(window),
+            max(_winsorized_deviation(window), noise.deviation) / math.sqrt(slots),
+        )
         if mean - _CONFIDENCE * error < MIN_EXCESS or mean < max(_MIN_MEAN, times_drift * noise.drift(slots)):
             continue
         if _persistent(window) > MIN_EXCESS:

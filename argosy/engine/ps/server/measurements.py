@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from argosy.engine.log import logger
+from argosy.engine.metrics.links import LinkMeter
 from argosy.engine.metrics.recorder import Recorder
 from argosy.engine.metrics.resources import usage
 from argosy.engine.ps.protocol.job_plan import JobPlan
@@ -38,6 +39,7 @@ class ServerMeasurements:
         if plan.mode != "sync":
             state.staleness = Staleness()
         self._tables: dict[str, TableStats] = {}
+        self._links = LinkMeter()
         self._written_at = 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ps-metrics", daemon=True)
@@ -76,6 +78,7 @@ class ServerMeasurements:
             tables=[self._table(name) for name in self._state.tables],
             dense={"variables": self._num_dense, "bytes": self._measured_dense_bytes()},
             rss=usage().rss,
+            **({"links": links} if (links := self._links.take()) else {}),
         )
 
     def _table(self, name: str) -> dict[str, Any]:
