@@ -1,8 +1,8 @@
 """The TCP connections of this process to other hosts, as the kernel measures them (TCP_INFO, Linux 4.9).
 
 A connection is busy while it has data that is not acknowledged yet. A sender that waits for its peer to read is limited
-by the receiver, not by the link: that time is subtracted. So bytes per busy time is what the link carries, no matter how
-seldom it is used.
+by the receiver, not by the link: that time is subtracted. So bytes per busy time is what the link carries, no matter
+how seldom it is used.
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,7 +1,8 @@
 """Records of synthetic jobs: the noise of real machines, and a rank that becomes slow.
 
 Noise of each rank: normally distributed, drifting, with heavy tails, pauses of the garbage collector, and other
-processes that take a core for a few steps. Common to all ranks: batches of different length, checkpoints, evaluations, warm-up.
+processes that take a core for a few steps. Common to all ranks: batches of different length, checkpoints, evaluations,
+warm-up.
 """
 
 # SPDX-License-Identifier: Apache-2.0
