@@ -30,29 +30,23 @@ def upper_ns(bucket: int) -> int:
 class KindMeter:
     """The requests of one kind since the last call of `take`. The server's lock guards it."""
 
-    __slots__ = ("_buckets", "bytes", "count")
+    __slots__ = ("buckets", "bytes", "count")
 
     def __init__(self) -> None:
         self.count = self.bytes = 0
-        self._buckets = [0] * _BUCKETS
-
-    def add(self, seconds: float, nbytes: int) -> None:
-        """Count a request that was replied to after so long."""
-        self.count += 1
-        self.bytes += nbytes
-        self._buckets[bucket_of(int(seconds * 1e9))] += 1
+        self.buckets = [0] * _BUCKETS
 
     def take(self) -> dict[str, Any]:
         """The fields of a record; begins to count again."""
         fields: dict[str, Any] = {"count": self.count, "bytes": self.bytes}
         fields |= {f"p{round(100 * q)}_ms": self._quantile_ms(q) for q in QUANTILES}
         self.count = self.bytes = 0
-        self._buckets = [0] * _BUCKETS
+        self.buckets = [0] * _BUCKETS
         return fields
 
     def _quantile_ms(self, quantile: float) -> float:
         wanted, seen = quantile * self.count, 0
-        for bucket, count in enumerate(self._buckets):
+        for bucket, count in enumerate(self.buckets):
             seen += count
             if count and seen >= wanted:
                 return round(upper_ns(bucket) / 1e6, 6)
@@ -66,11 +60,13 @@ class RequestMeter:
         self._kinds: dict[str, KindMeter] = {}
 
     def add(self, kind: str, seconds: float, nbytes: int) -> None:
-        """Count a request."""
+        """Count a request that was replied to after so long."""
         meter = self._kinds.get(kind)
         if meter is None:
             meter = self._kinds[kind] = KindMeter()
-        meter.add(seconds, nbytes)
+        meter.count += 1
+        meter.bytes += nbytes
+        meter.buckets[bucket_of(int(seconds * 1e9))] += 1
 
     def take(self) -> dict[str, dict[str, Any]]:
         """By kind, the fields of a record, without kinds that had no request; begins to count again."""

@@ -372,8 +372,9 @@ class RpcServer:
             if received is None:
                 return False
             route, frames = received
+            nbytes = sum(map(len, frames)) if self.meter is not None else 0
             try:
-                self._handle(route, decode(frames, self._limits), sum(map(len, frames)))
+                self._handle(route, decode(frames, self._limits), nbytes)
             except BadMessage as e:
                 self._note_malformed(route, e)
         return True
