@@ -68,7 +68,7 @@ def test_a_script_that_works_between_the_steps_is_named(tmp_path: Path) -> None:
     assert named(job(tmp_path, "--slow=script", "--excess=1.0", "--steps=110"), "script")
 
 
-def test_an_even_job_has_no_straggler(tmp_path: Path) -> None:
+def test_an_even_job_has_no_straggler_but_by_load_of_other_processes(tmp_path: Path) -> None:
     assert unexplained(job(tmp_path, "--slow=none", "--steps=400")) == []
 
 

@@ -69,6 +69,12 @@ class Window:
         return sum(known) / len(known) if known else None
 
 
+def delayed_part(window: Window) -> float:
+    """Which part of its own time a rank waited for a core; 0 if it was not measured."""
+    own_ms = window.ms["busy_ms"] + window.ms["outside_ms"]
+    return 1000 * (window.per_step("delay_s") or 0.0) / own_ms if own_ms > 0 else 0.0
+
+
 def explain(slow: Window, others: Sequence[Window], is_async: bool) -> Cause:
     """The cause of the excess of a rank over the others."""
 
@@ -160,7 +166,9 @@ def _frequency(slow: Window, others: Sequence[Window], excess_ms: float) -> str:
 
 
 def _blocked(slow: Window, others: Sequence[Window], excess_ms: float) -> str:
-    """It takes longer without more processor time: it slept."""
+    """It takes longer without more processor time, and did not wait for a core: it slept."""
+    if delayed_part(slow) > 0.2:
+        return ""
     cpu = _difference(slow, others, lambda w: w.per_step("cpu_s"))
     if (
         cpu is None

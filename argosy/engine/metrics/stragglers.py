@@ -23,7 +23,7 @@ from typing import Any
 
 from argosy.engine.metrics.job_directory import Record
 from argosy.engine.metrics.slow_links import SlowLinks
-from argosy.engine.metrics.straggler_causes import Cause, Window, explain
+from argosy.engine.metrics.straggler_causes import Cause, Window, delayed_part, explain
 
 MIN_EXCESS = 0.03
 """The lower confidence bound of the excess of a straggler, as a part of the others' time."""
@@ -31,11 +31,13 @@ _MIN_MEAN = 0.075
 """The mean excess of a straggler."""
 MIN_IMPACT = 0.02
 """A straggler must lengthen the step of the job by at least this part."""
-_CONFIDENCE = 4.0
+_CONFIDENCE = 4.5
 """In standard errors of the mean. Calibrated by simulation (tests/engine/metrics/test_stragglers.py)."""
 _WINDOWS = {14: 5.0, 16: 5.0, 18: 5.0, 20: 5.0, 32: 5.0, 64: 4.0, 128: 3.0, 256: 2.5}
 """Slots, and how many times the drift of this job the mean over so many slots must be: the longer, the less."""
 _LONGEST = max(_WINDOWS)
+_LOADED_SLOTS, _LOADED_EXCESS = 64, 1.0
+"""Where other processes delay all ranks, one that they delay more needs so many slots, or to be twice as slow."""
 _BLOCK = 8
 """Every so many slots, the excess of the last 16 is noted: how much it drifts in this job."""
 _EVALUATE_EVERY = 2
@@ -251,8 +253,10 @@ class StragglerDetector:
             if rank.reported is not None:
                 events += self._check_recovered(rank, now)
             elif (slots := _significant(rank, noise)) and self._has_impact(rank, live, slots, is_async):
-                others = [other for other in live if other is not rank]
-                cause = explain(_window(rank, slots), [_window(other, slots) for other in others], is_async)
+                others = [_window(other, slots) for other in live if other is not rank]
+                cause = explain(_window(rank, slots), others, is_async)
+                if _is_chance(cause, others, slots):
+                    continue
                 rank.reported, rank.slots_since = cause, 0
                 events.append(
                     {
@@ -323,6 +327,14 @@ def _own(slot: dict[str, float]) -> float:
 
 def _period(slot: dict[str, float]) -> float:
     return slot["period_ms"]
+
+
+def _is_chance(cause: Cause, others: Sequence[Window], slots: int) -> bool:
+    """Whether a rank is behind because the scheduler of a host that is overloaded for all ranks was unfair to it."""
+    is_measured = cause.cause != "computation" or cause.because in ("batch", "page_faults", "frequency")
+    if is_measured or slots >= _LOADED_SLOTS or cause.excess >= _LOADED_EXCESS:
+        return False
+    return median([delayed_part(other) for other in others]) >= 0.05
 
 
 def _drifts(workers: Sequence[_Rank], slot_steps: int) -> bool:

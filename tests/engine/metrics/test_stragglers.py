@@ -172,6 +172,14 @@ def test_computation_is_explained_by_other_load() -> None:
     assert "ms per step for one" in event["text"]
 
 
+def test_uneven_load_of_a_host_that_is_overloaded_for_all_ranks_needs_longer() -> None:
+    delays = {0: {"delay_s": 0.06}, 1: {"delay_s": 0.15}}  # of half a second
+    job = Job(2, 4, QUIET, slow=slow(1, 60, busy=0.2), fields=lambda rank, step: delays[rank])
+    events = stragglers(detect(job, 200))
+    assert [(event["rank"], event["because"]) for event in events] == [(1, "load")]
+    assert events[0]["step"] >= 60 + 40
+
+
 def test_computation_is_explained_by_page_faults() -> None:
     assert cause({"busy": 0.3}, major_faults=3000)["because"] == "page_faults"
 
