@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argosy.doctor.check import Check, in_bytes
+from argosy.engine.launch.configuration import DOCTOR
 
 _MARKS = (b"TORCHELASTIC_RUN_ID=fleetrun", b"ARGOSY_RESTART=")
 """A process with one of these variables was started by a rank, server or worker of fleetrun."""
@@ -87,7 +88,9 @@ def other_jobs(everything: Iterable[_Process], keep: Collection[int]) -> Check:
     ranks: dict[int, int] = {}
     for process in everything:
         launcher = process.launcher
-        if launcher is not None and launcher == process.parent and launcher not in keep:
+        # Containers, or the hosts of a lab, may share their processes: those of a doctor are no other job.
+        is_doctor = DOCTOR in process.command
+        if launcher == process.parent and launcher not in keep and not is_doctor:
             ranks[launcher] = ranks.get(launcher, 0) + 1
     if not ranks:
         return Check("other jobs", "ok", "none", value=0.0, unit="jobs")

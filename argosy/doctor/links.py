@@ -32,6 +32,7 @@ MAX_ROUNDS = 16
 BUDGET_S = 6.0
 """For all rounds together."""
 _LONGEST_S, _SHORTEST_S = 0.3, 0.02
+_CHECK = "check adapter, cable and switch port (ethtool), and other traffic"
 _REPEATED = 6
 """How many links are measured again."""
 
@@ -105,6 +106,8 @@ def _judge(link: Link, links: Sequence[Link], names: Sequence[str], speeds: Mapp
             where=where,
         )
     status, reason, advice = _rate_status(link, links, speeds)
+    if status != "ok" and (slow := _slow_host(link, links)) is not None:
+        advice = f"all links {slow[0]} {names[slow[1]]} are slow: {_CHECK}"
     figure = f"{in_bits(link.bits_per_s)}, round trip {in_seconds(link.latency_s)}"
     late = _lateness(link, links)
     if status == "ok" and late:
@@ -126,7 +129,7 @@ def _rate_status(link: Link, links: Sequence[Link], speeds: Mapping[int, float])
         return (
             status,
             f": slow, its neighbours have {in_bits(reference)}",
-            _culprit(link, links, reference),
+            f"{_CHECK}, at both ends",
         )
     nominal = min(speeds.get(link.source, 0.0), speeds.get(link.target, 0.0), NOMINAL_CAP)
     if link.bits_per_s < SLOW * nominal:
@@ -144,17 +147,16 @@ def _rate_status(link: Link, links: Sequence[Link], speeds: Mapping[int, float])
     return "ok", "", ""
 
 
-def _culprit(link: Link, links: Sequence[Link], reference: float) -> str:
-    """Names the host if all its links in a direction are slow, else the link."""
+def _slow_host(link: Link, links: Sequence[Link]) -> tuple[str, int] | None:
+    """Where all links are as slow as this one: (from, its source) or (to, its target); None if it is the link."""
+    fast = [other for other in links if other.bits_per_s * SLOW > link.bits_per_s]
     out = [other for other in links if other.source == link.source and other is not link]
     into = [other for other in links if other.target == link.target and other is not link]
-    is_source = bool(out) and all(other.bits_per_s < SLOW * reference for other in out)
-    is_target = bool(into) and all(other.bits_per_s < SLOW * reference for other in into)
-    check = "check its adapter, cable and switch port (ethtool), and its other traffic"
-    if is_source != is_target:
-        direction = "from its source" if is_source else "into its target"
-        return f"all links {direction} are slow: {check}"
-    return f"{check} at both ends"
+    is_source = bool(out) and not any(other in fast for other in out)
+    is_target = bool(into) and not any(other in fast for other in into)
+    if not fast or is_source == is_target:
+        return None
+    return ("from", link.source) if is_source else ("to", link.target)
 
 
 def _lateness(link: Link, links: Sequence[Link]) -> str:
@@ -184,7 +186,7 @@ def _clock(name: str, first: str, ahead_s: float, error_s: float) -> Check:
     return Check(
         "clock",
         "warning" if is_wrong else "ok",
-        f"{in_seconds(abs(ahead_s))} {'ahead of' if ahead_s >= 0 else 'behind'} {first}, to {in_seconds(error_s)}",
+        f"{in_seconds(abs(ahead_s))} {'ahead of' if ahead_s >= 0 else 'behind'} {first}, ± {in_seconds(error_s)}",
         "synchronize the clocks: timedatectl set-ntp true, or start chronyd" if is_wrong else "",
         ahead_s,
         "s",

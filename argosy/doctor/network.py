@@ -33,12 +33,12 @@ def name_resolution() -> Check:
         )
     took_s = time.monotonic() - began
     note = ", which other hosts cannot use" if is_loopback(address.partition("%")[0]) else ""
-    figure = f"{name} is {address}{note}, in {in_seconds(took_s)}"
+    figure = f"{name} is {address}{note}"
     if took_s > SLOW_LOOKUP_S:
         return Check(
             "name resolution",
             "warning",
-            figure,
+            f"{figure}, after {in_seconds(took_s)}",
             "the name servers in /etc/resolv.conf reply late: correct them, or add the hosts to /etc/hosts",
             took_s,
             "s",

@@ -48,29 +48,29 @@ def merged(checks: Sequence[Check]) -> list[Check]:
         by_name.setdefault(check.name, []).append(check)
     lines = []
     for group in by_name.values():
-        good = [check for check in group if check.status == "ok"]
-        is_same = len({check.figure for check in good}) == 1
-        if len(good) > 1 and (is_same or len(good) >= _MANY):
-            lines += [_common(good, len(group), is_same), *(c for c in group if c.status != "ok")]
-        else:
-            lines += group
+        alike: dict[tuple[str, str], list[Check]] = {}
+        for check in group:
+            alike.setdefault((check.status, check.advice), []).append(check)
+        for some in alike.values():
+            is_same = len({check.figure for check in some}) == 1
+            is_long = len(some) >= _MANY and all(check.value is not None for check in some)
+            lines += [_common(some, len(group))] if len(some) > 1 and (is_same or is_long) else some
     return lines
 
 
-def _common(good: Sequence[Check], count: int, is_same: bool) -> Check:
-    where = f"all {count}" if len(good) == count else f"{len(good)} of {count}"
-    if is_same:
-        return replace(good[0], where=where)
-    values = [(check.value, check.figure) for check in good if check.value is not None]
-    if not values:
-        return replace(good[0], figure=f"{good[0].figure}, …", where=where)
-    low, high = min(values), max(values)
-    return replace(good[0], figure=f"{low[1]} … {high[1]}", where=where)
+def _common(some: Sequence[Check], count: int) -> Check:
+    """One line for checks of one status: those that are not ok are named."""
+    where = f"all {count}" if len(some) == count else f"{len(some)} of {count}"
+    if some[0].status != "ok" and len(some) < count:
+        where = ", ".join(check.where for check in some)
+    low, high = (choose(some, key=lambda check: check.value or 0.0) for choose in (min, max))
+    figure = low.figure if low.figure == high.figure else f"{low.figure} … {high.figure}"
+    return replace(some[0], figure=figure, where=where)
 
 
-def summary(checks: Sequence[Check], hosts: int, ranks: int, seconds: float) -> str:
-    """The last line: how many checks are ok, warnings, failures."""
-    counts = [sum(check.status == status for check in checks) for status in STATUSES]
+def summary(lines: Sequence[Check], hosts: int, ranks: int, seconds: float) -> str:
+    """The last line: how many of the others are ok, warnings, failures."""
+    counts = [sum(line.status == status for line in lines) for status in STATUSES]
     words = ", ".join(
         f"{count} {status if status == 'ok' else status + 's' * (count != 1)}"
         for count, status in zip(counts, STATUSES, strict=True)
@@ -87,7 +87,7 @@ def show(checks: Sequence[Check], hosts: int, ranks: int, seconds: float, column
             print(line)
     else:
         Console(force_terminal=True, width=columns).print(_table(lines))
-    print(summary(checks, hosts, ranks, seconds))
+    print(summary(lines, hosts, ranks, seconds))
 
 
 def plain(lines: Sequence[Check]) -> list[str]:

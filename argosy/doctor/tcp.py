@@ -27,6 +27,7 @@ _KEY_BYTES = 16
 _PINGS = 40
 _CHUNK = 1 << 18
 _PROBE_BYTES = 1 << 16
+_GROWTH = 16
 _MAX_BYTES = 1 << 28
 """A server rejects a command for more."""
 _ROUNDS = 2
@@ -110,15 +111,16 @@ def _ping(server: socket.socket) -> tuple[float, float]:
 
 
 def _rate(server: socket.socket, command: bytes, latency_s: float, seconds: float) -> float:
-    """Bits per second: a probe tells how many bytes take this long."""
-    nbytes, best = _PROBE_BYTES, 0.0
-    for _ in range(_ROUNDS + 1):
-        took_s = max(_transfer(server, command, nbytes) - latency_s, 1e-6)
-        rate = nbytes / took_s
-        best = rate if nbytes == _PROBE_BYTES else max(best, rate)
-        # The probe can overestimate the rate, by a full buffer on the way: grow in steps.
-        nbytes = max(_PROBE_BYTES + 1, min(int(rate * seconds), 64 * nbytes, _MAX_BYTES))
-    return 8 * best
+    """Bits per second: probes tell how many bytes take this long."""
+
+    def bytes_per_s(nbytes: int) -> float:
+        return nbytes / max(_transfer(server, command, nbytes) - latency_s, 1e-6)
+
+    # Small ones do not count: up to a burst, a shaped link passes everything at once.
+    nbytes = _PROBE_BYTES
+    while nbytes < (enough := min(int(bytes_per_s(nbytes) * seconds), _MAX_BYTES)):
+        nbytes = min(enough, _GROWTH * nbytes)
+    return 8 * max(bytes_per_s(nbytes) for _ in range(_ROUNDS))
 
 
 def _transfer(server: socket.socket, command: bytes, nbytes: int) -> float:

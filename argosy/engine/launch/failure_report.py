@@ -210,7 +210,7 @@ def is_reported(config: Configuration, failures: Sequence[ProcessExit]) -> bool:
 
 
 def _may_be_the_host(root: Cause) -> bool:
-    """True for bus errors, timeouts, lost connections and a lack of shared memory; not if a rank has failed otherwise."""
+    """True for bus errors, timeouts, lost connections and a lack of shared memory; not if a rank failed otherwise."""
     first = root.exit
     if first.code in (-signal.SIGBUS, 128 + signal.SIGBUS):
         return True
