@@ -29,7 +29,7 @@ from argosy.engine import collective, env
 from argosy.engine.collective import Identity, World
 from argosy.engine.collective.identity import read
 from argosy.engine.errors import ArgosyError, CollectiveError
-from argosy.engine.net import Endpoint, host_of, interface_of
+from argosy.engine.net import Endpoint, host_of, interface_of, local_address
 
 CONNECT_S = 60.0
 """How long hosts that are started by hand may take; ARGOSY_CONNECT_TIMEOUT_S is another one."""
@@ -93,8 +93,7 @@ class _Job:
         here, size = self._identity.local_size, self._identity.size
         limit = cgroup.read()
         address = self._address()
-        local = [e for e in self._identity.endpoints if host_of(e) == address]
-        in_use = {Endpoint.parse(endpoint).port for endpoint in (*local, self._identity.master)}
+        in_use = {Endpoint.parse(e).port for e in self._identity.endpoints if host_of(e) == address}
         groups: dict[str, Callable[[], Sequence[Check]]] = {
             "software": software.check,
             "cores": lambda: cpu.check(limit, here, _threads()),
@@ -108,12 +107,13 @@ class _Job:
 
     def _address(self) -> str:
         """Where the other ranks reach those of this host."""
-        endpoints = self._identity.endpoints
-        return host_of(endpoints[self._identity.rank] if endpoints else self._identity.master)
+        if self._identity.endpoints:
+            return host_of(self._identity.endpoints[self._identity.rank])
+        return local_address(host_of(self._identity.master)) if self._identity.size > 1 else "127.0.0.1"
 
     def _local_name(self) -> str:
         """The address, if the job has several hosts, else the name."""
-        several = len({host_of(endpoint) for endpoint in self._identity.endpoints}) > 1
+        several = self._identity.local_size < self._identity.size
         return self._address() if several else socket.gethostname()
 
     # --- all ranks ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from argosy.doctor.cgroup import CgroupLimits
-from argosy.doctor.check import Check, in_bytes
+from argosy.doctor.check import Check, Status, in_bytes
 
 LITTLE, TOO_LITTLE = 1.0e9, 0.25e9
 """Free bytes per rank: below the first a warning, a process with torch uses some 0.3 GB; below the second a failure."""
@@ -24,7 +24,7 @@ def memory(total: int, available: int, limits: CgroupLimits, ranks: int) -> Chec
     advice = (
         "" if per_rank >= LITTLE else "end other processes, raise the memory limit, or use fewer ranks here"
     )
-    status = "ok" if per_rank >= LITTLE else "warning" if per_rank >= TOO_LITTLE else "failure"
+    status: Status = "ok" if per_rank >= LITTLE else "warning" if per_rank >= TOO_LITTLE else "failure"
     return Check("memory", status, f"{figure}, {ranks} ranks", advice, available, "bytes")
 
 
