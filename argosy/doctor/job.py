@@ -7,7 +7,6 @@ A step that needs other ranks and fails is a failure in the report, and no furth
 
 # SPDX-License-Identifier: Apache-2.0
 import json
-import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -112,7 +111,7 @@ class _Job:
         return local_address(host_of(self._identity.master)) if self._identity.size > 1 else "127.0.0.1"
 
     def _local_name(self) -> str:
-        """The address, if the job has several hosts, else the name."""
+        """Until the ranks are connected: the address, if the job has several hosts, else the name."""
         several = self._identity.local_size < self._identity.size
         return self._address() if several else socket.gethostname()
 
@@ -124,7 +123,7 @@ class _Job:
         try:
             timeout_s = env.seconds("ARGOSY_CONNECT_TIMEOUT_S", CONNECT_S)
             self._world = world = collective.connect(timeout_s=timeout_s)
-            texts = self._gather("hello", f"{self._local_name()} {os.getpid()}")
+            texts = self._gather("hello", f"{self._address()} {socket.gethostname()}")
         except ArgosyError as e:
             missing = sorted(world.monitor.unconnected) if world is not None else list(_blamed(e))
             self._common.append(self._unreachable(missing, e))
@@ -132,7 +131,8 @@ class _Job:
         hosts = world.hosts()
         self._leaders = [hosts.index(host) for host in dict.fromkeys(hosts)]
         self._host_of = [list(dict.fromkeys(hosts)).index(host) for host in hosts]
-        self._names = [texts[leader].split()[0] for leader in self._leaders]
+        addresses, names = zip(*(texts[leader].split() for leader in self._leaders), strict=True)
+        self._names = list(names if len(set(names)) == len(names) else addresses)  # clones have one name
         is_first = world.rank in self._leaders
         if is_first and not self._own:  # the launcher did not say which rank is the first here
             self._own = self._host_checks()

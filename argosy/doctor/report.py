@@ -53,7 +53,9 @@ def merged(checks: Sequence[Check]) -> list[Check]:
             alike.setdefault((check.status, check.advice), []).append(check)
         for some in alike.values():
             is_same = len({check.figure for check in some}) == 1
-            is_long = len(some) >= _MANY and all(check.value is not None for check in some)
+            is_common = some[0].status != "ok" and len(some) == len(group)  # the advice is for all of them
+            is_long = len(some) >= _MANY or is_common
+            is_long &= all(check.value is not None for check in some)
             lines += [_common(some, len(group))] if len(some) > 1 and (is_same or is_long) else some
     return lines
 

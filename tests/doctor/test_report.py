@@ -27,6 +27,8 @@ def test_many_figures_become_a_range_and_the_bad_one_is_named() -> None:
 
 
 def test_warnings_with_the_same_advice_are_one_line_with_all_names() -> None:
+    busy = [Check("load", "warning", f"{n}", "see top", n, "", f"rank {n}") for n in (8, 9)]
+    assert [(line.where, line.figure) for line in merged(busy)] == [("all 2", "8 … 9")]
     rows = [Check("load", status, "9", "" if status == "ok" else "see top", 9, "", host) for status, host in
             (("warning", "a"), ("ok", "b"), ("warning", "c"))]  # fmt: skip
     assert [(line.status, line.where) for line in merged(rows)] == [("warning", "a, c"), ("ok", "b")]
