@@ -18,7 +18,7 @@ ENGINE = [
     ["errors", "env_table"],
     ["env", "version"],
     ["log", "files", "net", "process_effects"],
-    ["checksum"],
+    ["checksum", "metrics"],
     ["disk"],
     ["kernels"],
     ["optimizers"],
@@ -33,7 +33,7 @@ ENGINE = [
 API = [
     ["modules"],
     ["engine"],
-    ["framework", "ray", "torchx"],
+    ["framework", "ray", "torchx", "metrics"],
     ["tensor", "regularizer", "version", "compat", "sysconfig", "device"],
     ["nn", "metric"],
     ["optimizer"],
