@@ -7,12 +7,12 @@ from argosy.doctor.check import Check, in_bits
 from argosy.doctor.compute import COPY_BYTES, best_of
 from argosy.engine.collective import World
 
-SHM_SHARE = 0.2
+SHM_SHARE = 0.1
 """Of the rate at which a rank copies memory: the sum reads every rank's buffer and writes one, so it moves about as
 many bytes as a copy, and has two barriers. Measured on 2 cores with a load of 5 to 17: 0.21 to 1.1."""
 GLOO_SHARE = 0.1
-"""Of the rate of one TCP connection: gloo also adds, in one thread. Measured on 2 busy cores: 0.26 to 1.5 over loopback,
-1.0 over 1 Gbit/s."""
+"""Of the rate of one TCP connection: gloo also adds, in one thread. Measured on 2 busy cores: 0.26 to 1.5 over
+loopback, 1.0 over 1 Gbit/s."""
 _GLOO_S = 0.15
 """How long one gloo all-reduce should take: on a slow link it gets fewer bytes."""
 _LEAST_BYTES = 1 << 16
