@@ -28,7 +28,14 @@ from argosy.engine import collective, env
 from argosy.engine.collective import Identity, World
 from argosy.engine.collective.identity import read
 from argosy.engine.errors import ArgosyError, CollectiveError
-from argosy.engine.net import Endpoint, host_of, interface_of, local_address
+from argosy.engine.net import (
+    Endpoint,
+    address_of_interface,
+    family_of,
+    host_of,
+    interface_of,
+    local_address,
+)
 
 CONNECT_S = 60.0
 """How long hosts that are started by hand may take; ARGOSY_CONNECT_TIMEOUT_S is another one."""
@@ -92,7 +99,8 @@ class _Job:
         here, size = self._identity.local_size, self._identity.size
         limit = cgroup.read()
         address = self._address()
-        in_use = {Endpoint.parse(e).port for e in self._identity.endpoints if host_of(e) == address}
+        listed = self._listed_address()
+        in_use = {Endpoint.parse(e).port for e in self._identity.endpoints if host_of(e) == listed}
         groups: dict[str, Callable[[], Sequence[Check]]] = {
             "software": software.check,
             "cores": lambda: cpu.check(limit, here, _threads()),
@@ -105,7 +113,14 @@ class _Job:
         return [check for name, group in groups.items() for check in guarded(name, group)]
 
     def _address(self) -> str:
-        """Where the other ranks reach those of this host."""
+        """The address that the collectives of this host use: that of --interface, if it is given."""
+        listed = self._listed_address()
+        interface = env.text("GLOO_SOCKET_IFNAME", "").split(",")[0]
+        return (
+            address_of_interface(interface, family_of(listed), "GLOO_SOCKET_IFNAME") if interface else listed
+        )
+
+    def _listed_address(self) -> str:
         if self._identity.endpoints:
             return host_of(self._identity.endpoints[self._identity.rank])
         return local_address(host_of(self._identity.master)) if self._identity.size > 1 else "127.0.0.1"
@@ -113,7 +128,7 @@ class _Job:
     def _local_name(self) -> str:
         """Until the ranks are connected: the address, if the job has several hosts, else the name."""
         several = self._identity.local_size < self._identity.size
-        return self._address() if several else socket.gethostname()
+        return self._listed_address() if several else socket.gethostname()
 
     # --- all ranks ------------------------------------------------------------------------------------
 
@@ -123,7 +138,7 @@ class _Job:
         try:
             timeout_s = env.seconds("ARGOSY_CONNECT_TIMEOUT_S", CONNECT_S)
             self._world = world = collective.connect(timeout_s=timeout_s)
-            texts = self._gather("hello", f"{self._address()} {socket.gethostname()}")
+            texts = self._gather("hello", f"{self._listed_address()} {socket.gethostname()}")
         except ArgosyError as e:
             missing = sorted(world.monitor.unconnected) if world is not None else list(_blamed(e))
             self._common.append(self._unreachable(missing, e))

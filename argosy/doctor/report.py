@@ -107,11 +107,14 @@ def plain(lines: Sequence[Check]) -> list[str]:
 
 def _table(lines: Sequence[Check]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("", "check", "where", "figure", "what to do"):
+    for column in ("", "check", "where", "figure, and what to do"):
         table.add_column(column, overflow="fold")
     for line in lines:
-        status = Text(line.status, _STYLES[line.status])
-        table.add_row(status, *map(Text, (line.name, line.where, line.figure, line.advice)))
+        style = _STYLES[line.status]
+        found = Text(line.figure)
+        if line.advice:
+            found.append(f"\n-> {line.advice}", style)
+        table.add_row(Text(line.status, style), Text(line.name), Text(line.where), found)
     return table
 
 

@@ -13,9 +13,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import pytest
 from lab.namespaces import call
 
+from argosy.engine.net import is_local
 from tests.engine.launch.conftest import Fleetrun, fleetrun
 from tests.jobs.test_hosts import Hosts
 from tests.jobs.test_lab import a_lab
+from tests.jobs.test_network_choice import add_second_interface
 from tests.ranks import ForkServer
 
 __all__ = ["fleetrun"]
@@ -83,6 +85,23 @@ def test_the_throttled_link_of_two_hosts_is_named(hosts: Hosts, ranks: ForkServe
     for _, errors in said:
         assert "RankFailed" not in errors  # the report has said it
         assert "ABORT" not in errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["--interface", "IPv6"])
+def test_the_interface_of_the_collectives_is_measured(hosts: Hosts, ranks: ForkServer, kind: str) -> None:
+    if not is_local("::1"):
+        pytest.skip("this machine has no IPv6")
+    ipv4, ipv6 = add_second_interface(hosts.lab)
+    words = ["--interface=eth1"] if kind == "--interface" else [f"--ips={','.join(ipv6)}"]
+    jobs = [hosts.start_warm(ranks, host, "--doctor", "--json", *words) for host in (0, 1)]
+    said = [job.communicate(timeout=120) for job in jobs]
+    document = json.loads(said[0][0])
+    figures = [check["figure"] for check in document["checks"] if check["name"] == "interface"]
+    addresses = ipv4 if kind == "--interface" else ipv6
+    assert [figure.split(",")[0] for figure in figures] == [f"eth1 {address}" for address in addresses]
+    assert len(of(document, "link")) == 2
+    assert "failure" not in of(document, "gloo all-reduce").values()
 
 
 @pytest.mark.slow
