@@ -14,7 +14,7 @@ SECONDS = 0.4
 STRAGGLER = 0.6
 """A rank below this fraction of the median of all ranks makes the others wait: a warning."""
 SLOW_BF16 = 0.5
-"""bf16 products slower than this fraction of float32 are emulated: a warning."""
+"""bf16 products slower than this fraction of float32 make mixed precision slower: a warning."""
 COPY_BYTES = 16 << 20
 _SIZES = (2048, 1024, 512, 256)
 
@@ -68,6 +68,9 @@ def judge(float32: Sequence[float], bfloat16: Sequence[float], names: Sequence[s
                 advice = "all others wait for it: look for other processes, throttling, OMP_NUM_THREADS"
             elif kind == "bf16" and rate < SLOW_BF16 * float32[rank]:
                 status = "warning"
-                advice = "this CPU emulates bf16: mixed precision is slower than float32 here"
+                advice = (
+                    "mixed precision in bf16 is slower than float32 on this CPU: use float32, or a CPU with bf16 "
+                    "instructions"
+                )
             checks.append(Check(f"product in {kind}", status, figure, advice, rate, "GFLOPS", name))
     return checks

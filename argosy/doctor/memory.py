@@ -8,7 +8,7 @@ from argosy.doctor.cgroup import CgroupLimits
 from argosy.doctor.check import Check, Status, in_bytes
 
 LITTLE, TOO_LITTLE = 1.0e9, 0.25e9
-"""Free bytes per rank: below the first a warning, a process with torch uses some 0.3 GB; below the second a failure."""
+"""Free bytes per rank: below the first a warning, below the second a failure: torch and Argosy alone take 0.23 GB."""
 LITTLE_SHM = 0.25e9
 """Free bytes of /dev/shm per rank. Docker's default is 64 MB, and a batch of 256 images of 224 x 224 has 154 MB."""
 

@@ -59,7 +59,7 @@ def compiler() -> Check:
 
 
 def kernels() -> Check:
-    """Argosy's kernels: built for this CPU, and loadable; they are not built here, which takes a minute."""
+    """Argosy's kernels: built for this CPU, and loadable; not built here, which takes some 15 s."""
     from argosy.engine import env
     from argosy.engine.kernels import build
 
