@@ -72,7 +72,7 @@ def kernels() -> Check:
             "not built on this host yet",
             "python -m argosy.engine.kernels builds them; the first job would run unfused",
         )
-    if (reason := build.unavailable()) is not None:
+    if (reason := shared_library.unavailable()) is not None:
         return Check(
             "kernels",
             "failure",
