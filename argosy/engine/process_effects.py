@@ -117,6 +117,13 @@ EFFECTS = (
         "shape inference of a view; Inductor compiles a region",
         "the end of that",
     ),
+    Effect(
+        "without-dynamo",
+        "sys.modules has stand-ins for torch._dynamo, its config and torch.fx.experimental.validator, which import the "
+        "modules when more of them is used than a few options",
+        "shape inference of an op, unless torch._dynamo is imported",
+        "the end of that",
+    ),
     Effect("gc", "Python's garbage collector is paused", "a program is built or compiled", "the end of that"),
     Effect(
         "num-threads",
