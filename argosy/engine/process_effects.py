@@ -37,6 +37,12 @@ EFFECTS = (
         _SHUTDOWN,
     ),
     Effect(
+        "gc-freeze",
+        "gc.freeze: the objects of that moment, those of the imported modules, are excluded from garbage collection",
+        "the first Variable of the process",
+        _SHUTDOWN,
+    ),
+    Effect(
         "fake-tensor-log",
         "the logger torch._subclasses.fake_tensor logs critical records only",
         "the first op that is recorded into a program",
