@@ -36,8 +36,9 @@ def _garbage_collector_paused() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
-        gc.unfreeze()  # the two move all objects to the oldest generation: the next collections look at new ones only
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()  # the two move all objects to the oldest generation: the next collections visit new ones only
         gc.enable()
 
 
