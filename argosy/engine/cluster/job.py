@@ -62,6 +62,8 @@ def words(config: Configuration) -> list[str]:
             options.append(f"--{name}={text}")
     if config.run_mode is not None:
         options.append(f"--run_mode={config.run_mode}")
+    if config.doctor:
+        return [*options, *config.script_args]
     return [*options, *(["-m"] if config.module else []), config.script, *config.script_args]
 
 

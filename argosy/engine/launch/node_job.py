@@ -35,6 +35,7 @@ from argosy.engine.launch.guard import run_guarded, signal_code, signal_name
 from argosy.engine.launch.node_messages import Joined, Offer, Plan, Result, Verdict
 from argosy.engine.launch.processes import Events, SignalEvent
 from argosy.engine.launch.ps_job import PsJob
+from argosy.engine.launch.record_forwarding import RecordForwarder
 from argosy.engine.launch.signals import signals_as_events
 from argosy.engine.version import VERSION
 
@@ -65,9 +66,12 @@ def run(config: Configuration, environ: Mapping[str, str], num_gpus: int | None)
     def work() -> int:
         with signals_as_events(config.end_with_stdin) as events:
             group = nodes.join(config, environ, events)
+            forwarder = RecordForwarder(config.log_dir, group.send_records) if node else None
             try:
                 return _NodeJob(group, config, environ, events, num_gpus).run()
             finally:
+                if forwarder is not None:
+                    forwarder.finish()
                 group.close()
 
     with console.quiet(config.quiet):
@@ -220,6 +224,9 @@ class _NodeJob:
         others = attempt.others()
         cause = failure_report.cause(attempt.failures, others)
         attempt.culprit = cause.exit.spec.rank
+        if failure_report.is_reported(self._config, attempt.failures):
+            self._report(Result(self._group.node, "failed", 1))
+            return
         size = len(attempt.placement.endpoints)
         text = failure_report.text(attempt.failures, size, attempt.still_running(), others)
         self._report(Result(self._group.node, "failed", 1, text, is_cause=not cause.remote))
@@ -279,7 +286,7 @@ class _NodeJob:
     def _end(self, verdict: Verdict) -> int:
         if verdict.code == 0:
             logger.info("all %d nodes completed.", self._group.size)
-        elif self._group.node == 0 and verdict.code < 128:
+        elif self._group.node == 0 and verdict.code < 128 and not self._config.doctor:
             logger.error("ABORT!!! the job has ended with exit code %d on all nodes.", verdict.code)
         return verdict.code
 

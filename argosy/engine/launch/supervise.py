@@ -144,6 +144,8 @@ def _run_with_restarts(
         quick = quick + 1 if attempt.first_failure - attempt.began < QUICK_S else 0
         if not is_last:
             _log_restart(config, attempt, restart + 1, quick)
+    if failure_report.is_reported(config, attempt.failures):
+        return 1
     failed = {failure.spec.rank for failure in attempt.failures} | {attempt.culprit}
     logger.error(
         "ABORT!!! Out of all %d trainers, the trainer process with rank=%s was aborted. Please check its log.",
@@ -156,6 +158,8 @@ def _report_failure(attempt: Attempt, size: int, is_last: bool) -> None:
     """Print the report, before the other ranks are terminated; before a restart, rotate the logs first."""
     config, others = attempt.config, attempt.others()
     attempt.culprit = failure_report.cause(attempt.failures, others).exit.spec.rank
+    if failure_report.is_reported(config, attempt.failures):
+        return
     if not is_last and attempt.signal is None:
         logs.rotate(config.log_dir, keep=logs.LAUNCHER_LOG)
         attempt.failures = [replace(exit, log=f"{exit.log}.1") for exit in attempt.failures]
