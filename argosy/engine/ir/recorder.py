@@ -49,11 +49,6 @@ _INPUTS = ("placeholder", "get_attr")
 class Recorder(TorchDispatchMode):
     """Records into one graph; entered by `Program.recording`, above the program's fake mode."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: torch.compile never runs around the building of a program. To skip it, torch imports it."""
-        return False
-
     def __init__(self, graph: fx.Graph, symbols: Symbols) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has not annotated it
         self.graph = graph

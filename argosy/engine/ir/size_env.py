@@ -26,8 +26,9 @@ from typing import Any
 import sympy
 import torch
 from sympy.logic.boolalg import Boolean, BooleanFunction
-from torch._logging import trace_structured
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, SLoc
+from torch._guards import SLoc
+from torch._logging._internal import trace_structured
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import ToFloat
 from torch.utils._sympy.solve import try_solve
 
