@@ -1,6 +1,7 @@
 """The files of the job directory: where they are, how they are written and read (docs/reference/job-directory.md)."""
 
 # SPDX-License-Identifier: Apache-2.0
+import heapq
 import json
 import os
 import re
@@ -132,17 +133,21 @@ class JobDirectory:
 
     def poll(self) -> list[Record]:
         """The new records of all processes and events since the last call, by time."""
+        records = [record for name, process in self._files() for record in self._new(name, process)]
+        return sorted(records, key=lambda record: record.time)
+
+    def stream(self) -> Iterator[Record]:
+        """The same as an iterator: for the records of a whole job, which need not fit into memory."""
+        return heapq.merge(*(self._new(*file) for file in self._files()), key=lambda record: record.time)
+
+    def _files(self) -> list[tuple[str, str]]:
+        """The files of records and events, each with its process."""
         try:
             names = sorted(os.listdir(self.metrics))
         except OSError:
             return []
-        records: list[Record] = []
-        for name in names:
-            if match := _RECORDS.fullmatch(name):
-                records += self._new(name, match[1] + match[2])
-            elif name == EVENTS:
-                records += self._new(name, "")
-        return sorted(records, key=lambda record: record.time)
+        files = [(name, match[1] + match[2]) for name in names if (match := _RECORDS.fullmatch(name))]
+        return [*files, (EVENTS, "")]
 
     def _new(self, name: str, process: str) -> Iterator[Record]:
         tail = self._tails.setdefault(name, _Tail(self.metrics / name))
