@@ -31,7 +31,7 @@ ENGINE = [
     ["runtime", "planner"],
 ]
 API = [
-    ["modules"],
+    ["modules", "charts"],
     ["engine"],
     ["framework", "ray", "torchx"],
     ["tensor", "regularizer", "version", "compat", "sysconfig", "device"],
