@@ -17,12 +17,12 @@
   const percent = (fraction) => (fraction === null || fraction === undefined ? null : 100 * fraction);
 
   // Many ranks: the lowest, the median and the highest one instead of a line each.
-  function overTime(element, over, what, yUnit) {
+  function overTime(element, over, what, yUnit, scale = 1) {
     const [, label] = timeUnit(over);
     const x = minutes(over);
-    let series = over.rows.map((row, i) => ({ name: `${what} ${over.names[i]}`, x, y: row }));
+    let series = over.rows.map((row, i) => ({ name: `${what} ${over.names[i]}`, x, y: row.map((v) => (v === null ? null : v / scale)) }));
     if (series.length > 8) {
-      const sorted = x.map((_, c) => over.rows.map((row) => row[c]).filter((v) => v !== null).sort((a, b) => a - b));
+      const sorted = x.map((_, c) => series.map((s) => s.y[c]).filter((v) => v !== null && v !== undefined).sort((a, b) => a - b));
       const pick = (q) => sorted.map((values) => (values.length ? values[Math.round(q * (values.length - 1))] : null));
       series = [["highest", 1], ["median", 0.5], ["lowest", 0]].map(([name, q]) => ({ name: `${name} of ${over.rows.length}`, x, y: pick(q) }));
     }
@@ -69,7 +69,7 @@
         { value: percent(c.link_fraction), state: c.link_fraction !== null && c.link_fraction < 0.5 ? "warn" : undefined }]),
       limit: 30, label: "Collectives of a step",
     });
-    draw.rss = (e) => overTime(e, r.memory.rss, "rank", "bytes");
+    draw.rss = (e) => overTime(e, r.memory.rss, "rank", "MB", 1e6);
     const peaks = r.memory.ranks.filter((row) => row.peak_bytes);
     const purposes = [...new Set(peaks.flatMap((row) => Object.keys(row.breakdown)))];
     draw.peak = (e) => charts.stacked(e, {
