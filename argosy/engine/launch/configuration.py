@@ -25,6 +25,8 @@ NODE_ROLES = ("server", "worker")
 DEAD_WORKER = ("end", "drop")
 SERVER_DURABILITY = ("log", "disk", "snapshot")
 _HETER = ("heter_workers", "heter_worker_num")
+_RENAMED = {"timeout_s": "timeout", "grace_s": "grace"}
+_NOT_OPTIONS = ("script", "script_args", "module", "run_mode")
 
 
 @dataclass(frozen=True)
@@ -329,3 +331,21 @@ def shown(config: Configuration) -> str:
         values["grace"] = values.pop("grace_s")
     lines = [f"{name}: {_text(value)}" for name, value in sorted(values.items())]
     return "\n".join(["-----------  Configuration Arguments -----------", *lines, "-" * 48])
+
+
+def words(config: Configuration) -> list[str]:
+    """The command line that gives this configuration: options that differ from their defaults, the script."""
+    options = []
+    for option in fields(config):
+        value = getattr(config, option.name)
+        if option.name in _NOT_OPTIONS or value == option.default:
+            continue
+        name = _RENAMED.get(option.name, option.name)
+        if value is True:
+            options.append(f"--{name}")
+        else:
+            text = ",".join(value) if isinstance(value, tuple) else f"{value}"
+            options.append(f"--{name}={text}")
+    if config.run_mode is not None:
+        options.append(f"--run_mode={config.run_mode}")
+    return [*options, *(["-m"] if config.module else []), config.script, *config.script_args]

@@ -32,6 +32,7 @@ from argosy.engine.launch.attempt import Attempt
 from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.guard import run_guarded, signal_name
+from argosy.engine.launch.job_record import JobRecord
 from argosy.engine.launch.node_messages import Joined, Offer, Plan, Result, Verdict
 from argosy.engine.launch.processes import Events, SignalEvent
 from argosy.engine.launch.ps_job import PsJob
@@ -58,6 +59,7 @@ def run(config: Configuration, environ: Mapping[str, str], num_gpus: int | None)
     nodes.master(config, environ)  # may raise: before anything is started
     if node == 0:
         entrypoint.command(config)
+    given = config
     config = replace(
         config, log_dir=os.path.join(config.log_dir, f"node-{node}"), quiet=config.quiet or node > 0
     )
@@ -66,7 +68,7 @@ def run(config: Configuration, environ: Mapping[str, str], num_gpus: int | None)
         with signals_as_events(config.end_with_stdin) as events:
             group = nodes.join(config, environ, events)
             try:
-                return _NodeJob(group, config, environ, events, num_gpus).run()
+                return _NodeJob(group, config, given, environ, events, num_gpus).run()
             finally:
                 group.close()
 
@@ -82,6 +84,7 @@ class _NodeJob:
         self,
         group: nodes.NodeGroup,
         config: Configuration,
+        given: Configuration,
         environ: Mapping[str, str],
         events: Events,
         num_gpus: int | None,
@@ -89,6 +92,7 @@ class _NodeJob:
         self._group, self._config, self._environ = group, config, environ
         self._events, self._num_gpus = events, num_gpus
         self._has_reported = False
+        self._record = JobRecord(config.log_dir, given, group.size)
 
     def run(self) -> int:
         try:
@@ -96,17 +100,25 @@ class _NodeJob:
             with console.logged_to(logs.launcher_log(self._config.log_dir)):
                 address = self._address()
                 command = entrypoint.command(self._config)  # may raise: node 0 reports it
-                while True:
-                    verdict = self._attempt(command, address)
-                    if not verdict.restarts:
-                        return self._end(verdict)
-                    logs.rotate(self._config.log_dir, keep=logs.LAUNCHER_LOG)
+                return self._record.run(lambda: self._run_attempts(command, address))
         except ConfigError as e:
             self._report(Result(self._group.node, "failed", 2, f"error: {e}"))
             raise
         except _Ended as ended:
             self._print(ended.verdict)
             return self._end(ended.verdict)
+
+    def _run_attempts(self, command: list[str], address: str) -> int:
+        number = 0
+        try:
+            while (verdict := self._attempt(command, address)).restarts:
+                number += 1
+                logs.rotate(self._config.log_dir, restarts=True)
+                self._record.restarted(f"restart {number} of {self._config.max_restarts}", number)
+        except _Ended as ended:
+            verdict = ended.verdict
+            self._print(verdict)
+        return self._end(verdict)
 
     def _address(self) -> str:
         """Where the other nodes reach this one: the address of --interface, else that of the route to node 0."""
@@ -173,7 +185,10 @@ class _NodeJob:
             command=command,
             config=self._config,
             events=self._events,
+            record=self._record,
             on_failure=self._report_ranks,
+            restart=plan.attempt,
+            hosts=() if self._group.node else tuple(o.host for o in offers for _ in o.devices),
         )
 
     def _servers_and_workers(self, command: list[str], address: str) -> PsJob:
@@ -198,6 +213,7 @@ class _NodeJob:
             command=command,
             config=config,
             events=self._events,
+            record=self._record,
             on_failure=self._report_servers,
         )
 
@@ -222,6 +238,7 @@ class _NodeJob:
         attempt.culprit = cause.exit.spec.rank
         size = len(attempt.placement.endpoints)
         text = failure_report.text(attempt.failures, size, attempt.still_running(), others)
+        attempt.record.failed(text, cause, attempt.failures)
         self._report(Result(self._group.node, "failed", 1, text, is_cause=not cause.remote))
 
     def _report_servers(self, job: PsJob, text: str) -> None:
@@ -269,6 +286,8 @@ class _NodeJob:
         if not verdict.text:
             return
         path = logs.launcher_log(self._config.log_dir)
+        if verdict.code not in (0, *range(128, 256)) and not self._record.job["failure"]:
+            self._record.failed(verdict.text, is_end=not verdict.restarts)
         if self._group.node == 0 or verdict.is_local:
             console.print_block(verdict.text, path)
         else:
