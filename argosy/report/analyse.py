@@ -245,6 +245,7 @@ def _curve(name: str, series: Series, kind: str) -> dict[str, Any]:
         "reduce": series.reduce,
         "steps": steps,
         "values": [_rounded(v) for v in values],
+        "not_finite_at": next((s for s, v in zip(series.steps, series.values, strict=True) if not math.isfinite(v)), None),
         "first": _finite(series.values[0]),
         "last": _finite(series.values[-1]),
         "min": min(finite, default=None),
@@ -259,10 +260,12 @@ def _over_time(bins: Mapping[int, Bins]) -> dict[str, Any]:
     width = max((b.width_s for b in used.values()), default=1.0)
     rows = {number: b.means(width) for number, b in used.items()}
     length = max(map(len, rows.values()), default=0)
+    first = min((next(i for i, v in enumerate(row) if v is not None) for row in rows.values()), default=0)
     return {
+        "from_s": first * width,
         "width_s": width,
         "names": list(rows),
-        "rows": [[*map(_rounded, row), *([None] * (length - len(row)))] for row in rows.values()],
+        "rows": [[*map(_rounded, row[first:]), *([None] * (length - len(row)))] for row in rows.values()],
     }
 
 
@@ -625,8 +628,13 @@ def _events(run: Run) -> list[dict[str, Any]]:
 
 
 def _problems(run: Run) -> list[str]:
-    """What this report could not read."""
-    problems = []
+    """What the reader should know first: values that are not finite, and what could not be read."""
+    problems = [
+        f"{cut(name, 100)} was not finite at step {step:,}: {value}"
+        for name, series in _shown(run)
+        for step, value in [next(((s, v) for s, v in zip(series.steps, series.values, strict=True) if not math.isfinite(v)), (0, 0.0))]
+        if step
+    ]
     if not run.job:
         problems.append("job.json is missing or unreadable: command, options and states are unknown")
     if run.num_malformed:

@@ -27,6 +27,8 @@ NUM_BINS = 240
 """Points in time of a heat map or curve; a bin is a power of two of seconds."""
 WARM_UP_STEPS = 2
 """Steps at the start of a process that compile and warm up: not counted in means."""
+NUM_HISTOGRAMS = 8
+"""Quantiles of the step time are those of the first ranks: steps end together, and each entry costs time."""
 NUM_SAMPLES = 256
 NUM_LINES = 25
 """Last lines of each log."""
@@ -53,7 +55,7 @@ class Bins:
     def add(self, at_s: float, value: float, weight: float = 1.0) -> None:
         """Add a value at a time after the start of the job."""
         if not (math.isfinite(value) and math.isfinite(at_s)):
-            return
+            raise ValueError(f"value {value} at {at_s}")
         while at_s >= NUM_BINS * self.width_s:
             self._halve()
         place = max(0, int(at_s / self.width_s))
@@ -114,36 +116,33 @@ class RankRun:
         steps, group = int(record["steps"]), int(record.get("group") or 1)
         skipped = min(steps, max(0, WARM_UP_STEPS - self._seen))
         self._seen += steps
-        lists = {key: [float(v) for v in record.get(key) or []] for key in _PER_STEP}
-        entries = len(lists["period_ms"])
-        weights = [group] * entries
-        if entries:
-            weights[-1] = steps - group * (entries - 1)
-        first = min(entries, math.ceil(skipped / group))
-        counted = sum(weights[first:])
-        for key, values in lists.items():
-            self.per_step[key] += sum(v * w for v, w in zip(values[first:], weights[first:], strict=False))
+        first = math.ceil(skipped / group)  # the first entry that is counted
+        sums = {key: _sum(record.get(key) or [], first, steps, group) for key in _PER_STEP}
+        counted = max(0, steps - first * group) if record.get("period_ms") else 0
         self.steps += counted
-        for value, weight in zip(lists["period_ms"][first:], weights[first:], strict=True):
-            self.periods[_bucket(value)] += weight
+        for key, total in sums.items():
+            self.per_step[key] += total
+        if self.rank < NUM_HISTOGRAMS:
+            for value in record.get("period_ms", [])[first:]:
+                self.periods[_bucket(value)] += group
         for key in _COUNTS:
-            self.counts[key] += float(record.get(key) or 0)
+            self.counts[key] += record.get(key) or 0
         if counted:
-            self._add_bins(lists, weights, first, counted, at_s)
+            self.period.add(at_s, sums["period_ms"] / counted, counted)
+            self.own.add(at_s, (sums["busy_ms"] + sums["outside_ms"]) / counted, counted)
         if (rss := record.get("rss")) is not None:
             self.rss.add(at_s, float(rss))
         self.peak_rss = max(self.peak_rss, int(record.get("peak_rss") or record.get("rss") or 0))
         if (mhz := record.get("mhz")) is not None:
             self.mhz.add(at_s, float(mhz))
 
-    def _add_bins(
-        self, lists: dict[str, list[float]], weights: list[int], first: int, counted: int, at_s: float
-    ) -> None:
-        def mean(key: str) -> float:
-            return sum(v * w for v, w in zip(lists[key][first:], weights[first:], strict=False)) / counted
 
-        self.period.add(at_s, mean("period_ms"), counted)
-        self.own.add(at_s, mean("busy_ms") + mean("outside_ms"), counted)
+def _sum(entries: list[float], first: int, steps: int, group: int) -> float:
+    """The sum over the steps: each entry from `first` on is a mean of `group` steps, the last one of the rest."""
+    if len(entries) <= first:
+        return 0.0
+    rest = steps - group * (len(entries) - 1)
+    return float(group * sum(entries[first:-1]) + rest * entries[-1])
 
 
 def _bucket(ms: float) -> int:

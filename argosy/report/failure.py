@@ -91,6 +91,13 @@ def _waiting(run: Run, recorded: Any, failed: str) -> tuple[tuple[str, str], ...
     for output in run.outputs:
         if output.error is not None and output.error.ranks and output.name != failed:
             found.setdefault(output.name, cut(output.error.what, 1000))
+    if not found:  # they were terminated before they raised
+        for process in run.job.get("processes") or []:
+            if isinstance(process, dict) and process.get("state") == "terminated":
+                number = process.get("rank")
+                step = run.view.ranks[number].step if number in run.view.ranks else 0
+                after = f", last recorded step {step:,}" if step else ""
+                found[f"{process.get('role')} {number}"] = f"terminated by fleetrun{after}"
     return tuple(found.items())[:_MAX_WAITING]
 
 

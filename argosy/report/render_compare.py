@@ -78,7 +78,8 @@ def _change(row: dict[str, Any]) -> str:
     if change is None:
         return ""
     tone = "" if abs(change) < 0.02 or not row["better"] else "good" if change * row["better"] > 0 else "bad"
-    return html.element("span", html.text(f"{change:+.1%}".replace("-", "−")), class_=f"change {tone}".strip())
+    shown = f"× {units.number(1 + change, 3)}" if change >= 2 else f"{change:+.1%}".replace("-", "−")
+    return html.element("span", html.text(shown), class_=f"change {tone}".strip())
 
 
 def _settings(comparison: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ MAX_LINE = 1 << 20
 """A longer line is skipped: no writer of Argosy writes one."""
 JOB, METRICS, EVENTS, REQUESTS = "job.json", "metrics", "events.jsonl", "requests.json"
 _RECORDS = re.compile(r"(rank|server)(\d+)\.jsonl")
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 17
 
 
 @dataclass(frozen=True)
