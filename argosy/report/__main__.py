@@ -14,8 +14,12 @@ from argosy.report import compare, report, write, write_comparison
 def parser() -> argparse.ArgumentParser:
     """The arguments of `python -m argosy.report`."""
     p = argparse.ArgumentParser(prog="python -m argosy.report", description=__doc__)
-    p.add_argument("directory", metavar="DIR", nargs="?", help="the log directory of a job (fleetrun --log_dir)")
-    p.add_argument("--output", metavar="FILE", help="default: DIR/report.html, or DIR/compare.html with --compare")
+    p.add_argument(
+        "directory", metavar="DIR", nargs="?", help="the log directory of a job (fleetrun --log_dir)"
+    )
+    p.add_argument(
+        "--output", metavar="FILE", help="default: DIR/report.html, or DIR/compare.html with --compare"
+    )
     p.add_argument(
         "--compare",
         metavar="OTHER",

@@ -48,7 +48,8 @@ def analyse(run: Run) -> dict[str, Any]:
         "servers": _servers(run),
         "events": _events(run),
         "outputs": [
-            {"name": o.name, "log": o.log, "lines": o.lines, "error": o.error is not None} for o in run.outputs
+            {"name": o.name, "log": o.log, "lines": o.lines, "error": o.error is not None}
+            for o in run.outputs
         ],
         "problems": _problems(run),
     }
@@ -136,7 +137,7 @@ def _figures(run: Run) -> dict[str, Any]:
 
 
 def quantile(histogram: Mapping[int, int], q: float) -> float | None:
-    """A quantile of step times, within 2 %; None without steps."""
+    """A quantile of step times, within 0.5 %; None without steps."""
     left = q * sum(histogram.values())
     for bucket in sorted(histogram):
         left -= histogram[bucket]
@@ -245,7 +246,9 @@ def _curve(name: str, series: Series, kind: str) -> dict[str, Any]:
         "reduce": series.reduce,
         "steps": steps,
         "values": [_rounded(v) for v in values],
-        "not_finite_at": next((s for s, v in zip(series.steps, series.values, strict=True) if not math.isfinite(v)), None),
+        "not_finite_at": next(
+            (s for s, v in zip(series.steps, series.values, strict=True) if not math.isfinite(v)), None
+        ),
         "first": _finite(series.values[0]),
         "last": _finite(series.values[-1]),
         "min": min(finite, default=None),
@@ -375,9 +378,13 @@ def _describe(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]
     hints = []
     if cause == "computation":
         if more("delay") > 0.05:
-            hints.append(f"it was ready but had no core for {row['delay']:.0%} of the time: other load on its host")
+            hints.append(
+                f"it was ready but had no core for {row['delay']:.0%} of the time: other load on its host"
+            )
         if more("major_faults_per_s") > 10:
-            hints.append(f"{row['major_faults_per_s']:.0f} major page faults per second: its host reads pages from disk")
+            hints.append(
+                f"{row['major_faults_per_s']:.0f} major page faults per second: its host reads pages from disk"
+            )
         others = [r["mhz"] for r in rows if r is not row and r["mhz"]]
         if row["mhz"] and others and row["mhz"] < 0.93 * median(others):
             hints.append(f"its core runs at {row['mhz']:.0f} MHz, the others at {median(others):.0f}")
@@ -632,7 +639,12 @@ def _problems(run: Run) -> list[str]:
     problems = [
         f"{cut(name, 100)} was not finite at step {step:,}: {value}"
         for name, series in _shown(run)
-        for step, value in [next(((s, v) for s, v in zip(series.steps, series.values, strict=True) if not math.isfinite(v)), (0, 0.0))]
+        for step, value in [
+            next(
+                ((s, v) for s, v in zip(series.steps, series.values, strict=True) if not math.isfinite(v)),
+                (0, 0.0),
+            )
+        ]
         if step
     ]
     if not run.job:

@@ -146,13 +146,13 @@ def _sum(entries: list[float], first: int, steps: int, group: int) -> float:
 
 
 def _bucket(ms: float) -> int:
-    """The bucket of a duration, 2 % wide; `bucket_ms` is its inverse."""
-    return round(math.log(max(ms, 1e-6)) * 50)
+    """The bucket of a duration, 0.5 % wide; `bucket_ms` is its inverse."""
+    return round(math.log(max(ms, 1e-6)) * 200)
 
 
 def bucket_ms(bucket: int) -> float:
     """The duration of a bucket of `RankRun.periods`."""
-    return math.exp(bucket / 50)
+    return math.exp(bucket / 200)
 
 
 @dataclass

@@ -97,7 +97,14 @@ def _figures(a: dict[str, Any], b: dict[str, Any]) -> list[dict[str, Any]]:
     for name in list(values)[:20]:
         rows.append((f"last {name}", "number", *(run["figures"]["values"].get(name) for run in (a, b)), 0))
     return [
-        {"name": name, "unit": unit, "a": first, "b": second, "better": better, "change": _change(first, second)}
+        {
+            "name": name,
+            "unit": unit,
+            "a": first,
+            "b": second,
+            "better": better,
+            "change": _change(first, second),
+        }
         for name, unit, first, second, better in rows
         if first is not None or second is not None
     ]
@@ -243,7 +250,9 @@ def _most(phases: dict[str, Any], change: float) -> str:
     if inside:
         parts |= {_PHASES_AS_TEXT.get(name, name): ms for name, ms in inside.items()}
     else:
-        parts |= {_PARTS_AS_TEXT[name]: periods[name] for name in ("computation", "blocked") if name in periods}
+        parts |= {
+            _PARTS_AS_TEXT[name]: periods[name] for name in ("computation", "blocked") if name in periods
+        }
     same_way = {name: ms for name, ms in parts.items() if ms * change > 0}
     if not same_way:
         return ""
@@ -264,7 +273,11 @@ def _signed(ms: float) -> str:
 
 def _because(settings: list[list[str]]) -> str:
     """The differing settings that may explain it."""
-    named = [row for row in settings if row[0].startswith(("strategy.", "--", "version", "ranks", "threads", "hosts"))]
+    named = [
+        row
+        for row in settings
+        if row[0].startswith(("strategy.", "--", "version", "ranks", "threads", "hosts"))
+    ]
     if not named:
         return "The settings are the same." if not settings else ""
     shown = "; ".join(f"{name}: {_short(old)} → {_short(new)}" for name, old, new in named[:4])

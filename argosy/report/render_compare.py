@@ -86,7 +86,9 @@ def _settings(comparison: dict[str, Any]) -> str:
     rows = [tuple(html.element("code", html.text(cell)) for cell in row) for row in comparison["settings"]]
     if not rows:
         return html.section("settings", "Settings", html.element("p", "Nothing differs that was recorded."))
-    return html.section("settings", "Settings that differ", html.table(("setting", "A", "B"), rows, "Settings"))
+    return html.section(
+        "settings", "Settings that differ", html.table(("setting", "A", "B"), rows, "Settings")
+    )
 
 
 def _curves(comparison: dict[str, Any]) -> str:
