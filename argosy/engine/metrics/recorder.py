@@ -29,7 +29,8 @@ from argosy.engine.metrics.resources import Usage, frequency_mhz, usage
 from argosy.engine.version import VERSION as ARGOSY_VERSION
 
 PERIOD_S = 0.5
-"""The least time between two `steps` records."""
+"""The least time between two `steps` records in a job of up to 64 ranks; with more ranks it grows in proportion."""
+MAX_PERIOD_S = 10.0
 MAX_ENTRIES = 20
 """The most entries of a list in a `steps` record."""
 WATCHED_STEPS = 512
@@ -79,6 +80,7 @@ class Recorder:
         self.callbacks: list[Callback] = []
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        self._period_s = min(MAX_PERIOD_S, PERIOD_S * max(1.0, process.size / 64))
         self._file = None if path is None else _opened(path)
         self._steps: list[StepTimes] = []
         self._recorded_at = time.perf_counter()
@@ -128,7 +130,7 @@ class Recorder:
         with self._lock:
             self.step += 1
             self._steps.append(times)
-            if self.step == 1 or time.perf_counter() - self._recorded_at >= PERIOD_S:
+            if self.step == 1 or time.perf_counter() - self._recorded_at >= self._period_s:
                 self._write_steps()
 
     def _write_steps(self) -> None:
@@ -199,7 +201,7 @@ class Recorder:
                 "batches": batches,
                 "what": what,
             }
-            if time.perf_counter() - self._progress_at >= PERIOD_S:
+            if time.perf_counter() - self._progress_at >= self._period_s:
                 self._write_progress()
 
     def _write_progress(self) -> None:
