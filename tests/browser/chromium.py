@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import importlib.util
 import shutil
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,8 +51,17 @@ class Page:
         self.page.goto(url, wait_until="domcontentloaded")
 
     def wait(self, condition: str, argument: Any = None, timeout_ms: float = TIMEOUT_MS) -> None:
-        """Wait until a JavaScript expression, or function of the argument, is true; raises TimeoutError."""
-        self.page.wait_for_function(condition, arg=argument, timeout=timeout_ms)
+        """Wait until a JavaScript expression, or function of the argument, is true; raises TimeoutError.
+
+        Not playwright's wait_for_function: it calls eval, which the pages forbid (Content-Security-Policy).
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        while not self.page.evaluate(condition, argument):
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"not true after {timeout_ms / 1000:.0f} s: {condition}; problems: {self.problems}"
+                )
+            self.page.wait_for_timeout(50)
 
     def text(self, selector: str) -> str:
         """The visible text of the first element that matches."""

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,14 +77,15 @@ class _Tail:
     position: int = 0
     incomplete: bytes = b""
 
-    def read(self) -> Iterator[bytes]:
+    def read(self, max_bytes: int | None = None) -> Iterator[bytes]:
         """The complete lines since the last call; from the start if the file was replaced by a shorter one."""
         try:
             with self.path.open("rb") as file:
                 if os.fstat(file.fileno()).st_size < self.position:
                     self.position, self.incomplete = 0, b""
                 file.seek(self.position)
-                while data := file.read(_READ_BYTES):
+                end = self.position + max_bytes if max_bytes is not None else sys.maxsize
+                while data := file.read(min(_READ_BYTES, end - self.position)):
                     self.position += len(data)
                     *lines, self.incomplete = (self.incomplete + data).split(b"\n")
                     yield from lines
@@ -130,8 +132,11 @@ class JobDirectory:
         """The last sampled step of a rank, if there is one."""
         return read_json(profile_file(self.path, rank))
 
-    def poll(self) -> list[Record]:
-        """The new records of all processes and events since the last call, by time."""
+    def poll(self, max_bytes: int | None = None) -> list[Record]:
+        """The new records of all processes and events since the last call, by time.
+
+        With `max_bytes`, at most so many of each file: a reader that joins a long job catches up in several calls.
+        """
         try:
             names = sorted(os.listdir(self.metrics))
         except OSError:
@@ -139,14 +144,19 @@ class JobDirectory:
         records: list[Record] = []
         for name in names:
             if match := _RECORDS.fullmatch(name):
-                records += self._new(name, match[1] + match[2])
+                records += self._new(name, match[1] + match[2], max_bytes)
             elif name == EVENTS:
-                records += self._new(name, "")
+                records += self._new(name, "", max_bytes)
         return sorted(records, key=lambda record: record.time)
 
-    def _new(self, name: str, process: str) -> Iterator[Record]:
+    @property
+    def num_read(self) -> int:
+        """Bytes of records that have been read."""
+        return sum(tail.position for tail in self._tails.values())
+
+    def _new(self, name: str, process: str, max_bytes: int | None) -> Iterator[Record]:
         tail = self._tails.setdefault(name, _Tail(self.metrics / name))
-        for line in tail.read():
+        for line in tail.read(max_bytes):
             try:
                 fields = json.loads(line)
                 yield Record(process, str(fields["kind"]), float(fields["time"]), fields)

@@ -214,8 +214,7 @@ class JobView:
         steps = max(1, record["steps"])
         rank.history.add(rank.rank, rank.step, _total(record.fields, "period_ms") / steps)
         rank.busy.add(rank.rank, rank.step, _total(record.fields, "busy_ms") / steps)
-        total = self.total_per_s("examples")
-        if total is not None and rank.rank == min(self.ranks):
+        if rank.rank == min(self.ranks) and (total := self.total_per_s("examples")) is not None:
             self.examples_per_s.add(0, rank.step, total)
 
     # --- the job as a whole ---------------------------------------------------------------------------
