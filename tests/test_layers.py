@@ -33,7 +33,7 @@ ENGINE = [
 API = [
     ["modules", "charts"],
     ["engine"],
-    ["framework", "ray", "torchx"],
+    ["framework", "ray", "torchx", "metrics"],
     ["tensor", "regularizer", "version", "compat", "sysconfig", "device"],
     ["nn", "metric"],
     ["optimizer"],

@@ -310,6 +310,12 @@ GROUPS = (
                 "identifies one launch of a job: a server whose state has another id begins a new job with it",
             ),
             _variable(
+                "ARGOSY_METRICS_DIR",
+                "",
+                "the log directory, in which processes write [records](job-directory.md) for the views of the job; "
+                "unset: they write none",
+            ),
+            _variable(
                 "ARGOSY_RAY_CHANNEL", "", "in a job on Ray: the socket of the node's supervising actor"
             ),
             _variable(
