@@ -38,7 +38,7 @@ API = [
     ["nn", "metric"],
     ["optimizer"],
     ["io", "reader", "dataset", "text", "vision", "timeline", "core", "incubate"],
-    ["static", "dashboard"],
+    ["static", "dashboard", "report"],
     ["utils"],
     ["distributed"],
     ["fluid"],

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,6 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.metrics.job_directory import JobDirectory, Record
 from argosy.engine.metrics.job_view import JobView, RankView, Series, phases
 
-CATCH_UP_BYTES = 64 << 10
-"""Of each file at a time, so that joining a long job takes little memory."""
 MAX_EVENTS = 300
 MAX_SERIES = 64
 """Watched values beyond these are not shown; their number is."""
@@ -65,8 +64,7 @@ class LiveJob:
             if is_new:
                 self._reset(job)
             assert self._directory is not None
-            while records := self._directory.poll(CATCH_UP_BYTES):
-                self._add(records)
+            self._add(self._directory.stream())
             change = self._change(job)
             return {"reset": True} | self._snapshot() if is_new else change
 
@@ -92,7 +90,7 @@ class LiveJob:
         self._timeline = None
         self.num_malformed = 0
 
-    def _add(self, records: list[Record]) -> None:
+    def _add(self, records: Iterable[Record]) -> None:
         for record in records:
             try:
                 self._view.update([record])

@@ -4,7 +4,6 @@ page ──POST──▶ requests.json ──▶ ranks record 10 steps ──▶
 """
 
 # SPDX-License-Identifier: Apache-2.0
-import importlib
 import math
 import re
 import time
@@ -14,7 +13,7 @@ from typing import Any
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.metrics.job_directory import METRICS, REQUESTS, read_json, write_json
-from argosy.timeline import merge, read
+from argosy.timeline import merge, page, read
 
 STEPS = 10
 LEAD_S = 4.0
@@ -76,7 +75,6 @@ def status(asked: TimelineRequest, step: int, is_running: bool) -> dict[str, Any
         "last_step": last,
         "done": len(done),
         "ranks": len(asked.ranks),
-        "html": _html_writer() is not None,
     }
 
 
@@ -92,15 +90,5 @@ def merged(directory: Path) -> Path:
 
 
 def html(directory: Path) -> str:
-    """The timeline as a page; raises ConfigError where this version of Argosy cannot write one, or OSError."""
-    write = _html_writer()
-    if write is None:
-        raise ConfigError("this version writes no timeline as HTML; download it and open it in Perfetto")
-    return str(write(read(str(directory))))
-
-
-def _html_writer() -> Any:
-    try:
-        return importlib.import_module("argosy.timeline.html").page
-    except (ImportError, AttributeError):
-        return None
+    """The timeline as a page; raises ConfigError if there is no complete timeline, or OSError."""
+    return page.html(directory)

@@ -547,7 +547,7 @@
     }[t.state] || t.state;
     box.replaceChildren(text);
     if (t.state !== "ready") return;
-    if (t.html) box.append(node("a", { href: `/timeline/${t.id}/view`, target: "_blank", rel: "noopener" }, "Open"));
+    box.append(node("a", { href: `/timeline/${t.id}/view`, target: "_blank", rel: "noopener" }, "Open"));
     box.append(node("a", { href: `/timeline/${t.id}/merged.json`, download: "" }, "Download for Perfetto"));
   }
 

@@ -1,10 +1,10 @@
 """The files of the job directory: where they are, how they are written and read (docs/reference/job-directory.md)."""
 
 # SPDX-License-Identifier: Apache-2.0
+import heapq
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ MAX_LINE = 1 << 20
 """A longer line is skipped: no writer of Argosy writes one."""
 JOB, METRICS, EVENTS, REQUESTS = "job.json", "metrics", "events.jsonl", "requests.json"
 _RECORDS = re.compile(r"(rank|server)(\d+)\.jsonl")
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,14 @@ class _Tail:
     position: int = 0
     incomplete: bytes = b""
 
-    def read(self, max_bytes: int | None = None) -> Iterator[bytes]:
+    def read(self) -> Iterator[bytes]:
         """The complete lines since the last call; from the start if the file was replaced by a shorter one."""
         try:
             with self.path.open("rb") as file:
                 if os.fstat(file.fileno()).st_size < self.position:
                     self.position, self.incomplete = 0, b""
                 file.seek(self.position)
-                end = self.position + max_bytes if max_bytes is not None else sys.maxsize
-                while data := file.read(min(_READ_BYTES, end - self.position)):
+                while data := file.read(_READ_BYTES):
                     self.position += len(data)
                     *lines, self.incomplete = (self.incomplete + data).split(b"\n")
                     yield from lines
@@ -132,31 +131,27 @@ class JobDirectory:
         """The last sampled step of a rank, if there is one."""
         return read_json(profile_file(self.path, rank))
 
-    def poll(self, max_bytes: int | None = None) -> list[Record]:
-        """The new records of all processes and events since the last call, by time.
+    def poll(self) -> list[Record]:
+        """The new records of all processes and events since the last call, by time."""
+        records = [record for name, process in self._files() for record in self._new(name, process)]
+        return sorted(records, key=lambda record: record.time)
 
-        With `max_bytes`, at most so many of each file: a reader that joins a long job catches up in several calls.
-        """
+    def stream(self) -> Iterator[Record]:
+        """The same as an iterator: for the records of a whole job, which need not fit into memory."""
+        return heapq.merge(*(self._new(*file) for file in self._files()), key=lambda record: record.time)
+
+    def _files(self) -> list[tuple[str, str]]:
+        """The files of records and events, each with its process."""
         try:
             names = sorted(os.listdir(self.metrics))
         except OSError:
             return []
-        records: list[Record] = []
-        for name in names:
-            if match := _RECORDS.fullmatch(name):
-                records += self._new(name, match[1] + match[2], max_bytes)
-            elif name == EVENTS:
-                records += self._new(name, "", max_bytes)
-        return sorted(records, key=lambda record: record.time)
+        files = [(name, match[1] + match[2]) for name in names if (match := _RECORDS.fullmatch(name))]
+        return [*files, (EVENTS, "")]
 
-    @property
-    def num_read(self) -> int:
-        """Bytes of records that have been read."""
-        return sum(tail.position for tail in self._tails.values())
-
-    def _new(self, name: str, process: str, max_bytes: int | None) -> Iterator[Record]:
+    def _new(self, name: str, process: str) -> Iterator[Record]:
         tail = self._tails.setdefault(name, _Tail(self.metrics / name))
-        for line in tail.read(max_bytes):
+        for line in tail.read():
             try:
                 fields = json.loads(line)
                 yield Record(process, str(fields["kind"]), float(fields["time"]), fields)
