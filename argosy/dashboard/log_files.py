@@ -49,15 +49,14 @@ def sizes(log_dir: Path) -> dict[str, int]:
         return {}
 
 
-def order(names: list[str], failed: set[tuple[str, int]]) -> list[str]:
-    """The exceptions first, then the logs of failed processes (role, number), then the others by number."""
+def order(names: list[str], failed: set[str]) -> list[str]:
+    """The exceptions first, then the logs of failed processes, then the others by number."""
 
     def key(name: str) -> tuple[int, int, str]:
         match = _PROCESS.fullmatch(name)
         if match is None:
             return (3, 0, name)
-        role, what, number = match[1], match[2], int(match[3])
-        return (0 if what == "error" else 1 if (role, number) in failed else 2, number, name)
+        return (0 if match[2] == "error" else 1 if name in failed else 2, int(match[3]), name)
 
     return sorted(names, key=key)
 

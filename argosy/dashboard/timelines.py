@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from argosy.engine.errors import ConfigError
 from argosy.engine.metrics.job_directory import METRICS, REQUESTS, read_json, write_json
 from argosy.timeline import merge, page, read
 
