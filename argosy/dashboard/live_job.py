@@ -134,7 +134,7 @@ class LiveJob:
             "num_hidden_series": max(0, len(self._view.values) + 1 - MAX_SERIES),
         }
         is_running = described["state"] == "running"
-        failed = {(p["role"], p["rank"]) for p in described["processes"] if p["state"] in ("failed", "gone")}
+        failed = {str(p["log"]) for p in described["processes"] if p["state"] in ("failed", "gone")}
         sizes = log_files.sizes(self.log_dir)
         change = self._sections(
             {

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 TAIL_BYTES = 128 << 10
 MAX_LINES = 1000
@@ -44,9 +44,15 @@ def sizes(log_dir: Path) -> dict[str, int]:
     """The sizes of all logs; empty if the directory is gone."""
     try:
         with os.scandir(log_dir) as entries:
-            return {e.name: e.stat().st_size for e in entries if is_log_name(e.name) and e.is_file()}
+            logs = [e for e in entries if is_log_name(e.name) and e.is_file(follow_symlinks=False)]
+            return {e.name: e.stat(follow_symlinks=False).st_size for e in logs}
     except OSError:
         return {}
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a log, and never what a link in its place points to."""
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW))
 
 
 def order(names: list[str], failed: set[str]) -> list[str]:
@@ -67,7 +73,7 @@ def tail(path: Path, after: int | None = None, before: int | None = None) -> dic
     `start` and `end` are the positions of the lines in the file; `skipped` is true if lines between `after` and `start`
     are left out because there are too many of them.
     """
-    with path.open("rb") as file:
+    with _open(path) as file:
         size = os.fstat(file.fileno()).st_size
         if after is not None and after > size:
             after = None  # another file by now
@@ -137,7 +143,7 @@ def search(log_dir: Path, names: list[str], text: str, errors_only: bool = False
 def _lines(path: Path, skipped: int) -> Iterator[tuple[int, bytes]]:
     """Number and content of each line; a long line in pieces."""
     number, incomplete = 0, b""
-    with path.open("rb") as file:
+    with _open(path) as file:
         file.seek(skipped)
         while data := file.read(_BLOCK):
             *lines, incomplete = (incomplete + data).split(b"\n")

@@ -46,6 +46,11 @@ class Page:
     hosts: set[str] = field(default_factory=set)
     """Hosts and ports that the page has sent requests to."""
 
+    def on_console(self, message: Any) -> None:
+        """Keep what the page, or the browser, reports as an error."""
+        if message.type in ("error", "warning"):
+            self.problems.append(f"console: {message.text}")
+
     def open(self, url: str) -> None:
         """Load a page; does not wait for the network to be idle, which an event stream never is."""
         self.page.goto(url, wait_until="domcontentloaded")
@@ -103,7 +108,7 @@ class Browser:
         context.set_default_timeout(TIMEOUT_MS)
         page = Page(context.new_page())
         page.page.on("pageerror", lambda error: page.problems.append(f"exception: {error}"))
-        page.page.on("console", lambda m: m.type == "error" and page.problems.append(f"console: {m.text}"))
+        page.page.on("console", page.on_console)
         page.page.on("requestfailed", lambda r: page.problems.append(f"failed: {r.url}: {r.failure}"))
         page.page.on("request", lambda r: page.hosts.add(urlsplit(r.url).netloc))
         try:
