@@ -29,7 +29,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from argosy import charts
+from argosy.charts import script, stylesheet
 from argosy.dashboard import log_files, timelines
 from argosy.dashboard.live_job import Change, LiveJob
 from argosy.dashboard.security import STANDALONE_POLICY, Access, Guard
@@ -170,9 +170,9 @@ ASSETS = {
 async def _asset(name: str, request: Request) -> Response:
     match name:
         case "charts.js":
-            text = charts.script()
+            text = script()
         case "charts.css":
-            text = charts.stylesheet()
+            text = stylesheet()
         case _:
             text = (files("argosy.dashboard") / "page" / name).read_text()
     return Response(text, media_type=ASSETS[name])

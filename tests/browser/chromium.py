@@ -51,6 +51,11 @@ class Page:
         if message.type in ("error", "warning"):
             self.problems.append(f"console: {message.text}")
 
+    def on_failed_request(self, request: Any) -> None:
+        """Keep requests that failed, but for those that the page itself gave up: a closed stream, a download."""
+        if request.failure != "net::ERR_ABORTED":
+            self.problems.append(f"failed: {request.url}: {request.failure}")
+
     def open(self, url: str) -> None:
         """Load a page; does not wait for the network to be idle, which an event stream never is."""
         self.page.goto(url, wait_until="domcontentloaded")
@@ -109,7 +114,7 @@ class Browser:
         page = Page(context.new_page())
         page.page.on("pageerror", lambda error: page.problems.append(f"exception: {error}"))
         page.page.on("console", page.on_console)
-        page.page.on("requestfailed", lambda r: page.problems.append(f"failed: {r.url}: {r.failure}"))
+        page.page.on("requestfailed", page.on_failed_request)
         page.page.on("request", lambda r: page.hosts.add(urlsplit(r.url).netloc))
         try:
             yield page

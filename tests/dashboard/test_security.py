@@ -1,6 +1,9 @@
 """Which requests are rejected: the rules of Access, without a server."""
 
 # SPDX-License-Identifier: Apache-2.0
+import subprocess
+import sys
+
 import pytest
 from starlette.datastructures import Headers
 
@@ -30,3 +33,8 @@ def test_the_cookie_belongs_to_the_token_and_the_port() -> None:
     assert access.rejection("GET", "/", headers) is None
     assert other.rejection("GET", "/", headers) is not None
     assert Access("0.0.0.0", 8641, "a" * 32).rejection("GET", "/", headers) is not None
+
+
+def test_the_server_does_not_import_torch() -> None:
+    check = "import sys, argosy.dashboard.app; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)
