@@ -38,7 +38,7 @@ API = [
     ["nn", "metric"],
     ["optimizer"],
     ["io", "reader", "dataset", "text", "vision", "timeline", "core", "incubate"],
-    ["static", "report"],
+    ["static", "dashboard", "report"],
     ["utils"],
     ["distributed"],
     ["fluid"],

@@ -591,7 +591,7 @@ const charts = (() => {
           return node("li", {}, entry);
         }));
       }
-      const cell = clamp(Math.floor((opts.height || 320) / rows.length), 9, 24);
+      const cell = clamp(Math.floor((opts.height || 320) / rows.length), 5, 24);
       const left = 14 + 6.6 * Math.max(...rows.map((r) => String(r).length));
       const longest = Math.max(...totals);
       const right = 12 + 6.4 * Math.max(...totals.map((t) => format(t, opts.unit).length));
@@ -614,7 +614,7 @@ const charts = (() => {
         parts.forEach((p, index) => {
           const length = ((isNumber(p.values[r]) ? p.values[r] : 0) / longest) * inner;
           if (!(length > 0)) return;
-          const bar = svg("rect", { x, y, width: length, height: cell - (cell > 12 ? 4 : 1) });
+          const bar = svg("rect", { x, y, width: length, height: cell - (cell > 12 ? 4 : cell > 7 ? 1 : 0.5) });
           bar.style.fill = color(index);
           content.push(bar);
           x += length;

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import importlib.util
 import shutil
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,13 +46,32 @@ class Page:
     hosts: set[str] = field(default_factory=set)
     """Hosts and ports that the page has sent requests to."""
 
+    def on_console(self, message: Any) -> None:
+        """Keep what the page, or the browser, reports as an error."""
+        if message.type in ("error", "warning"):
+            self.problems.append(f"console: {message.text}")
+
+    def on_failed_request(self, request: Any) -> None:
+        """Keep requests that failed, but for those that the page itself gave up: a closed stream, a download."""
+        if request.failure != "net::ERR_ABORTED":
+            self.problems.append(f"failed: {request.url}: {request.failure}")
+
     def open(self, url: str) -> None:
         """Load a page; does not wait for the network to be idle, which an event stream never is."""
         self.page.goto(url, wait_until="domcontentloaded")
 
     def wait(self, condition: str, argument: Any = None, timeout_ms: float = TIMEOUT_MS) -> None:
-        """Wait until a JavaScript expression, or function of the argument, is true; raises TimeoutError."""
-        self.page.wait_for_function(condition, arg=argument, timeout=timeout_ms)
+        """Wait until a JavaScript expression, or function of the argument, is true; raises TimeoutError.
+
+        Not playwright's wait_for_function: it calls eval, which the pages forbid (Content-Security-Policy).
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        while not self.page.evaluate(condition, argument):
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"not true after {timeout_ms / 1000:.0f} s: {condition}; problems: {self.problems}"
+                )
+            self.page.wait_for_timeout(50)
 
     def text(self, selector: str) -> str:
         """The visible text of the first element that matches."""
@@ -93,8 +113,8 @@ class Browser:
         context.set_default_timeout(TIMEOUT_MS)
         page = Page(context.new_page())
         page.page.on("pageerror", lambda error: page.problems.append(f"exception: {error}"))
-        page.page.on("console", lambda m: m.type == "error" and page.problems.append(f"console: {m.text}"))
-        page.page.on("requestfailed", lambda r: page.problems.append(f"failed: {r.url}: {r.failure}"))
+        page.page.on("console", page.on_console)
+        page.page.on("requestfailed", page.on_failed_request)
         page.page.on("request", lambda r: page.hosts.add(urlsplit(r.url).netloc))
         try:
             yield page

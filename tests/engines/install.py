@@ -1,4 +1,4 @@
-"""Install the Debian packages of the engines, and the browser: `python tests/engines/install.py`; `make test-engines` calls it.
+"""Install the Debian packages of the engines and the browser; `make test-engines` calls it.
 
 Does nothing for packages that are installed. Where it cannot install one it prints why, and the tests of that engine
 are skipped: it never fails.

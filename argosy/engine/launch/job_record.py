@@ -78,6 +78,14 @@ class JobRecord:
             self._warn(e)
         self.write()
 
+    def content(self) -> dict[str, Any]:
+        """A copy of what job.json has."""
+        with self._lock:
+            return self._content()
+
+    def _content(self) -> dict[str, Any]:
+        return self.job | {"processes": [dict(process) for process in self._processes.values()]}
+
     def set(self, **values: Any) -> None:
         """Replace keys of job.json, such as `dashboard`."""
         with self._lock:
@@ -159,7 +167,7 @@ class JobRecord:
         """Replace job.json."""
         with self._lock:
             try:
-                write_json(self._path / JOB, self.job | {"processes": list(self._processes.values())})
+                write_json(self._path / JOB, self._content())
             except OSError as e:
                 self._warn(e)
 

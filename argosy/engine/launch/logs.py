@@ -18,7 +18,7 @@ NUM_KEPT = 5
 """How many old versions of a file are kept."""
 LAUNCHER_LOG = "fleetrun.log"
 _OF_ATTEMPT = re.compile(r"(?:worker|server)log\.\d+|endpoints\.log")
-_OF_JOB = (LAUNCHER_LOG, "job.json", "metrics", "report.html")
+_OF_JOB = (LAUNCHER_LOG, "dashboard.log", "job.json", "metrics", "report.html")
 _FULL = 64 * 1024
 """A disk with fewer free bytes counts as full: the last lines of a process may be missing."""
 

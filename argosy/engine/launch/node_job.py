@@ -38,6 +38,7 @@ from argosy.engine.launch.processes import Events, SignalEvent
 from argosy.engine.launch.ps_job import PsJob
 from argosy.engine.launch.record_forwarding import RecordForwarder
 from argosy.engine.launch.signals import signals_as_events
+from argosy.engine.launch.watch import watched
 from argosy.engine.version import VERSION
 
 E = TypeVar("E", Joined, Plan, Verdict)
@@ -104,7 +105,15 @@ class _NodeJob:
             with console.logged_to(logs.launcher_log(self._config.log_dir)):
                 address = self._address()
                 command = entrypoint.command(self._config)  # may raise: node 0 reports it
-                return self._record.run(lambda: self._run_attempts(command, address))
+                if self._group.node:
+                    return self._record.run(lambda: self._run_attempts(command, address))
+                return watched(
+                    self._config,
+                    self._record,
+                    self._events,
+                    self._environ,
+                    lambda: self._run_attempts(command, address),
+                )
         except ConfigError as e:
             self._report(Result(self._group.node, "failed", 2, f"error: {e}"))
             raise

@@ -28,6 +28,7 @@ from argosy.engine.launch.processes import Events
 from argosy.engine.launch.ps_job import PsJob
 from argosy.engine.launch.rank_env import CollectiveLayout, Placement, place, plan, table
 from argosy.engine.launch.signals import signals_as_events
+from argosy.engine.launch.watch import watched
 from argosy.engine.net import host_of
 
 QUICK_S = 3.0
@@ -71,7 +72,13 @@ def _run_collective(layout: CollectiveLayout, command: list[str]) -> int:
         with console.logged_to(logs.launcher_log(layout.config.log_dir)):
             _warn_about_layout(layout)
             record = JobRecord(layout.config.log_dir, layout.config, len(layout.addresses))
-            return record.run(lambda: _run_with_restarts(layout, placement, command, events, record))
+            return watched(
+                layout.config,
+                record,
+                events,
+                layout.environ,
+                lambda: _run_with_restarts(layout, placement, command, events, record),
+            )
 
 
 def _run_with_servers(config: Configuration, environ: Mapping[str, str]) -> int:
@@ -91,7 +98,7 @@ def _run_with_servers(config: Configuration, environ: Mapping[str, str]) -> int:
                     )
                 record = JobRecord(config.log_dir, config, len(layout.hosts))
                 job = PsJob(layout=layout, command=command, config=config, events=events, record=record)
-                return record.run(lambda: ps_job.run(job))
+                return watched(config, record, events, environ, lambda: ps_job.run(job))
 
     return run_guarded(work)
 

@@ -55,7 +55,7 @@ class Series:
             known[rank] = value
             place = bisect_left(self.steps, step)
             if place < len(self.steps) and self.steps[place] == step:
-                self.values[place] = _reduced(known, self.reduce)
+                self.values[place] = reduced(known, self.reduce)
 
     def _append(self, step: int, value: float) -> None:
         self._count += 1
@@ -73,7 +73,8 @@ class Series:
         self._by_rank = {s: values for s, values in self._by_rank.items() if s < step}
 
 
-def _reduced(values: dict[int, float], how: str) -> float:
+def reduced(values: dict[int, float], how: str) -> float:
+    """One value for those of the ranks."""
     match how:
         case "min":
             return min(values.values())

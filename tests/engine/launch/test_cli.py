@@ -42,6 +42,7 @@ def test_the_list_of_options_is_a_decision() -> None:
         *("--cluster_node_ips", "--node_ip", "--started_port", "--use_paddlecloud", "--print_config"),
         *("--run_mode", "--ips", "--host", "--start_port", "--servers", "--server_num", "--workers"),
         *("--worker_num", "--heter_workers", "--heter_worker_num", "--http_port"),
+        *("--dashboard", "--dashboard_host", "--metrics_port", "--metrics_host", "--tensorboard"),
         *(
             "--timeline",
             "--timeline_steps",
