@@ -33,7 +33,7 @@ ENGINE = [
 API = [
     ["modules"],
     ["engine"],
-    ["framework", "ray", "torchx"],
+    ["framework", "ray", "torchx", "metrics"],
     ["tensor", "regularizer", "version", "compat", "sysconfig", "device"],
     ["nn", "metric"],
     ["optimizer"],

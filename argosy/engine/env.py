@@ -293,6 +293,23 @@ def server_state() -> Path | None:
     return Path(folder).absolute() if folder else None
 
 
+def metrics_dir() -> Path | None:
+    """ARGOSY_METRICS_DIR: the log directory of the job, in which processes write records; None: they do not."""
+    folder = os.environ.get("ARGOSY_METRICS_DIR")
+    return Path(folder).absolute() if folder and flag("ARGOSY_METRICS", default=True) else None
+
+
+def restart() -> int:
+    """How often fleetrun has restarted this process: ARGOSY_RESTART of servers and workers, else torchrun's name."""
+    name = "ARGOSY_RESTART" if "ARGOSY_RESTART" in os.environ else "TORCHELASTIC_RESTART_COUNT"
+    return number(name)
+
+
+def is_worker() -> bool:
+    """True for a worker of a job with parameter servers."""
+    return os.environ.get("TRAINING_ROLE") == "TRAINER" and "PADDLE_PSERVERS_IP_PORT_LIST" in os.environ
+
+
 def dead_workers() -> Path | None:
     """ARGOSY_DEAD_WORKERS: a file in which the launcher lists dropped workers; None: there is none."""
     path = os.environ.get("ARGOSY_DEAD_WORKERS")

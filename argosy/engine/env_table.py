@@ -85,6 +85,11 @@ GROUPS = (
                 "the file of named clusters for [fleetrun --on](../how-to/clusters/index.md)",
             ),
             _variable(
+                "ARGOSY_METRICS",
+                "1",
+                "`0`: processes write no [records](job-directory.md), and the views of the job show no steps",
+            ),
+            _variable(
                 "ARGOSY_TIMELINE",
                 "",
                 "record a [timeline](../how-to/timeline.md) of steps in this directory (`fleetrun --timeline`)",
@@ -308,6 +313,12 @@ GROUPS = (
                 "ARGOSY_JOB_ID",
                 "",
                 "identifies one launch of a job: a server whose state has another id begins a new job with it",
+            ),
+            _variable(
+                "ARGOSY_METRICS_DIR",
+                "",
+                "the log directory, in which processes write [records](job-directory.md) for the views of the job; "
+                "unset: they write none",
             ),
             _variable(
                 "ARGOSY_RAY_CHANNEL", "", "in a job on Ray: the socket of the node's supervising actor"

@@ -100,6 +100,12 @@ EFFECTS = (
         f"{_SHUTDOWN}, which writes the file",
     ),
     Effect(
+        "metrics-at-exit",
+        "an atexit function writes the last record of this process to the job directory",
+        "the first training step, or the first call of argosy.metrics, in a process of fleetrun",
+        _SHUTDOWN,
+    ),
+    Effect(
         "trainer-at-exit",
         "an atexit function warns if this trainer has not left its parameter servers",
         "the connection to the servers",

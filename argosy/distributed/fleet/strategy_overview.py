@@ -57,6 +57,17 @@ def applied(strategy: Settings) -> str:
     return ", ".join(texts)
 
 
+def changed_settings(settings: Settings, prefix: str = "") -> dict[str, str]:
+    """The settings that differ from their defaults, as text by dotted name: amp_configs.init_loss_scaling."""
+    changed: dict[str, str] = {}
+    for name in filter(settings.is_changed, settings.fields):
+        if settings.fields[name].is_part:
+            changed |= changed_settings(settings.part(name), f"{prefix}{name}.")
+        else:
+            changed[prefix + name] = _text(getattr(settings, name))
+    return changed
+
+
 def _section(title: str, settings: Settings, names: Iterable[str] | None = None) -> list[str]:
     lines = [_BORDER, _centred(title), _LINE]
     for name in settings.fields if names is None else names:

@@ -19,6 +19,7 @@ from argosy.engine.collective.shm_collectives import OnWait
 from argosy.engine.collective.trace import TracedCollective
 from argosy.engine.errors import CollectiveError
 from argosy.engine.log import logger
+from argosy.engine.metrics import counters
 
 if TYPE_CHECKING:
     from argosy.engine.collective.group import Group
@@ -46,6 +47,7 @@ class GroupWork(Work):
         self.here = group.describe(collective, what)
         """For messages. With the step of the start: an all-gather of parameters is waited for in the next one."""
         self.traced = group.record_start(collective, what, self.number, nbytes)
+        counters.sent_bytes += nbytes
         self._is_complete = False
         self._next_warning_s = _FIRST_WARNING_S
 
@@ -58,9 +60,10 @@ class GroupWork(Work):
         try:
             self._wait()
         finally:
-            status.waiting = ""
+            status.waiting, ended = "", time.perf_counter_ns()
+            counters.exposed_ns += ended - began
             if self.traced is not None:
-                self.traced.waited.append((began, time.perf_counter_ns()))
+                self.traced.waited.append((began, ended))
         self._is_complete = True
 
     def _wait(self) -> None:

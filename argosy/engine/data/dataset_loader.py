@@ -12,6 +12,7 @@ from torch.utils.data import IterableDataset
 from argosy.engine.data.arrays import to_tensor
 from argosy.engine.data.epoch import ReaderState, discard
 from argosy.engine.data.feed import FeedVariable, check_places, fields_of, specs_of
+from argosy.engine.data.input_wait import counted
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.data.readers import positive
 from argosy.engine.data.samplers import BatchSampler
@@ -94,7 +95,7 @@ class DatasetLoader:
         batches = iter(self._batches)
         if self._ahead:
             return Prefetch(lambda: map(self._convert, batches), _AHEAD)
-        return map(self._convert, batches)
+        return counted(map(self._convert, batches))
 
     def open_at(self, at: ReaderState | None) -> Iterator[Any]:
         """Resume an epoch at `at`; with a sampler, the samples before it are not read."""
@@ -105,7 +106,7 @@ class DatasetLoader:
             skip = 0
         if not self._ahead:
             discard(batches, skip)
-            return map(self._convert, batches)
+            return counted(map(self._convert, batches))
         if at is not None and not skip:
             at.reader.restore()  # skipped samples draw no random numbers
         return Prefetch(

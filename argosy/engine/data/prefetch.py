@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from argosy.engine.data.input_wait import counted_wait
 from argosy.engine.data.random_states import RandomStates
 from argosy.engine.errors import ConfigError, DataError
 from argosy.engine.log import logger
@@ -70,7 +71,8 @@ class Prefetch(Iterator[T]):
             thread.start()
 
     def __next__(self) -> T:
-        taken = self._window.take()
+        with counted_wait():
+            taken = self._window.take()
         if taken is None:
             self.close()
             raise StopIteration

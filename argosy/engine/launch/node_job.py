@@ -36,6 +36,7 @@ from argosy.engine.launch.job_record import JobRecord
 from argosy.engine.launch.node_messages import Joined, Offer, Plan, Result, Verdict
 from argosy.engine.launch.processes import Events, SignalEvent
 from argosy.engine.launch.ps_job import PsJob
+from argosy.engine.launch.record_forwarding import RecordForwarder
 from argosy.engine.launch.signals import signals_as_events
 from argosy.engine.launch.watch import watched
 from argosy.engine.version import VERSION
@@ -68,9 +69,12 @@ def run(config: Configuration, environ: Mapping[str, str], num_gpus: int | None)
     def work() -> int:
         with signals_as_events(config.end_with_stdin) as events:
             group = nodes.join(config, environ, events)
+            forwarder = RecordForwarder(config.log_dir, group.send_records) if node else None
             try:
                 return _NodeJob(group, config, given, environ, events, num_gpus).run()
             finally:
+                if forwarder is not None:
+                    forwarder.finish()
                 group.close()
 
     with console.quiet(config.quiet):

@@ -26,6 +26,7 @@ from argosy.engine.launch.console import logger
 from argosy.engine.launch.node_channel import LoopThread, Peer, Rejected
 from argosy.engine.launch.node_messages import MAX_BYTES, Joined, Offer, Plan, Result, Verdict
 from argosy.engine.launch.processes import Events
+from argosy.engine.launch.record_forwarding import RecordFiles
 from argosy.engine.net import Endpoint, is_loopback
 
 JOIN_S = 300.0
@@ -90,16 +91,24 @@ def join(config: Configuration, environ: Mapping[str, str], events: Events) -> "
     endpoint, token = master(config, environ), environ.get("ARGOSY_JOB_TOKEN", "")
     assert config.nodes is not None, "the caller checks"
     kind = _Hub if node == 0 else _Member
-    return kind(node, config.nodes, endpoint, token, events, config.max_restarts)
+    return kind(node, config.nodes, endpoint, token, events, config.max_restarts, config.log_dir)
 
 
 class NodeGroup(ABC):
     """This node's part in the group; all methods are for the launcher's thread."""
 
     def __init__(
-        self, node: int, size: int, endpoint: Endpoint, token: str, events: Events, max_restarts: int
+        self,
+        node: int,
+        size: int,
+        endpoint: Endpoint,
+        token: str,
+        events: Events,
+        max_restarts: int,
+        log_dir: str,
     ) -> None:
         self.node, self.size = node, size
+        self._records = RecordFiles(log_dir)
         self._endpoint, self._token, self._events = endpoint, token, events
         self._max_restarts = max_restarts
         self._thread = LoopThread()
@@ -126,6 +135,10 @@ class NodeGroup(ABC):
         """How this node's processes ended; a Verdict follows as an event."""
         self._thread.call(self._result, result)
 
+    def send_records(self, name: str, text: str) -> None:
+        """Send records of this node's processes to node 0."""
+        self._thread.call(self._send_records, name, text)
+
     def close(self) -> None:
         """This node has ended: leave the group; node 0 waits for the others."""
         with contextlib.suppress(FutureTimeoutError, OSError):
@@ -137,6 +150,9 @@ class NodeGroup(ABC):
 
     @abstractmethod
     def _result(self, result: Result) -> None: ...
+
+    @abstractmethod
+    def _send_records(self, name: str, text: str) -> None: ...
 
     @abstractmethod
     async def _leave(self) -> None: ...
@@ -195,6 +211,9 @@ class _Member(NodeGroup):
 
     def _result(self, result: Result) -> None:
         self._send(result.to_json())
+
+    def _send_records(self, name: str, text: str) -> None:
+        self._send({"type": "records", "name": name, "text": text})
 
     async def _leave(self) -> None:
         self._has_left = True
@@ -262,6 +281,9 @@ class _Hub(NodeGroup):
             beats.cancel()
             await peer.close()
 
+    def _send_records(self, name: str, text: str) -> None:
+        self._records.add(name, text)
+
     def _problem_of(self, node: int) -> str:
         if not 0 < node < self.size:
             return f"it is node {node}, and the job has {self.size} nodes"
@@ -273,6 +295,8 @@ class _Hub(NodeGroup):
             self._offer(replace(Offer.from_json(message), node=node))
         elif kind == "Result":
             self._result(replace(Result.from_json(message), node=node))
+        elif kind == "records":
+            self._records.add(message.get("name", ""), message.get("text", ""))
         elif kind == "left":
             self._lose(node, "its launcher has left the job")
 

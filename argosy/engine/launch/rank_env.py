@@ -210,8 +210,8 @@ def torch_variables(environ: Mapping[str, str], threads: int) -> dict[str, str]:
 
 
 def option_variables(config: Configuration) -> dict[str, str]:
-    """The variables for --timeout, --log_level and --grace."""
-    variables = {}
+    """The variables for --log_dir, --timeout, --log_level and --grace."""
+    variables = {"ARGOSY_METRICS_DIR": os.path.abspath(config.log_dir)}
     if config.timeout_s is not None:
         variables["ARGOSY_COLLECTIVE_TIMEOUT_S"] = f"{config.timeout_s:g}"
     if config.log_level is not None:

@@ -198,14 +198,17 @@ class JobView:
             case "sample":
                 rank.sample = record.fields
             case "values":
-                for name, value in record.get("values", {}).items():
-                    reduce = record.get("reduce", {}).get(name, "mean")
-                    if isinstance(value, int | float):
-                        self.values.setdefault(name, Series(reduce)).add(rank.rank, record["step"], value)
+                self._add_values(rank, record)
             case "progress":
                 rank.progress = record.fields
             case "end":
                 rank.outcome = str(record.get("outcome", ""))
+
+    def _add_values(self, rank: RankView, record: Record) -> None:
+        for name, value in record.get("values", {}).items():
+            reduce = record.get("reduce", {}).get(name, "mean")
+            # "nan", "inf" and "-inf" are strings in JSON.
+            self.values.setdefault(name, Series(reduce)).add(rank.rank, record["step"], float(value))
 
     def _add_steps(self, rank: RankView, record: Record) -> None:
         rank.step = int(record["step"])

@@ -34,6 +34,7 @@ from argosy.engine.errors import ArgosyError, ConfigError, Preempted
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.kernels import choices
 from argosy.engine.log import NOTICE, logger
+from argosy.engine.metrics.recorder import recorder
 from argosy.engine.ps.trainer.trainer import Trainer, current, disconnect, is_connected
 from argosy.engine.runtime import preemption, server_files
 from argosy.engine.runtime.checkpoint_files import CheckpointFiles
@@ -153,6 +154,7 @@ class Checkpoint:
                 for batch, data in enumerate(reading, place.batch if place else 0):
                     yield epoch, batch, data
                     self.step += 1
+                    recorder().progress(batch + 1, _length(loader), epoch + 1, epochs)
                     position = Position(self.step, epoch, batch + 1)
                     if self.step % self.every == 0:
                         self._save(training, position, reading.state())
@@ -229,7 +231,7 @@ class Checkpoint:
         if place is None:
             RandomStates.from_json(state["random"]).restore()
         position = Position(*state["position"])
-        self._saved = self.step = step
+        self._saved = self.step = recorder().step = step
         if files.rank == 0:  # a warning, so that it is shown by default
             logger.log(NOTICE, "resumed at %s from %s", position, where)
         return position, place
@@ -273,6 +275,14 @@ def _geo_state(servers: Trainer | None) -> Tensors:
     if servers is None or servers.plan.mode != "geo":
         return {}
     return {f"{_GEO}{name}": value for name, value in servers.geo.state().items()}
+
+
+def _length(loader: Any) -> int | None:
+    """The number of batches of an epoch; None if the loader does not know."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
 
 
 def _training(executor: Executor, program: Any, scope: Scope | None) -> Training:

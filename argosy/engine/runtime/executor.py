@@ -37,7 +37,7 @@ from argosy.engine.ir.verify import describe
 from argosy.engine.kernels import unavailable
 from argosy.engine.log import logger, warn_unknown_variables
 from argosy.engine.ps.trainer.trainer import Trainer
-from argosy.engine.runtime import remote, timeline
+from argosy.engine.runtime import remote, step_metrics, timeline, watched_fetches
 from argosy.engine.runtime.codegen import Step
 from argosy.engine.runtime.compile import CPU, Compiled, compile_program, read_state
 from argosy.engine.runtime.dataset_training import Dataset, FetchHandler, FetchPrinter, run_dataset
@@ -131,7 +131,14 @@ class Executor:
         sizes = fed_sizes(program, fed) if build.recompute is not None else {}  # it plans for the first batch
         compiled = self._compile(program, fetches, use_prune, build, _due(program, scope), sizes)
         recorded = timeline.begin(compiled, program.name)
-        out = self._run_compiled(program, compiled, fed, scope, is_timed=recorded is not None)
+        measured = step_metrics.begin(compiled, is_recorded=recorded is not None)
+        is_timed = recorded is not None or (measured is not None and measured.samples is not None)
+        try:
+            out = self._run_compiled(program, compiled, fed, scope, is_timed)
+        except BaseException:
+            if measured is not None:
+                step_metrics.cancel(measured)
+            raise
         for name, value in zip(compiled.initialized, out[len(fetches) :], strict=True):
             scope.put(name, value, is_owned=True)
         with self._lock:
@@ -140,6 +147,10 @@ class Executor:
         fetched = [to_numpy(v) for v in fetched] if return_numpy else as_lod_tensors(wanted, fetched)
         if recorded is not None:
             timeline.end(recorded)
+        if measured is not None:
+            step_metrics.end(measured, compiled, program.name, fed, lambda: self.memory_report(program))
+        if compiled.trains:
+            watched_fetches.log(wanted, fetched)
         return fetched
 
     def _run_compiled(

@@ -56,6 +56,7 @@ def test_the_environment_of_a_server() -> None:
         "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(layout.servers),
         "PADDLE_TRAINER_ENDPOINTS": ",".join(layout.workers),
         "PADDLE_TRAINERS_NUM": "2",
+        "ARGOSY_METRICS_DIR": str(Path("log").absolute()),
         "PADDLE_WITH_GLOO": "0",
         "PADDLE_GLOO_RENDEZVOUS": "3",
         "PADDLE_GLOO_HTTP_ENDPOINT": "127.0.0.1:8080",

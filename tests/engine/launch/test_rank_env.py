@@ -94,6 +94,7 @@ def test_the_environment_of_a_rank() -> None:
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         "OMP_NUM_THREADS": str(max(1, num_cores() // 2)),
         "ARGOSY_COLLECTIVE_TIMEOUT_S": "7.5",
+        "ARGOSY_METRICS_DIR": str(Path("log").absolute()),
     }
     assert {k: v for k, v in got.items() if k not in ("MASTER_PORT", "ARGOSY_JOB_TOKEN")} == wanted
     assert f"127.0.0.1:{got['MASTER_PORT']}" not in placement.endpoints

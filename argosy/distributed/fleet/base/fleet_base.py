@@ -28,13 +28,14 @@ from argosy.distributed.fleet.strategy_checks import (
     check_with_servers,
     warn_ignored,
 )
-from argosy.distributed.fleet.strategy_overview import applied
+from argosy.distributed.fleet.strategy_overview import applied, changed_settings
 from argosy.distributed.fleet.strategy_passes import averaging_passes, startup_passes, training_passes
 from argosy.engine import collective, process_effects
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
+from argosy.engine.metrics.recorder import recorder
 from argosy.engine.passes.base import finalize_collectives, rewrite
 from argosy.engine.passes.shard_optimizer import adopt_shards, reject_sharded_state, shard_startup
 from argosy.engine.ps.trainer import trainer
@@ -139,8 +140,10 @@ class Fleet:
         minimize = partial(inner.minimize, loss, startup_program, parameter_list, no_grad_set)
         minimize_for = self._minimize_collective if self._servers is None else self._minimize_with_servers
         updates, params_grads = minimize_for(loss, startup, optimizer, minimize)
-        if self.is_first_worker() and (strategies := applied(optimizer.strategy)):
+        strategies = applied(optimizer.strategy)
+        if self.is_first_worker() and strategies:
             logger.log(NOTICE, "strategies of %s, in order: %s", program.name, strategies)
+        recorder().write("strategy", text=strategies, settings=changed_settings(optimizer.strategy))
         optimizer.strategy.freeze()
         self._programs = (program, startup)
         # Other ranks (in Reduce mode) or the servers run the other updates.
