@@ -139,7 +139,7 @@ def _progress(view: JobView, now: float | None, bar: bool = True) -> Line:
         facts.append(Fact(text, "good"))
     remaining = None if now is None else view.remaining_s(now)
     if remaining is not None and (fraction or 0.0) < 1.0:
-        facts.append(Fact(f"{duration(remaining)} left"))
+        facts.append(Fact(f"{duration(remaining)} left{'' if epoch is None or epochs else ' in this epoch'}"))
     return facts
 
 
