@@ -37,9 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         jobs = _jobs(known.directory, known.compare)
         if known.json:
-            print(json.dumps(report(jobs[0]) if len(jobs) == 1 else compare(*jobs), indent=1))
+            print(json.dumps(report(jobs[0]) if len(jobs) == 1 else compare(jobs[0], jobs[1]), indent=1))
             return 0
-        path = write(jobs[0], known.output) if len(jobs) == 1 else write_comparison(*jobs, known.output)
+        path = (
+            write(jobs[0], known.output)
+            if len(jobs) == 1
+            else write_comparison(jobs[0], jobs[1], known.output)
+        )
     except ConfigError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2

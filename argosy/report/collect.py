@@ -25,6 +25,8 @@ from argosy.engine.metrics.job_view import JobView
 
 NUM_BINS = 240
 """Points in time of a heat map or curve; a bin is a power of two of seconds."""
+MAX_BYTES = 64_000_000
+"""Of larger records only a part is read: the report at the end of a job must not take minutes."""
 WARM_UP_STEPS = 2
 """Steps at the start of a process that compile and warm up: not counted in means."""
 NUM_HISTOGRAMS = 8
@@ -233,6 +235,8 @@ class Run:
     num_malformed: int = 0
     started: float = 0.0
     last_time: float = 0.0
+    thin: int = 1
+    """Only every so-manieth record of the steps was read: sums are estimates."""
     is_stale: bool = False
     """job.json says that the job runs, but its launcher is gone."""
 
@@ -250,7 +254,8 @@ def collect(directory: str | os.PathLike[str]) -> Run:
     job = source.job()
     run = Run(source.path, job, JobView())
     run.started = _number(job.get("started")) or 0.0
-    for record in source.stream():
+    run.thin = max(1, math.ceil(source.size() / MAX_BYTES))
+    for record in source.stream(run.thin):
         run.num_records += 1
         try:
             _add(run, record)
@@ -259,6 +264,8 @@ def collect(directory: str | os.PathLike[str]) -> Run:
     run.num_malformed += source.num_malformed
     for rank in run.ranks.values():
         rank.profile = source.profile(rank.rank)
+        for key in ("examples", "sent_bytes"):
+            rank.counts[key] *= run.thin
     run.outputs = list(_outputs(source.path, job))
     run.launcher_log = last_lines(source.path / logs.LAUNCHER_LOG)
     run.doctor = read_json(source.path / _DOCTOR)

@@ -148,13 +148,13 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _times(first: list[list[Any]], second: list[list[Any]]) -> list[dict[str, Any]]:
     """Rows of nodes, the largest difference first."""
-    return _differences({key: ms for key, ms in first}, {key: ms for key, ms in second})
+    return _differences(dict(map(tuple, first)), dict(map(tuple, second)))
 
 
 def _differences(first: Mapping[str, float], second: Mapping[str, float]) -> list[dict[str, Any]]:
     if not first or not second:
         return []
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": name,
             "a": first.get(name),
@@ -163,7 +163,7 @@ def _differences(first: Mapping[str, float], second: Mapping[str, float]) -> lis
         }
         for name in dict.fromkeys((*first, *second))
     ]
-    return sorted(rows, key=lambda row: -abs(float(row["difference"])))[:_MAX_ROWS]
+    return sorted(rows, key=lambda row: -abs(row["difference"]))[:_MAX_ROWS]
 
 
 def _collectives(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:

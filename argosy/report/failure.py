@@ -152,7 +152,7 @@ def _abandoned(run: Run) -> Failure:
 
 def _ended(run: Run) -> Failure:
     code = run.job.get("exit_code")
-    what = f"the job has the state {run.job.get('state')!r}, and fleetrun the exit code {code}; no exception was recorded"
+    what = f"state {run.job.get('state')!r}, exit code {code} of fleetrun; no exception was recorded"
     clues = {130: "SIGINT", 143: "SIGTERM", 129: "SIGHUP", 137: "SIGKILL"}.get(code, "")  # type: ignore[arg-type]
     return _bare(run, what, advise(clues, run.launcher_log, has_exception=False))
 

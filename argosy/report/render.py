@@ -221,7 +221,7 @@ def _stragglers(analysis: dict[str, Any]) -> str:
             "p", "No rank was 10 % slower than the median rank over the whole run.", class_="good-text"
         )
     )
-    note = "Own time: computation and input, without waiting for others. The ranks with the least blocked time are waited for."
+    note = "Own time: computation and input, without waiting for others. A rank that is blocked little is waited for."
     return html.section("stragglers", "Stragglers", verdict, html.chart("stragglers"), note=note)
 
 
@@ -237,8 +237,8 @@ def _communication(analysis: dict[str, Any]) -> str:
     )
     note = (
         f"{_count(len(communication['collectives']), 'collective')} in a step, {units.size(totals['bytes'])}, "
-        f"{units.milliseconds(totals['ms'])} in flight, {units.milliseconds(totals['wait_ms'])} waited for. The rate is that of "
-        f"the last rank to join; the link's is {source}."
+        f"{units.milliseconds(totals['ms'])} in flight, {units.milliseconds(totals['wait_ms'])} waited for. "
+        f"The rate is that of the last rank to join; the link's is {source}."
     )
     return html.section("communication", "Communication", html.chart("collectives"), note=note)
 

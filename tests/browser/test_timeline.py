@@ -42,7 +42,8 @@ def center(page: Page, track: str, index: int) -> tuple[float, float]:
         """([name, i]) => {
             const row = timeline.rows().find((r) => r.isTrack && r.track.name === name);
             const box = document.getElementById('tracks').getBoundingClientRect();
-            return [box.left + timeline.px(row.track.begin[i] + row.track.length[i] / 2), box.top + row.y + row.height / 2];
+            const middle = row.track.begin[i] + row.track.length[i] / 2;
+            return [box.left + timeline.px(middle), box.top + row.y + row.height / 2];
         }""",
         [track, index],
     )
@@ -118,7 +119,7 @@ def test_a_hundred_thousand_events_are_drawn_and_folded(page: Page, tmp_path: Pa
     page.evaluate("timeline.show(50_000, 50_100)")
     page.evaluate("timeline.draw()")
     inked = page.evaluate(
-        "new Uint32Array(document.getElementById('tracks').getContext('2d').getImageData(200, 30, 600, 120).data.buffer)"
-        ".filter((v) => v !== 0).length"
+        "new Uint32Array(document.getElementById('tracks').getContext('2d')"
+        ".getImageData(200, 30, 600, 120).data.buffer).filter((v) => v !== 0).length"
     )
     assert inked > 1000

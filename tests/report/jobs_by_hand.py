@@ -13,7 +13,7 @@ VERSIONS = {"argosy": "0.9", "torch": "2.13.0", "python": "3.11.9"}
 
 @dataclass
 class Job:
-    """A job of some ranks, each of which computes 80 ms and is blocked for 20 ms per step; rank `slow` computes longer."""
+    """A job whose ranks compute 80 ms and are blocked for 20 ms per step; rank `slow` computes longer."""
 
     ranks: int = 2
     seconds: int = 20
@@ -242,7 +242,7 @@ def write_error(
     path: Path, rank: int, type_: str, message: str, ranks: tuple[int, ...] = (), at: float = START
 ) -> None:
     """The error file of a rank."""
-    fields = {
+    fields: dict[str, Any] = {
         "type": type_,
         "message": message,
         "where": "train.py:12, in step",

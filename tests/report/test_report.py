@@ -1,4 +1,4 @@
-"""argosy.report: numbers of directories with known ones, in every state of a job; pages that are parsed and read back."""
+"""argosy.report: the numbers of directories with known ones, in every state of a job; pages that are read back."""
 
 # SPDX-License-Identifier: Apache-2.0
 import json
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from argosy.engine.metrics.job_directory import JobDirectory
 from argosy.report import compare, report, write, write_comparison
 from argosy.report.__main__ import main
 from tests.report.jobs_by_hand import START, Job, write_error
@@ -239,6 +240,20 @@ def test_many_ranks_and_long_texts_stay_small(tmp_path: Path) -> None:
         (path / f"workerlog.{rank}").write_text("x" * 100_000 + "\n" + "line\n" * 10_000)
     size = write(path).stat().st_size
     assert size < 2_000_000
+
+
+def test_of_large_records_a_part_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Job(ranks=2, seconds=41).write(tmp_path)
+    whole = report(path)
+    monkeypatch.setattr("argosy.report.collect.MAX_BYTES", JobDirectory.find(path).size() // 4 + 1)
+    part = report(path)
+    assert part["problems"] == [
+        "the records are large: one in 4 was read, so that sums and rates are estimates"
+    ]
+    for key in ("step_ms", "exposed_fraction", "examples_per_s"):
+        assert part["figures"][key] == pytest.approx(whole["figures"][key])
+    assert part["figures"]["examples"] == pytest.approx(whole["figures"]["examples"], rel=0.1)
+    assert len(part["curves"][0]["steps"]) == 11
 
 
 # --- comparisons and the command line -----------------------------------------------------------------
