@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -340,3 +341,10 @@ def test_a_report_that_cannot_be_written_is_an_error(
     path = Job().write(tmp_path)
     assert main([str(path), "--output", str(tmp_path / "no" / "x.html")]) == 2
     assert "give another --output FILE" in capsys.readouterr().err
+
+
+def test_a_report_needs_no_torch(tmp_path: Path) -> None:
+    path = Job().write(tmp_path)
+    code = "import sys; from argosy.report.__main__ import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    words = [sys.executable, "-W", "error", "-c", code, str(path), "--quiet"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "0 False\n"
