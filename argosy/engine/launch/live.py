@@ -47,7 +47,7 @@ class PlainLines:
 
 @contextlib.contextmanager
 def display(config: Configuration, environ: Mapping[str, str]) -> Iterator[Live | PlainLines | None]:
-    """How this launcher shows the job; None with --quiet and --doctor. On a terminal all its output goes through a Screen."""
+    """How this launcher shows the job; None with --quiet. On a terminal all its output goes through a Screen."""
     if config.quiet or config.doctor:
         yield None
     elif not has_terminal(environ):
