@@ -97,7 +97,7 @@ def test_tables_are_switched_by_keyboard(page: Page, tmp_path: Path) -> None:
     page.wait("document.querySelector('#table table')")
     page.page.focus("[data-table=source]")
     page.page.keyboard.press("ArrowRight")
-    page.wait("document.querySelector('#table th').textContent === 'op'")
+    page.wait("document.querySelector('#table th')?.textContent === 'op'")
     assert page.evaluate("document.activeElement.dataset.table") == "op"
     page.page.click("[data-table=rank]")
     page.wait("document.querySelectorAll('#table tbody tr').length === 2")
