@@ -50,9 +50,9 @@ $(ENGINES_STAMP): $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -e '.[engines]'
 	@touch $@
 
-test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (10 minutes); engines that are missing are skipped
+test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine, and pages in a browser (12 minutes); what is missing is skipped
 	$(BIN)/python tests/engines/install.py
-	$(BIN)/python -m pytest tests/engines -m engines -rs
+	$(BIN)/python -m pytest tests/engines tests/browser -m engines -rs
 
 check: $(STAMP) ## lint, format, types, layers
 	$(BIN)/ruff check .

@@ -75,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     cli.open_standard_streams()
     try:
+        if words[:1] and words[0] in cli.SUBCOMMANDS:
+            return cli.main(words)
         p = parser()
         options, rest = cli.split(words, p)
         known = vars(p.parse_args(options))
