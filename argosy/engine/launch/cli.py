@@ -171,7 +171,7 @@ def _add_watching(g: argparse._ArgumentGroup) -> None:
         nargs="?",
         const=0,
         metavar="PORT",
-        help="serve a page that shows the job (default: a free port)",
+        help="serve a page that shows the job (default: port 8640, or a free one if it is taken)",
     )
     g.add_argument("--metrics_port", type=int, metavar="P", help="serve metrics to Prometheus at this port")
     for kind, what in (("dashboard", "of the page"), ("metrics", "of the metrics")):

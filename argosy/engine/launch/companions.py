@@ -11,18 +11,20 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import IO
 
-from argosy.engine.launch import entrypoint, ports
+from argosy.engine.errors import ConfigError
+from argosy.engine.launch import logs, ports
 from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.console import logger, print_line
 from argosy.engine.launch.guard import keep_child, kill_group
 from argosy.engine.launch.job_record import JobRecord
 from argosy.engine.launch.processes import Events, SignalEvent
 from argosy.engine.metrics.job_view import JobView
-from argosy.engine.net import Endpoint
 
 REPORT_S = 20.0
 """How long writing the report may take."""
@@ -30,51 +32,58 @@ _SHORT_S = 3.0
 """A shorter job without steps has no report."""
 _NICE = 10
 _DASHBOARD, _REPORT = "argosy.dashboard", "argosy.report"
+_ANNOUNCEMENT = "dashboard: "
+"""What the dashboard prints before its URL."""
 
 
 @contextlib.contextmanager
 def dashboard(config: Configuration, record: JobRecord) -> Iterator[None]:
-    """Serve the dashboard inside, if the user wants it; its output goes to dashboard.log."""
+    """Serve the dashboard inside, if the user wants it; its output goes to dashboard.log. Raises ConfigError."""
     if config.dashboard is None:
         yield
         return
-    port = config.dashboard or ports.free_ports(config.dashboard_host, 1)[0]
-    url = f"http://{Endpoint(config.dashboard_host, port)}/"
-    words = [os.path.abspath(config.log_dir), "--port", str(port), "--host", config.dashboard_host]
-    process = _start(_DASHBOARD, words, os.path.join(config.log_dir, "dashboard.log"))
-    keep_child(process.pid)
-    record.set(dashboard=url)
-    print_line(f"dashboard: {url}")
+    missing = [name for name in (_DASHBOARD, "starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"--dashboard needs {', '.join(missing)}; install it: pip install 'argosy[dashboard]'"
+        )
+    words = [os.path.abspath(config.log_dir), "--host", config.dashboard_host]
+    if config.dashboard:  # else its default port, or a free one
+        ports.listen(config.dashboard_host, config.dashboard, option="--dashboard").close()
+        words += ["--port", str(config.dashboard)]
+    path = os.path.join(config.log_dir, "dashboard.log")
+    with open(path, "ab") as log:
+        process = _start(_DASHBOARD, words, log)
+    ending = threading.Event()
+    watcher = threading.Thread(target=_announce, args=(process, path, record, ending), name="dashboard")
+    watcher.start()
     try:
         yield
     finally:
-        if process.poll() is not None:
-            logger.warning(
-                "the dashboard has ended with exit code %d before the job; see %s/dashboard.log",
-                *(process.returncode, config.log_dir),
-            )
+        ending.set()
+        watcher.join()
         _end(process)
 
 
-def _start(module: str, words: list[str], log: str) -> subprocess.Popen[bytes]:
-    error_file = f"{log.removesuffix('.log')}error"
-    with open(log, "ab") as file:
-        return subprocess.Popen(
-            entrypoint.bootstrap_command(["-m", module, *words], error_file),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-        )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    kill_group(process.pid, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(2.0)
-    kill_group(process.pid, signal.SIGKILL)
-    process.wait()
-    keep_child(process.pid, False)
+def _announce(
+    process: subprocess.Popen[bytes], path: str, record: JobRecord, ending: threading.Event
+) -> None:
+    """Print the dashboard's URL, as soon as it serves; or that it has ended before the job."""
+    is_announced = False
+    while not ending.wait(0.1):
+        lines = logs.last_lines(path, 100)
+        url = next((line for line in lines if line.startswith(_ANNOUNCEMENT)), None)
+        if url is not None and not is_announced:
+            is_announced = True
+            record.set(dashboard=url.removeprefix(_ANNOUNCEMENT))
+            print_line(url)
+        if process.poll() is not None:
+            last = f" ({lines[-1]:.200})" if lines else ""
+            logger.warning(
+                "the dashboard has ended with exit code %d%s; the job continues without it; see %s",
+                *(process.returncode, last, path),
+            )
+            return
 
 
 def write_report(config: Configuration, record: JobRecord, view: JobView, events: Events) -> None:
@@ -83,20 +92,14 @@ def write_report(config: Configuration, record: JobRecord, view: JobView, events
     is_short = content["ended"] - content["started"] < _SHORT_S
     if (is_short and not view.step) or find_spec(_REPORT) is None:
         return
-    command = [sys.executable, "-m", _REPORT, os.path.abspath(config.log_dir), "--quiet"]
     with tempfile.TemporaryFile() as output:
         try:
-            process = subprocess.Popen(
-                ["nice", "-n", str(_NICE), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            process = _start(_REPORT, [os.path.abspath(config.log_dir), "--quiet"], output)
         except OSError as e:
             logger.info("no report: cannot start its writer (%s)", e.strerror)
             return
-        keep_child(process.pid)
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
         try:
             problem = _wait_for_report(process, events)
         finally:
@@ -119,3 +122,27 @@ def _wait_for_report(process: subprocess.Popen[bytes], events: Events) -> str:
             if isinstance(events.get(timeout=0.05), SignalEvent):
                 return "a signal ended the launcher"
     return ""
+
+
+def _start(module: str, words: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a module; in the main thread, since the kernel kills it with the thread that has started it."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "argosy.engine.launch.companion", str(os.getpid()), module, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+    keep_child(process.pid)
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        kill_group(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(2.0)
+    if process.poll() is None:
+        kill_group(process.pid, signal.SIGKILL)
+        process.wait()
+    keep_child(process.pid, False)

@@ -79,7 +79,7 @@ class Configuration:
     timeline_steps: str | None = None
     """The steps of the timeline, such as 3-12."""
     dashboard: int | None = None
-    """The port at which the dashboard is served; 0: a free one, None: no dashboard."""
+    """The port of the dashboard; 0: its default one, or a free one if that is taken, None: no dashboard."""
     dashboard_host: str = "127.0.0.1"
     metrics_port: int | None = None
     """The port at which Prometheus reads metrics; None: it cannot."""
@@ -240,7 +240,7 @@ def _check_watching(config: Configuration) -> None:
     if config.tensorboard == "":
         raise ConfigError("--tensorboard= is empty; write --tensorboard=DIR, or leave it out")
     if config.dashboard is not None and not 0 <= config.dashboard <= 65535:
-        raise ConfigError(f"--dashboard={config.dashboard} is not a port; use 1 to 65535, or 0: a free one")
+        raise ConfigError(f"--dashboard={config.dashboard} is not a port; use 1 to 65535, or none")
     for name, port in (("dashboard", config.dashboard), ("metrics", config.metrics_port)):
         host = getattr(config, f"{name}_host")
         if not is_numeric(host):

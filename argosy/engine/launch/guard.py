@@ -144,6 +144,13 @@ def _work(work: Callable[[], int], guard: int, writing: int) -> NoReturn:
         os._exit(code)
 
 
+def die_with(parent: int) -> None:
+    """Have the kernel end this process when its parent, or the thread that started it, ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, AttributeError):  # None: it was closed before the start

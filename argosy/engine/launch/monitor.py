@@ -15,6 +15,7 @@ from argosy.engine.launch.console import logger
 from argosy.engine.launch.job_record import JobRecord
 from argosy.engine.metrics.job_directory import JobDirectory, Record
 from argosy.engine.metrics.job_view import JobView
+from argosy.engine.metrics.stragglers import StragglerDetector
 
 POLL_S = 0.5
 
@@ -35,12 +36,6 @@ class Display(Protocol):
     def update(self, job: dict[str, Any], view: JobView, now: float) -> None: ...
 
 
-class Detector(Protocol):
-    """stragglers.StragglerDetector."""
-
-    def update(self, records: Sequence[Record]) -> list[dict[str, Any]]: ...
-
-
 class Monitor:
     """Polls the job directory until `stop`. What fails in a sink ends that sink, never the job."""
 
@@ -50,7 +45,7 @@ class Monitor:
         self.view = JobView()
         self._directory = JobDirectory(Path(log_dir))
         self._record, self._display, self._sinks = record, display, list(sinks)
-        self._detector = _detector()
+        self._detector: StragglerDetector | None = StragglerDetector()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
         self._thread.start()
@@ -93,7 +88,3 @@ class Monitor:
                 self._record.append(event)
                 logger.warning("%s", event["text"])
         return True
-
-
-def _detector() -> Detector | None:
-    return None

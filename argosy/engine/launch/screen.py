@@ -42,7 +42,8 @@ class Screen:
         """The widths of the rows that are erased before the next write: the incomplete line, the block."""
         self._incomplete = b""
         """The output since the last newline."""
-        self._last = (0, 0, self._block)
+        self._last: tuple[int, int, list[str]] = (0, 0, [])
+        """Size and block of the last `show`."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -58,6 +59,7 @@ class Screen:
         if not data:
             return
         with self._lock:
+            self._forget_in_background()
             if not self._drawn:
                 self._incomplete = _after_newline(self._incomplete + data)
                 self._write(data)
@@ -71,6 +73,7 @@ class Screen:
         """Write lines of the launcher, above an incomplete line of the output."""
         with self._lock:
             data = text.encode(errors="replace")
+            self._forget_in_background()
             if self._drawn:
                 self._write(self._erased() + data + self._frame())
             else:
@@ -80,12 +83,12 @@ class Screen:
     def show(self, lines: Sequence[Line], title: str = "") -> None:
         """Replace the block; one without lines disappears."""
         columns, rows = self.size
-        if lines and rows >= _MIN_ROWS and not self._is_background():
+        if lines and rows >= _MIN_ROWS:
             block = self.rendered([*([title] if title else []), *lines], columns)[: rows - 2]
         else:
             block = []
         with self._lock:
-            if (columns, rows, block) == self._last:
+            if self._forget_in_background() or (columns, rows, block) == self._last:
                 return
             self._last = (columns, rows, block)
             self._block = block
@@ -126,8 +129,12 @@ class Screen:
             console.print(text, end="", no_wrap=True, overflow="ignore", crop=False, highlight=False)
         return capture.get()
 
-    def _is_background(self) -> bool:
-        return self._job_control is not None and is_background(self._job_control)
+    def _forget_in_background(self) -> bool:
+        """True in the background; what was drawn is not erased then: a shell has written below it."""
+        if self._job_control is None or not is_background(self._job_control):
+            return False
+        self._block, self._drawn, self._incomplete, self._last = [], [], b"", (0, 0, [])
+        return True
 
     def _erased(self) -> bytes:
         """What erases the rows that were drawn; rows that are wider than a narrowed terminal wrap around."""
@@ -158,7 +165,8 @@ class Screen:
         """What a terminal shows of the incomplete line: the text after its last carriage return."""
         parts = [part for part in self._incomplete.split(b"\r") if part]
         last = parts[-1].decode(errors="ignore") if parts else ""
-        text = Text.from_ansi(_CONTROL.sub("", last).expandtabs(8))
+        text = Text.from_ansi(_CONTROL.sub("", last))
+        text.expand_tabs(8)
         text.truncate(columns)
         return text
 

@@ -36,7 +36,7 @@ def lines(job: Job, view: JobView, now: float) -> list[Line]:
     """The facts of a job, most important line first; lines without facts are left out."""
     every = (
         [*_processes(job, view), *_elapsed(job, view, now)],
-        _progress(view, now),
+        _progress(view, now if is_running(job) else None),
         _speed(view),
         _values(view),
         *_servers(view),
@@ -120,8 +120,11 @@ def _silence(view: JobView, now: float) -> Line:
     return [Fact(f"nothing recorded for {duration(now - max(times))}", "warning")]
 
 
-def _progress(view: JobView, now: float, bar: bool = True) -> Line:
-    """`step 120  epoch 2 of 10  batch 20 of 100 ━━╸  12 %, 0:03:12 left`."""
+def _progress(view: JobView, now: float | None, bar: bool = True) -> Line:
+    """`now`: None if the job has ended.
+
+    `step 120  epoch 2 of 10  batch 20 of 100 ━━─── 12% 3:12 min left`
+    """
     facts: Line = [Fact(f"step {view.step:,}", "bold")] if view.step else []
     progress = view.progress or {}
     epoch, epochs = progress.get("epoch"), progress.get("epochs")
@@ -134,9 +137,9 @@ def _progress(view: JobView, now: float, bar: bool = True) -> Line:
     if fraction is not None:
         text = f"{bar_of(fraction)} {fraction:.0%}" if bar else f"{fraction:.0%}"
         facts.append(Fact(text, "good"))
-    remaining = view.remaining_s(now)
+    remaining = None if now is None else view.remaining_s(now)
     if remaining is not None and (fraction or 0.0) < 1.0:
-        facts.append(Fact(f"{duration(remaining)} left"))
+        facts.append(Fact(f"{duration(remaining)} left{'' if epoch is None or epochs else ' in this epoch'}"))
     return facts
 
 

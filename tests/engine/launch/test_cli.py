@@ -69,6 +69,15 @@ def test_a_value_may_be_the_next_argument() -> None:
     assert (config.script, config.script_args) == ("t.py", ("x",))
 
 
+def test_the_port_of_the_dashboard_may_be_left_out() -> None:
+    assert parse(["t.py"]).dashboard is None
+    for words in (["--dashboard"], ["--dashboard", "--quiet"], ["--dashboard=0"]):
+        config = parse([*words, "t.py", "8080"])
+        assert (config.dashboard, config.script, config.script_args) == (0, "t.py", ("8080",))
+    for words in (["--dashboard", "8080"], ["--dashboard=8080"]):
+        assert parse([*words, "t.py"]).dashboard == 8080
+
+
 def test_arguments_after_the_script_are_passed_to_it() -> None:
     rest = ("--gpus=7", "--worker_num", "3", "-m", "--log-dir", "x", "--", "-h")
     config = parse(["--gpus=0", "t.py", *rest])
@@ -109,6 +118,15 @@ def test_options_of_1_8_have_their_meaning() -> None:
         (["--start_port=70000", "t.py"], "--start_port=70000 is not a port"),
         (["--host=c", "--ips=a,b", "t.py"], "--host=c is not among --ips=a,b"),
         (["--timeline=", "t.py"], "--timeline= is empty"),
+        (["--tensorboard=", "t.py"], "--tensorboard= is empty"),
+        (["--dashboard=70000", "t.py"], "--dashboard=70000 is not a port"),
+        (["--metrics_port=0", "t.py"], "--metrics_port=0 is not a port"),
+        (["--dashboard=80", "--metrics_port=80", "t.py"], "--metrics_port=80 is that of --dashboard, too"),
+        (["--metrics_host=::1", "t.py"], "--metrics_host=::1 without a port; add --metrics_port=P"),
+        (
+            ["--dashboard", "--dashboard_host=localhost", "t.py"],
+            "--dashboard_host=localhost is not an address",
+        ),
         (["--timeline_steps=3-12", "t.py"], "--timeline_steps=3-12 without a timeline; add --timeline=DIR"),
         *(
             (
