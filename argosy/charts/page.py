@@ -18,7 +18,7 @@ DATA = "data"
 
 
 def page(title: str, body: str, data: Any, *, styles: Sequence[str], scripts: Sequence[str]) -> str:
-    """The page. `body` is HTML with all texts escaped; raises ValueError if `data` has a NaN, or an asset ends itself."""
+    """The page. `body` is HTML with all texts escaped; raises ValueError if `data` has a NaN."""
     for asset in (*styles, *scripts):
         if "</script" in asset.lower() or "</style" in asset.lower():
             raise ValueError("an inlined script or style must not contain its own end tag")

@@ -14,8 +14,12 @@ from argosy.report import compare, report, write, write_comparison
 def parser() -> argparse.ArgumentParser:
     """The arguments of `python -m argosy.report`."""
     p = argparse.ArgumentParser(prog="python -m argosy.report", description=__doc__)
-    p.add_argument("directory", metavar="DIR", nargs="?", help="the log directory of a job (fleetrun --log_dir)")
-    p.add_argument("--output", metavar="FILE", help="default: DIR/report.html, or DIR/compare.html with --compare")
+    p.add_argument(
+        "directory", metavar="DIR", nargs="?", help="the log directory of a job (fleetrun --log_dir)"
+    )
+    p.add_argument(
+        "--output", metavar="FILE", help="default: DIR/report.html, or DIR/compare.html with --compare"
+    )
     p.add_argument(
         "--compare",
         metavar="OTHER",
@@ -33,9 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         jobs = _jobs(known.directory, known.compare)
         if known.json:
-            print(json.dumps(report(jobs[0]) if len(jobs) == 1 else compare(*jobs), indent=1))
+            print(json.dumps(report(jobs[0]) if len(jobs) == 1 else compare(jobs[0], jobs[1]), indent=1))
             return 0
-        path = write(jobs[0], known.output) if len(jobs) == 1 else write_comparison(*jobs, known.output)
+        path = (
+            write(jobs[0], known.output)
+            if len(jobs) == 1
+            else write_comparison(jobs[0], jobs[1], known.output)
+        )
     except ConfigError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2

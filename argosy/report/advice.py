@@ -106,7 +106,9 @@ _SERVER = Advice(
 _DEADLOCK = Advice(
     "deadlock",
     "Two ranks waited for each other in different collectives.",
-    ("Call collectives on all ranks in the same order; a barrier or save inside `if rank == 0:` is the usual cause.",),
+    (
+        "Call collectives on all ranks in the same order; a barrier or save inside `if rank == 0:` is the usual cause.",
+    ),
 )
 _TIMEOUT = Advice(
     "timeout",
@@ -219,9 +221,15 @@ _UNKNOWN = Advice(
 )
 
 _RULES = (
-    Rule(r"No space left on device.*shm|/dev/shm.*No space|/dev/shm is full|\bSIGBUS\b|Bus error", _SHM, True),
+    Rule(
+        r"No space left on device.*shm|/dev/shm.*No space|/dev/shm is full|\bSIGBUS\b|Bus error", _SHM, True
+    ),
     Rule(r"No space left on device|ENOSPC|Disk quota exceeded|disk .{0,30}is full", _DISK, True),
-    Rule(r"\bMemoryError\b|out of memory|can't allocate memory|Cannot allocate memory|\bOOM\b|bad_alloc", _MEMORY, True),
+    Rule(
+        r"\bMemoryError\b|out of memory|can't allocate memory|Cannot allocate memory|\bOOM\b|bad_alloc",
+        _MEMORY,
+        True,
+    ),
     Rule(r"\bScheduleError\b|ranks have different programs", _DIFFERENT_PROGRAMS),
     Rule(r"\bdeadlock\b", _DEADLOCK),
     Rule(r"Address already in use|EADDRINUSE|port \d+ is (?:in use|taken)", _PORT, True),
@@ -233,7 +241,10 @@ _RULES = (
     Rule(r"no heartbeat|is stopped", _UNRESPONSIVE),
     Rule(r"has not (?:joined|replied)|did not join|\bTimeoutError\b|\btimed out\b|\bFSTimeOut\b", _TIMEOUT),
     Rule(r"Connection refused|Name or service not known|getaddrinfo|No route to host", _REFUSED),
-    Rule(r"lost the connection|lost its connections|Connection reset|Broken pipe|PeerLostError|ConnectionError", _CONNECTION),
+    Rule(
+        r"lost the connection|lost its connections|Connection reset|Broken pipe|PeerLostError|ConnectionError",
+        _CONNECTION,
+    ),
     Rule(r"\bCorruptFileError\b|\bBadMessage\b", _CORRUPT),
     Rule(r"\bKernelError\b", _KERNELS),
     Rule(r"\bFileNotFoundError\b|No such file or directory|FSFileNotExistsError", _FILE),
@@ -241,7 +252,10 @@ _RULES = (
     Rule(r"\bFeed(?:Type)?Error\b|\bDataError\b", _INPUT),
     Rule(r"\bSIGSEGV\b|\bSIGILL\b|\bSIGABRT\b|\bSIGFPE\b|Segmentation fault", _CRASH, True),
     Rule(r"\bSIGKILL\b|exit code 137|for lack of memory", _MEMORY),
-    Rule(r"\bSIGTERM\b|\bSIGHUP\b|\bSIGINT\b|exit code 143|terminated from outside|KeyboardInterrupt", _TERMINATED),
+    Rule(
+        r"\bSIGTERM\b|\bSIGHUP\b|\bSIGINT\b|exit code 143|terminated from outside|KeyboardInterrupt",
+        _TERMINATED,
+    ),
     Rule(r"\bConfigError\b|\bUnknownNameError\b|\bArgumentTypeError\b|\bUnsupportedError\b", _CONFIG),
 )
 

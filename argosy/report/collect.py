@@ -25,8 +25,12 @@ from argosy.engine.metrics.job_view import JobView
 
 NUM_BINS = 240
 """Points in time of a heat map or curve; a bin is a power of two of seconds."""
+MAX_BYTES = 64_000_000
+"""Of larger records only a part is read: the report at the end of a job must not take minutes."""
 WARM_UP_STEPS = 2
 """Steps at the start of a process that compile and warm up: not counted in means."""
+NUM_HISTOGRAMS = 8
+"""Quantiles of the step time are those of the first ranks: steps end together, and each entry costs time."""
 NUM_SAMPLES = 256
 NUM_LINES = 25
 """Last lines of each log."""
@@ -53,7 +57,7 @@ class Bins:
     def add(self, at_s: float, value: float, weight: float = 1.0) -> None:
         """Add a value at a time after the start of the job."""
         if not (math.isfinite(value) and math.isfinite(at_s)):
-            return
+            raise ValueError(f"value {value} at {at_s}")
         while at_s >= NUM_BINS * self.width_s:
             self._halve()
         place = max(0, int(at_s / self.width_s))
@@ -114,46 +118,43 @@ class RankRun:
         steps, group = int(record["steps"]), int(record.get("group") or 1)
         skipped = min(steps, max(0, WARM_UP_STEPS - self._seen))
         self._seen += steps
-        lists = {key: [float(v) for v in record.get(key) or []] for key in _PER_STEP}
-        entries = len(lists["period_ms"])
-        weights = [group] * entries
-        if entries:
-            weights[-1] = steps - group * (entries - 1)
-        first = min(entries, math.ceil(skipped / group))
-        counted = sum(weights[first:])
-        for key, values in lists.items():
-            self.per_step[key] += sum(v * w for v, w in zip(values[first:], weights[first:], strict=False))
+        first = math.ceil(skipped / group)  # the first entry that is counted
+        sums = {key: _sum(record.get(key) or [], first, steps, group) for key in _PER_STEP}
+        counted = max(0, steps - first * group) if record.get("period_ms") else 0
         self.steps += counted
-        for value, weight in zip(lists["period_ms"][first:], weights[first:], strict=True):
-            self.periods[_bucket(value)] += weight
+        for key, total in sums.items():
+            self.per_step[key] += total
+        if self.rank < NUM_HISTOGRAMS:
+            for value in record.get("period_ms", [])[first:]:
+                self.periods[_bucket(value)] += group
         for key in _COUNTS:
-            self.counts[key] += float(record.get(key) or 0)
+            self.counts[key] += record.get(key) or 0
         if counted:
-            self._add_bins(lists, weights, first, counted, at_s)
+            self.period.add(at_s, sums["period_ms"] / counted, counted)
+            self.own.add(at_s, (sums["busy_ms"] + sums["outside_ms"]) / counted, counted)
         if (rss := record.get("rss")) is not None:
             self.rss.add(at_s, float(rss))
         self.peak_rss = max(self.peak_rss, int(record.get("peak_rss") or record.get("rss") or 0))
         if (mhz := record.get("mhz")) is not None:
             self.mhz.add(at_s, float(mhz))
 
-    def _add_bins(
-        self, lists: dict[str, list[float]], weights: list[int], first: int, counted: int, at_s: float
-    ) -> None:
-        def mean(key: str) -> float:
-            return sum(v * w for v, w in zip(lists[key][first:], weights[first:], strict=False)) / counted
 
-        self.period.add(at_s, mean("period_ms"), counted)
-        self.own.add(at_s, mean("busy_ms") + mean("outside_ms"), counted)
+def _sum(entries: list[float], first: int, steps: int, group: int) -> float:
+    """The sum over the steps: each entry from `first` on is a mean of `group` steps, the last one of the rest."""
+    if len(entries) <= first:
+        return 0.0
+    rest = steps - group * (len(entries) - 1)
+    return float(group * sum(entries[first:-1]) + rest * entries[-1])
 
 
 def _bucket(ms: float) -> int:
-    """The bucket of a duration, 2 % wide; `bucket_ms` is its inverse."""
-    return round(math.log(max(ms, 1e-6)) * 50)
+    """The bucket of a duration, 0.5 % wide; `bucket_ms` is its inverse."""
+    return round(math.log(max(ms, 1e-6)) * 200)
 
 
 def bucket_ms(bucket: int) -> float:
     """The duration of a bucket of `RankRun.periods`."""
-    return math.exp(bucket / 50)
+    return math.exp(bucket / 200)
 
 
 @dataclass
@@ -234,6 +235,8 @@ class Run:
     num_malformed: int = 0
     started: float = 0.0
     last_time: float = 0.0
+    thin: int = 1
+    """Only every so-manieth record of the steps was read: sums are estimates."""
     is_stale: bool = False
     """job.json says that the job runs, but its launcher is gone."""
 
@@ -251,7 +254,8 @@ def collect(directory: str | os.PathLike[str]) -> Run:
     job = source.job()
     run = Run(source.path, job, JobView())
     run.started = _number(job.get("started")) or 0.0
-    for record in source.stream():
+    run.thin = max(1, math.ceil(source.size() / MAX_BYTES))
+    for record in source.stream(run.thin):
         run.num_records += 1
         try:
             _add(run, record)
@@ -260,6 +264,8 @@ def collect(directory: str | os.PathLike[str]) -> Run:
     run.num_malformed += source.num_malformed
     for rank in run.ranks.values():
         rank.profile = source.profile(rank.rank)
+        for key in ("examples", "sent_bytes"):
+            rank.counts[key] *= run.thin
     run.outputs = list(_outputs(source.path, job))
     run.launcher_log = last_lines(source.path / logs.LAUNCHER_LOG)
     run.doctor = read_json(source.path / _DOCTOR)

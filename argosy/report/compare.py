@@ -21,6 +21,12 @@ _PARTS_AS_TEXT = {
     "script": "time in the script between steps",
     "input": "waiting for input",
 }
+_PHASES_AS_TEXT = {
+    "exposed": "time blocked on collectives",
+    "communicate": "the overhead of starting collectives",
+    "optimize": "the optimizer",
+    "other": "time outside of all nodes",
+}
 
 
 def compare(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +56,7 @@ def _settings(a: dict[str, Any], b: dict[str, Any]) -> list[list[str]]:
     first, second = dict(_described(a)), dict(_described(b))
     names = list(dict.fromkeys((*first, *second)))
     return [
-        [name, first.get(name, "–"), second.get(name, "–")]
+        [name, first.get(name, "default"), second.get(name, "default")]
         for name in names
         if first.get(name, "") != second.get(name, "")
     ]
@@ -91,7 +97,14 @@ def _figures(a: dict[str, Any], b: dict[str, Any]) -> list[dict[str, Any]]:
     for name in list(values)[:20]:
         rows.append((f"last {name}", "number", *(run["figures"]["values"].get(name) for run in (a, b)), 0))
     return [
-        {"name": name, "unit": unit, "a": first, "b": second, "better": better, "change": _change(first, second)}
+        {
+            "name": name,
+            "unit": unit,
+            "a": first,
+            "b": second,
+            "better": better,
+            "change": _change(first, second),
+        }
         for name, unit, first, second, better in rows
         if first is not None or second is not None
     ]
@@ -135,13 +148,13 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _times(first: list[list[Any]], second: list[list[Any]]) -> list[dict[str, Any]]:
     """Rows of nodes, the largest difference first."""
-    return _differences({key: ms for key, ms in first}, {key: ms for key, ms in second})
+    return _differences(dict(map(tuple, first)), dict(map(tuple, second)))
 
 
 def _differences(first: Mapping[str, float], second: Mapping[str, float]) -> list[dict[str, Any]]:
     if not first or not second:
         return []
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": name,
             "a": first.get(name),
@@ -150,7 +163,7 @@ def _differences(first: Mapping[str, float], second: Mapping[str, float]) -> lis
         }
         for name in dict.fromkeys((*first, *second))
     ]
-    return sorted(rows, key=lambda row: -abs(float(row["difference"])))[:_MAX_ROWS]
+    return sorted(rows, key=lambda row: -abs(row["difference"]))[:_MAX_ROWS]
 
 
 def _collectives(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +175,9 @@ def _collectives(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
 
 
 def _memory(a: dict[str, Any], b: dict[str, Any]) -> list[dict[str, Any]]:
-    return _differences(_memory_parts(a), _memory_parts(b))
+    first, second = _memory_parts(a), _memory_parts(b)
+    order = list(dict.fromkeys((*first, *second)))
+    return sorted(_differences(first, second), key=lambda row: order.index(row["name"]))
 
 
 def _memory_parts(run: dict[str, Any]) -> dict[str, float]:
@@ -210,7 +225,7 @@ def _ended(run: dict[str, Any]) -> str:
 
 
 def _speed(a: dict[str, Any], b: dict[str, Any], phases: dict[str, Any]) -> str:
-    first, second = a["figures"]["mean_step_ms"], b["figures"]["mean_step_ms"]
+    first, second = a["figures"]["step_ms"], b["figures"]["step_ms"]
     if not first or not second:
         missing = " and ".join(letter for letter, ms in (("A", first), ("B", second)) if not ms)
         return f"The step times cannot be compared: {missing} made no step after its warm-up. "
@@ -222,21 +237,34 @@ def _speed(a: dict[str, Any], b: dict[str, Any], phases: dict[str, Any]) -> str:
         )
     text = (
         f"A step of B takes {abs(change):.0%} {'less' if change < 0 else 'more'} time than one of A "
-        f"({units.milliseconds(first)} → {units.milliseconds(second)})"
+        f"(median {units.milliseconds(first)} → {units.milliseconds(second)})"
     )
-    rows = [row for row in phases["periods"] if row["difference"] is not None]
-    same_way = [row for row in rows if row["difference"] * change > 0]
+    return f"{text}{_most(phases, change)}{_uneven(a, b, change)}. "
+
+
+def _most(phases: dict[str, Any], change: float) -> str:
+    """The phase with the largest difference in the direction of the change: of sampled steps, else of all steps."""
+    inside = {row["name"]: row["difference"] for row in phases["inside"] if row["difference"] is not None}
+    periods = {row["name"]: row["difference"] for row in phases["periods"] if row["difference"] is not None}
+    parts = {_PARTS_AS_TEXT[name]: periods[name] for name in ("script", "input") if name in periods}
+    if inside:
+        parts |= {_PHASES_AS_TEXT.get(name, name): ms for name, ms in inside.items()}
+    else:
+        parts |= {
+            _PARTS_AS_TEXT[name]: periods[name] for name in ("computation", "blocked") if name in periods
+        }
+    same_way = {name: ms for name, ms in parts.items() if ms * change > 0}
     if not same_way:
-        return f"{text}. "
-    most = max(same_way, key=lambda row: abs(row["difference"]))
-    name = _PARTS_AS_TEXT[most["name"]]
-    detail = ""
-    inside = [r for r in phases["inside"] if r["difference"] is not None and r["name"] not in ("exposed", "other")]
-    if most["name"] == "computation" and inside:
-        phase = max(inside, key=lambda row: row["difference"] * (1 if change > 0 else -1))
-        if phase["difference"] * change > 0:
-            detail = f", above all in {phase['name']} ({_signed(phase['difference'])})"
-    return f"{text}; most of it is {name} ({_signed(most['difference'])}){detail}. "
+        return ""
+    most = max(same_way, key=lambda name: abs(same_way[name]))
+    return f"; most of it is {most} ({_signed(same_way[most])})"
+
+
+def _uneven(a: dict[str, Any], b: dict[str, Any], change: float) -> str:
+    """A note if the mean says something else than the median."""
+    first, second = a["figures"]["mean_step_ms"], b["figures"]["mean_step_ms"]
+    mean = second / first - 1 if first and second else change
+    return f"; the mean differs by {mean:+.0%}: the steps are uneven" if abs(mean - change) > 0.1 else ""
 
 
 def _signed(ms: float) -> str:
@@ -245,7 +273,11 @@ def _signed(ms: float) -> str:
 
 def _because(settings: list[list[str]]) -> str:
     """The differing settings that may explain it."""
-    named = [row for row in settings if row[0].startswith(("strategy.", "--", "version", "ranks", "threads", "hosts"))]
+    named = [
+        row
+        for row in settings
+        if row[0].startswith(("strategy.", "--", "version", "ranks", "threads", "hosts"))
+    ]
     if not named:
         return "The settings are the same." if not settings else ""
     shown = "; ".join(f"{name}: {_short(old)} → {_short(new)}" for name, old, new in named[:4])

@@ -91,6 +91,13 @@ def _waiting(run: Run, recorded: Any, failed: str) -> tuple[tuple[str, str], ...
     for output in run.outputs:
         if output.error is not None and output.error.ranks and output.name != failed:
             found.setdefault(output.name, cut(output.error.what, 1000))
+    if not found:  # they were terminated before they raised
+        for process in run.job.get("processes") or []:
+            if isinstance(process, dict) and process.get("state") == "terminated":
+                number = process.get("rank")
+                step = run.view.ranks[number].step if number in run.view.ranks else 0
+                after = f", last recorded step {step:,}" if step else ""
+                found[f"{process.get('role')} {number}"] = f"terminated by fleetrun{after}"
     return tuple(found.items())[:_MAX_WAITING]
 
 
@@ -145,7 +152,7 @@ def _abandoned(run: Run) -> Failure:
 
 def _ended(run: Run) -> Failure:
     code = run.job.get("exit_code")
-    what = f"the job has the state {run.job.get('state')!r}, and fleetrun the exit code {code}; no exception was recorded"
+    what = f"state {run.job.get('state')!r}, exit code {code} of fleetrun; no exception was recorded"
     clues = {130: "SIGINT", 143: "SIGTERM", 129: "SIGHUP", 137: "SIGKILL"}.get(code, "")  # type: ignore[arg-type]
     return _bare(run, what, advise(clues, run.launcher_log, has_exception=False))
 

@@ -8,7 +8,9 @@ from html import escape
 def text(value: object) -> str:
     """A text, escaped for content and quoted attributes."""
     # A NUL or another control character of a log has no meaning in HTML, and parsers reject it.
-    return escape("".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in str(value)))
+    return escape(
+        "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+    )
 
 
 def element(tag: str, content: str, **attributes: str) -> str:
@@ -36,7 +38,9 @@ def chart(name: str, title: str = "", note: str = "") -> str:
 def pairs(rows: Mapping[str, object]) -> str:
     """A list of names and values; without those that are empty."""
     content = "".join(
-        element("dt", text(name)) + element("dd", text(value)) for name, value in rows.items() if value not in ("", None)
+        element("dt", text(name)) + element("dd", text(value))
+        for name, value in rows.items()
+        if value not in ("", None)
     )
     return element("dl", content, class_="pairs") if content else ""
 

@@ -75,7 +75,11 @@ def header(analysis: dict[str, Any], anchors: list[tuple[str, str]], written: fl
             + '<button type="button" id="theme" class="theme">Dark theme</button>',
             class_="title",
         )
-        + html.element("p", html.text(f"{about + ' · ' if about else ''}report of {units.moment(written)}"), class_="facts")
+        + html.element(
+            "p",
+            html.text(f"{about + ' · ' if about else ''}report of {units.moment(written)}"),
+            class_="facts",
+        )
         + html.element("nav", links, aria_label="Sections"),
     )
 
@@ -106,15 +110,21 @@ def _failure(analysis: dict[str, Any]) -> str:
         html.element("h2", html.text(heading)),
         html.element("p", html.text(failure["what"]), class_="what"),
         facts,
-        html.element("h3", "What to try") + html.element("p", html.text(advice["explanation"])) + html.element("ol", tries),
-        html.element("h3", "What the others were waiting for") + html.element("ul", waiting) if waiting else "",
+        html.element("h3", "What to try")
+        + html.element("p", html.text(advice["explanation"]))
+        + html.element("ol", tries),
+        html.element("h3", "What the others were waiting for") + html.element("ul", waiting)
+        if waiting
+        else "",
         html.element("h3", "The end of its log") + html.lines(failure["lines"], "the end of the log")
         if failure["lines"]
         else "",
         html.details("Traceback", html.lines(failure["traceback"].splitlines(), "traceback"))
         if failure["traceback"]
         else "",
-        html.details("The launcher's report", html.lines(failure["text"].splitlines(), "the launcher's report"))
+        html.details(
+            "The launcher's report", html.lines(failure["text"].splitlines(), "the launcher's report")
+        )
         if failure["text"]
         else "",
     ]
@@ -138,9 +148,13 @@ def _figures(analysis: dict[str, Any]) -> str:
         "peak memory of a rank": _known(figures["peak_rss"], units.size),
         "restarts": str(analysis["job"]["restarts"] or ""),
     }
-    tiles |= {name: units.number(value) for name, value in list(figures["values"].items())[:4] if value is not None}
+    tiles |= {
+        name: units.number(value) for name, value in list(figures["values"].items())[:4] if value is not None
+    }
     content = "".join(
-        html.element("div", html.element("b", html.text(value)) + html.element("span", html.text(name)), class_="tile")
+        html.element(
+            "div", html.element("b", html.text(value)) + html.element("span", html.text(name)), class_="tile"
+        )
         for name, value in tiles.items()
         if value
     )
@@ -172,7 +186,9 @@ def _breakdown(analysis: dict[str, Any]) -> str:
         html.chart("periods", "From step to step", "Mean of all steps after the warm-up, by rank.")
         if breakdown["periods"]
         else "",
-        html.chart("inside", "Inside a step", "Median of the sampled steps. Exposed: blocked on a collective.")
+        html.chart(
+            "inside", "Inside a step", "Median of the sampled steps. Exposed: blocked on a collective."
+        )
         if breakdown["inside"]
         else "",
     ]
@@ -201,9 +217,11 @@ def _stragglers(analysis: dict[str, Any]) -> str:
     verdict = (
         html.element("ul", found, class_="findings")
         if found
-        else html.element("p", "No rank was 10 % slower than the median rank over the whole run.", class_="good-text")
+        else html.element(
+            "p", "No rank was 10 % slower than the median rank over the whole run.", class_="good-text"
+        )
     )
-    note = "Own time: computation and input, without waiting for others. The ranks with the least blocked time are waited for."
+    note = "Own time: computation and input, without waiting for others. A rank that is blocked little is waited for."
     return html.section("stragglers", "Stragglers", verdict, html.chart("stragglers"), note=note)
 
 
@@ -219,8 +237,8 @@ def _communication(analysis: dict[str, Any]) -> str:
     )
     note = (
         f"{_count(len(communication['collectives']), 'collective')} in a step, {units.size(totals['bytes'])}, "
-        f"{units.milliseconds(totals['ms'])} in flight, {units.milliseconds(totals['wait_ms'])} waited for. The rate is that of "
-        f"the last rank to join; the link's is {source}."
+        f"{units.milliseconds(totals['ms'])} in flight, {units.milliseconds(totals['wait_ms'])} waited for. "
+        f"The rate is that of the last rank to join; the link's is {source}."
     )
     return html.section("communication", "Communication", html.chart("collectives"), note=note)
 
@@ -231,7 +249,9 @@ def _memory(analysis: dict[str, Any]) -> str:
     largest = next((row for row in rows if row["rank"] == memory["largest_rank"]), None)
     parts = [
         html.chart("rss", "Resident memory over time") if memory["rss"]["rows"] else "",
-        html.chart("peak", "The peak of a step, by purpose", "Computed from the lifetimes of all values.") if rows else "",
+        html.chart("peak", "The peak of a step, by purpose", "Computed from the lifetimes of all values.")
+        if rows
+        else "",
     ]
     grid = html.element("div", "".join(parts), class_="grid wide") if any(parts) else ""
     where = ""
@@ -247,7 +267,9 @@ def _servers(analysis: dict[str, Any]) -> str:
         return ""
     rate = servers["prefetch_hit_rate"]
     note = f"{units.percent(rate)} of the rows were prefetched before their step." if rate is not None else ""
-    charts_ = html.chart("server-rate", "Requests per second") + html.chart("server-p99", "99th percentile of the latency")
+    charts_ = html.chart("server-rate", "Requests per second") + html.chart(
+        "server-p99", "99th percentile of the latency"
+    )
     return html.section(
         "servers",
         "Parameter servers",
@@ -264,7 +286,11 @@ def _events(analysis: dict[str, Any]) -> str:
         (html.text(units.moment(event["time"])), html.text(event["kind"]), html.text(event["text"]))
         for event in analysis["events"]
     ]
-    return html.section("events", "Events", html.table(("time", "kind", "event"), rows, "Events")) if rows else ""
+    return (
+        html.section("events", "Events", html.table(("time", "kind", "event"), rows, "Events"))
+        if rows
+        else ""
+    )
 
 
 def _job(analysis: dict[str, Any]) -> str:

@@ -78,14 +78,17 @@ def _change(row: dict[str, Any]) -> str:
     if change is None:
         return ""
     tone = "" if abs(change) < 0.02 or not row["better"] else "good" if change * row["better"] > 0 else "bad"
-    return html.element("span", html.text(f"{change:+.1%}".replace("-", "−")), class_=f"change {tone}".strip())
+    shown = f"× {units.number(1 + change, 3)}" if change >= 2 else f"{change:+.1%}".replace("-", "−")
+    return html.element("span", html.text(shown), class_=f"change {tone}".strip())
 
 
 def _settings(comparison: dict[str, Any]) -> str:
     rows = [tuple(html.element("code", html.text(cell)) for cell in row) for row in comparison["settings"]]
     if not rows:
         return html.section("settings", "Settings", html.element("p", "Nothing differs that was recorded."))
-    return html.section("settings", "Settings that differ", html.table(("setting", "A", "B"), rows, "Settings"))
+    return html.section(
+        "settings", "Settings that differ", html.table(("setting", "A", "B"), rows, "Settings")
+    )
 
 
 def _curves(comparison: dict[str, Any]) -> str:

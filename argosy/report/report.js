@@ -6,9 +6,9 @@
   charts.theme.button(document.getElementById("theme"));
   const draw = {};
 
-  const minutes = (over) => over.rows.length ? over.rows[0].map((_, i) => (i * over.width_s) / timeUnit(over)[0]) : [];
+  const minutes = (over) => over.rows.length ? over.rows[0].map((_, i) => (over.from_s + i * over.width_s) / timeUnit(over)[0]) : [];
   function timeUnit(over) {
-    const seconds = over.rows.length ? over.rows[0].length * over.width_s : 0;
+    const seconds = over.rows.length ? over.from_s + over.rows[0].length * over.width_s : 0;
     return seconds > 3 * 3600 ? [3600, "hours"] : seconds > 300 ? [60, "minutes"] : [1, "seconds"];
   }
   const text = (title) => ({ title, kind: "text" });

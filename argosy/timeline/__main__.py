@@ -23,7 +23,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("directory", metavar="DIR", help="the directory given to fleetrun --timeline")
     p.add_argument("--json", action="store_true", help="print the numbers as JSON")
     p.add_argument(
-        "--html", nargs="?", const="", metavar="FILE", help="write a page to zoom into (default: DIR/timeline.html)"
+        "--html",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write a page to zoom into (default: DIR/timeline.html)",
     )
     return p
 

@@ -149,9 +149,16 @@ def _info(event: Event) -> tuple[tuple[str, Any], ...]:
 
 
 def _row(times: NodeTimes) -> list[Any]:
-    return [times.name, times.role, times.op, times.source, round(times.per_step, 3), round(times.ms, 5)]
+    numbers = (round(times.per_step, 3), round(times.ms, 5), round(times.blocked_ms, 5))
+    return [times.name, times.role, times.op, times.source, *numbers]
 
 
 def _collective_row(c: CollectiveTimes, traces: Sequence[Trace]) -> list[Any]:
     steps = sum(1 for trace in traces for _ in trace.of_kind("step"))
-    return [c.name, c.group, c.bytes, round(c.times / steps, 3), *(round(v, 5) for v in (c.ms, c.queue_ms, c.wait_ms))]
+    return [
+        c.name,
+        c.group,
+        c.bytes,
+        round(c.times / steps, 3),
+        *(round(v, 5) for v in (c.ms, c.queue_ms, c.wait_ms)),
+    ]

@@ -269,7 +269,8 @@ const timeline = (() => {
     if (!event) box.replaceChildren();
     else {
       const { name, fields } = described(event);
-      box.replaceChildren(charts.node("span", {}, charts.node("b", {}, name)), ...fields.map(([key, value]) => charts.node("span", {}, charts.node("i", {}, `${key} `), value)));
+      const parts = fields.flatMap(([key, value]) => [" ", charts.node("span", {}, charts.node("i", {}, `${key} `), value)]);
+      box.replaceChildren(charts.node("span", {}, charts.node("b", {}, name)), ...parts);
     }
     request();
   }
@@ -458,7 +459,7 @@ const timeline = (() => {
   // --- tables -----------------------------------------------------------------------------------------------
 
   const column = (title, kind, bar = false) => ({ title, kind, bar });
-  const nodes = (title) => [column(title, "code"), column("role", "text"), column("op", "code"), column("source", "code"), column("per step", "number"), column("ms per step", "ms", true)];
+  const nodes = (title) => [column(title, "code"), column("role", "text"), column("op", "code"), column("source", "code"), column("per step", "number"), column("ms per step", "ms", true), column("of it blocked", "ms")];
   const shown = (columns, rowsOf, hidden) => ({
     columns: columns.filter((_, i) => i !== hidden), rows: rowsOf.map((row) => row.filter((_, i) => i !== hidden)), limit: 40, label: "Time per step", sort: null,
   });

@@ -13,7 +13,7 @@ VERSIONS = {"argosy": "0.9", "torch": "2.13.0", "python": "3.11.9"}
 
 @dataclass
 class Job:
-    """A job of some ranks, each of which computes 80 ms and is blocked for 20 ms per step; rank `slow` computes longer."""
+    """A job whose ranks compute 80 ms and are blocked for 20 ms per step; rank `slow` computes longer."""
 
     ranks: int = 2
     seconds: int = 20
@@ -67,8 +67,19 @@ class Job:
         }
 
     def records(self, rank: int) -> list[dict[str, Any]]:
-        start = {"kind": "start", "time": START + 1, "version": 1, "role": "worker" if self.servers else "rank"}
-        start |= {"rank": rank, "size": self.ranks, "local_rank": rank, "host": f"host-{rank // 8}", "pid": 100 + rank}
+        start = {
+            "kind": "start",
+            "time": START + 1,
+            "version": 1,
+            "role": "worker" if self.servers else "rank",
+        }
+        start |= {
+            "rank": rank,
+            "size": self.ranks,
+            "local_rank": rank,
+            "host": f"host-{rank // 8}",
+            "pid": 100 + rank,
+        }
         start |= {"restart": 0, "threads": 2, "versions": VERSIONS}
         settings = self.settings if self.settings is not None else {"fuse_grad_size_in_MB": 32}
         records = [start, {"kind": "strategy", "time": START + 1, "text": "a strategy", "settings": settings}]
@@ -80,7 +91,9 @@ class Job:
             if second % 5 == 4:
                 records.append(self.sample(rank, step, at))
             values = {"loss": 2.0 * math.exp(-step / 150) + 0.1, "lr": 0.1}
-            records.append({"kind": "values", "time": at, "step": step, "values": values, "reduce": {"lr": "last"}})
+            records.append(
+                {"kind": "values", "time": at, "step": step, "values": values, "reduce": {"lr": "last"}}
+            )
         if self.state == "completed":
             records.append({"kind": "end", "time": START + 2 + self.seconds, "outcome": "done"})
         return records
@@ -123,7 +136,14 @@ class Job:
         parts = {"forward": 0.3, "backward": 0.5, "optimize": 0.1, "communicate": 0.05, "other": 0.05}
         times = {f"{name}_ms": busy * share for name, share in parts.items()}
         blocked = self.blocked_ms(rank)
-        return {"kind": "sample", "time": at, "step": step, "step_ms": busy + blocked, "exposed_ms": blocked, **times}
+        return {
+            "kind": "sample",
+            "time": at,
+            "step": step,
+            "step_ms": busy + blocked,
+            "exposed_ms": blocked,
+            **times,
+        }
 
     def profile(self, rank: int) -> dict[str, Any]:
         nodes = [
@@ -139,7 +159,14 @@ class Job:
             "program": "main_program",
             "nodes": [dict(zip(node_keys, node, strict=True)) | {"kind": "float32[N, 8]"} for node in nodes],
             "collectives": [
-                {"name": n, "group": "dp", "bytes": b, "ms": ms + 2 * rank, "queue_ms": 1.0, "wait_ms": ms / 2}
+                {
+                    "name": n,
+                    "group": "dp",
+                    "bytes": b,
+                    "ms": ms + 2 * rank,
+                    "queue_ms": 1.0,
+                    "wait_ms": ms / 2,
+                }
                 for n, b, ms in collectives
             ],
             "memory": {
@@ -148,15 +175,40 @@ class Job:
                 "node": "mm_1",
                 "source": "train.py:8",
                 "largest": [
-                    {"name": "fc_0.tmp_0", "kind": "float32[N, 8]", "what": "kept for backward", "nbytes": 9, "source": "train.py:8"}
+                    {
+                        "name": "fc_0.tmp_0",
+                        "kind": "float32[N, 8]",
+                        "what": "kept for backward",
+                        "nbytes": 9,
+                        "source": "train.py:8",
+                    }
                 ],
             },
         }
 
     def server_records(self, number: int) -> list[dict[str, Any]]:
-        start = {"kind": "start", "time": START, "version": 1, "role": "server", "rank": number, "host": "host-0", "pid": 9}
-        tables = [{"name": "emb", "rows": 1000, "bytes": 64_000, "pulled_rows": 500, "pushed_rows": 250, "spilled_fraction": 0.25}]
-        requests = {"pull": {"count": 100, "p50_ms": 0.5, "p90_ms": 1.0, "p99_ms": 2.0 + number, "bytes": 5_000}}
+        start = {
+            "kind": "start",
+            "time": START,
+            "version": 1,
+            "role": "server",
+            "rank": number,
+            "host": "host-0",
+            "pid": 9,
+        }
+        tables = [
+            {
+                "name": "emb",
+                "rows": 1000,
+                "bytes": 64_000,
+                "pulled_rows": 500,
+                "pushed_rows": 250,
+                "spilled_fraction": 0.25,
+            }
+        ]
+        requests = {
+            "pull": {"count": 100, "p50_ms": 0.5, "p90_ms": 1.0, "p99_ms": 2.0 + number, "bytes": 5_000}
+        }
         return [start] + [
             {"kind": "tables", "time": START + 1 + second, "interval_s": 1.0, "requests": requests, "queue": second % 3,
              "staleness": {"mean": 0.5, "max": 2}, "trainers": self.ranks, "tables": tables,
@@ -186,8 +238,22 @@ def _process(role: str, rank: int, state: str) -> dict[str, Any]:
     }
 
 
-def write_error(path: Path, rank: int, type_: str, message: str, ranks: tuple[int, ...] = (), at: float = START) -> None:
+def write_error(
+    path: Path, rank: int, type_: str, message: str, ranks: tuple[int, ...] = (), at: float = START
+) -> None:
     """The error file of a rank."""
-    fields = {"type": type_, "message": message, "where": "train.py:12, in step", "traceback": f"Traceback\n{type_}: {message}"}
-    fields |= {"exit_code": 1, "pid": 100 + rank, "time": at, "step": 40, "ranks": ranks, "state": "failed" if ranks else ""}
+    fields: dict[str, Any] = {
+        "type": type_,
+        "message": message,
+        "where": "train.py:12, in step",
+        "traceback": f"Traceback\n{type_}: {message}",
+    }
+    fields |= {
+        "exit_code": 1,
+        "pid": 100 + rank,
+        "time": at,
+        "step": 40,
+        "ranks": ranks,
+        "state": "failed" if ranks else "",
+    }
     (path / f"workererror.{rank}").write_text(json.dumps(fields))
