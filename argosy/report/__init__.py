@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from argosy.engine.files import replacement
-from argosy.report.analyse import analyse
-from argosy.report.collect import collect
-from argosy.report.compare import compare as _compare
-from argosy.report.render import render
-from argosy.report.render_compare import render_compare
+from argosy.report.analyse import analyse as _analyse
+from argosy.report.collect import collect as _collect
+from argosy.report.comparison import compare as _compare
+from argosy.report.render import render as _render
+from argosy.report.render_compare import render_compare as _render_compare
 
 REPORT, COMPARISON = "report.html", "compare.html"
 
 
 def report(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """The numbers of a job's report; raises ConfigError if there is no job in the directory."""
-    return analyse(collect(directory))
+    return _analyse(_collect(directory))
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dict[str, Any]:
@@ -34,17 +34,17 @@ def compare(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dict[str, A
 
 def write(directory: str | os.PathLike[str], output: str | os.PathLike[str] | None = None) -> Path:
     """Write the page of a job, by default to report.html in its directory; raises ConfigError or OSError."""
-    run = collect(directory)
-    return _replace(Path(output or run.path / REPORT), render(analyse(run), time.time()))
+    run = _collect(directory)
+    return _replace(Path(output or run.path / REPORT), _render(_analyse(run), time.time()))
 
 
 def write_comparison(
     a: str | os.PathLike[str], b: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
 ) -> Path:
     """Write the page of a comparison, by default to compare.html in the directory of B."""
-    first, run = report(a), collect(b)
-    second = analyse(run)
-    text = render_compare(first, second, _compare(first, second), time.time())
+    first, run = report(a), _collect(b)
+    second = _analyse(run)
+    text = _render_compare(first, second, _compare(first, second), time.time())
     return _replace(Path(output or run.path / COMPARISON), text)
 
 

@@ -10,6 +10,8 @@ from argosy.report.collect import Run, cut
 from argosy.report.values import dicts, finite, profiles, rounded, text
 
 _MAX_COLLECTIVES = 100
+_LARGE = 9
+"""The size class, 256 kB, from which on latency hardly counts."""
 
 
 def communication(run: Run) -> dict[str, Any]:
@@ -42,7 +44,8 @@ def communication(run: Run) -> dict[str, Any]:
             }
         )
     rows.sort(key=lambda row: -(row["ms"] or 0.0))
-    reference = _relate_to_link(rows, run.doctor)
+    num_hosts = len({rank.starts[-1].get("host") for rank in run.ranks.values() if rank.starts})
+    reference = _relate_to_link(rows, _doctor_bytes_per_s(run.doctor, max(1, num_hosts)))
     totals = {
         "ms": rounded(sum(row["ms"] or 0.0 for row in rows)),
         "wait_ms": rounded(sum(row["wait_ms"] or 0.0 for row in rows)),
@@ -56,12 +59,12 @@ def size_class(size: int) -> int:
     return int(math.log2(max(1, size)) // 2)
 
 
-def _relate_to_link(rows: list[dict[str, Any]], doctor: dict[str, Any] | None) -> str:
+def _relate_to_link(rows: list[dict[str, Any]], measured: float) -> str:
     """Set `link_bytes_per_s` and `link_fraction` of each row; returns where the reference comes from.
 
-    A smaller transfer may not do better than a larger one: the best of its group up to this size counts.
+    A larger transfer should reach what a smaller one reaches: the best of the group up to this size counts, and for
+    large transfers what the doctor has `measured`.
     """
-    measured = _doctor_bytes_per_s(doctor)
     best: dict[tuple[str, int], float] = {}
     for row in rows:
         key = row["group"], size_class(row["bytes"])
@@ -69,27 +72,28 @@ def _relate_to_link(rows: list[dict[str, Any]], doctor: dict[str, Any] | None) -
     for row in rows:
         at = size_class(row["bytes"])
         seen = max((rate for (g, c), rate in best.items() if g == row["group"] and c <= at), default=0.0)
-        link = max(measured, seen) if measured and size_class(row["bytes"]) >= 9 else seen
+        link = max(measured, seen) if measured and at >= _LARGE else seen
         row["link_bytes_per_s"] = rounded(link) if link else None
         row["link_fraction"] = rounded((row["bytes_per_s"] or 0.0) / link) if link else None
     return "doctor" if measured else "profiles"
 
 
-def _doctor_bytes_per_s(doctor: dict[str, Any] | None) -> float:
-    """The best all-reduce that the doctor measured; 0 if it measured none.
+def _doctor_bytes_per_s(doctor: dict[str, Any] | None, num_hosts: int) -> float:
+    """The payload per second of the all-reduce that `fleetrun --doctor --json` measured; 0 if there is none.
 
-    The numbers are searched by name, so that a later version of the file still says something.
+    Between hosts that of gloo, whose figure is the traffic of a ring; on one host the better one.
     """
-    best = 0.0
-    stack: list[tuple[str, Any]] = [("", doctor or {})]
-    for _ in range(10_000):
-        if not stack:
-            break
-        key, value = stack.pop()
-        if isinstance(value, dict):
-            stack += [(f"{key}.{k}", v) for k, v in value.items()]
-        elif isinstance(value, list):
-            stack += [(key, v) for v in value]
-        elif key.endswith("bytes_per_s") and "all_reduce" in key and (number := finite(value)) is not None:
-            best = max(best, number)
-    return best
+    if doctor is None:
+        return 0.0
+    ranks = finite(doctor.get("ranks")) or 2.0
+    traffic = 2 * (ranks - 1) / ranks if ranks > 1 else 1.0
+    rates = [0.0]
+    for check in dicts(doctor.get("checks")):
+        rate, name = finite(check.get("value")), text(check.get("name"))
+        if rate is None or not name.endswith("all-reduce"):
+            continue
+        if name.startswith("gloo"):
+            rates.append(rate / 8 / traffic)
+        elif num_hosts == 1:
+            rates.append(rate)
+    return max(rates)

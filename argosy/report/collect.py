@@ -248,13 +248,13 @@ class Run:
         return f"{path.parent.name}/{path.name}" if path.parent.name else path.name
 
 
-def collect(directory: str | os.PathLike[str]) -> Run:
-    """Read a job's directory; raises ConfigError if there is none."""
+def collect(directory: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Run:
+    """Read a job's directory, of its records about `max_bytes`; raises ConfigError if there is none."""
     source = JobDirectory.find(directory)
     job = source.job()
     run = Run(source.path, job, JobView())
     run.started = _number(job.get("started")) or 0.0
-    run.thin = max(1, math.ceil(source.size() / MAX_BYTES))
+    run.thin = max(1, math.ceil(source.size() / max_bytes))
     for record in source.stream(run.thin):
         run.num_records += 1
         try:

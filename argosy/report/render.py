@@ -4,7 +4,7 @@
 from importlib.resources import files
 from typing import Any
 
-from argosy import charts
+from argosy.charts import script, stylesheet  # `from argosy import charts` would load torch
 from argosy.charts.page import page
 from argosy.report import html, units
 
@@ -47,8 +47,8 @@ def assemble(title: str, body: str, data: dict[str, Any]) -> str:
         title,
         body,
         data,
-        styles=(charts.stylesheet(), (here / "report.css").read_text()),
-        scripts=(charts.script(), (here / "report.js").read_text()),
+        styles=(stylesheet(), (here / "report.css").read_text()),
+        scripts=(script(), (here / "report.js").read_text()),
     )
 
 

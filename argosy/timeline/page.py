@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from argosy import charts
+from argosy.charts import script, stylesheet  # `from argosy import charts` would load torch
 from argosy.charts.page import page
 from argosy.engine.files import replacement
 from argosy.timeline.merge import shifts
@@ -41,8 +41,8 @@ def html_of(traces: Sequence[Trace], name: str) -> str:
         f"{name}: timeline",
         (here / "timeline.html").read_text().replace("{name}", escape(name)),
         content(traces),
-        styles=(charts.stylesheet(), (here / "timeline.css").read_text()),
-        scripts=(charts.script(), (here / "timeline.js").read_text()),
+        styles=(stylesheet(), (here / "timeline.css").read_text()),
+        scripts=(script(), (here / "timeline.js").read_text()),
     )
 
 

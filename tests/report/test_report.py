@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from argosy.engine.metrics.job_directory import JobDirectory
 from argosy.report import compare, report, write, write_comparison
 from argosy.report.__main__ import main
+from argosy.report.analyse import analyse
+from argosy.report.collect import collect
 from tests.report.jobs_by_hand import START, Job, write_error
 from tests.report.pages import ParsedPage
 
@@ -81,6 +84,19 @@ def test_a_collective_is_related_to_the_best_of_its_group(tmp_path: Path) -> Non
     assert (small["name"], small["shortest_ms"], small["ms"]) == ("all_reduce small", 40, 41)
     assert big["bytes_per_s"] == big["link_bytes_per_s"] == small["link_bytes_per_s"] == 4e8
     assert small["link_fraction"] == pytest.approx(0.24375)
+
+
+def test_the_link_is_what_the_doctor_measured_if_that_is_more(tmp_path: Path) -> None:
+    path = Job(ranks=2).write(tmp_path)
+    checks = [{"name": "shared-memory all-reduce", "value": 1e9, "unit": "bytes/s"}]
+    checks += [
+        {"name": "gloo all-reduce", "value": 6.4e9, "unit": "bit/s"},
+        {"name": "link", "value": 9e9, "unit": "bit/s"},
+    ]
+    (path / "doctor.json").write_text(json.dumps({"ranks": 2, "checks": checks}))
+    numbers = report(path)["communication"]
+    assert numbers["reference"] == "doctor"
+    assert {row["link_bytes_per_s"] for row in numbers["collectives"]} == {1e9}
 
 
 def test_memory_and_servers_are_summed_up(tmp_path: Path) -> None:
@@ -242,11 +258,10 @@ def test_many_ranks_and_long_texts_stay_small(tmp_path: Path) -> None:
     assert size < 2_000_000
 
 
-def test_of_large_records_a_part_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_large_records_a_part_is_read(tmp_path: Path) -> None:
     path = Job(ranks=2, seconds=41).write(tmp_path)
     whole = report(path)
-    monkeypatch.setattr("argosy.report.collect.MAX_BYTES", JobDirectory.find(path).size() // 4 + 1)
-    part = report(path)
+    part = analyse(collect(path, max_bytes=JobDirectory.find(path).size() // 4 + 1))
     assert part["problems"] == [
         "the records are large: one in 4 was read, so that sums and rates are estimates"
     ]
@@ -326,3 +341,10 @@ def test_a_report_that_cannot_be_written_is_an_error(
     path = Job().write(tmp_path)
     assert main([str(path), "--output", str(tmp_path / "no" / "x.html")]) == 2
     assert "give another --output FILE" in capsys.readouterr().err
+
+
+def test_a_report_needs_no_torch(tmp_path: Path) -> None:
+    path = Job().write(tmp_path)
+    code = "import sys; from argosy.report.__main__ import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    words = [sys.executable, "-W", "error", "-c", code, str(path), "--quiet"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "0 False\n"
