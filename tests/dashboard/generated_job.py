@@ -84,12 +84,12 @@ class GeneratedJob:
     def fail(self, rank: int) -> None:
         """A rank is killed, as the launcher reports it."""
         what = "killed by SIGKILL"
-        self.job["processes"][rank] |= {"state": "failed", "exit": "SIGKILL"}
+        self.job["processes"][rank] |= {"state": "failed", "exit": -9}
         self.job |= {"state": "failed", "ended": self.now, "exit_code": 137}
         self.job["failure"] = {
             "text": f"rank {rank} was {what}\n  rank 0 waited in all_reduce_3", "type": "SIGKILL", "what": what,
             "process": {"role": "worker", "rank": rank}, "hint": "see dmesg for the OOM killer", "where": None,
-            "log": f"workerlog.{rank}", "waiting": "rank 0 waits in all_reduce_3 of step 120",
+            "log": f"workerlog.{rank}", "waiting": [{"process": "rank 0", "what": "all_reduce_3 of step 120"}],
         }  # fmt: skip
         (self.log_dir / f"workererror.{rank}").write_text(
             "Traceback (most recent call last):\nKilled: SIGKILL\n"
