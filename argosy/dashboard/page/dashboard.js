@@ -166,7 +166,7 @@
     $("command").title = $("command").textContent;
     document.title = `${job.state === "running" ? "" : `${job.state || "…"}: `}${script} · Argosy`;
     const text = { gone: "launcher is gone", waiting: "waiting for a job" }[job.state] || job.state || "…";
-    $("state").textContent = text + (job.restart ? `, restart ${job.restart}` : "");
+    $("state").textContent = text + (job.restart ? `, restart ${job.restart}` : "") + (job.is_reading ? ", reading its records …" : "");
     $("state").className = `badge ${STATES[job.state] || ""}`;
     $("record").disabled = job.state !== "running" || !rankNumbers().length;
     const versions = Object.entries(job.versions || {}).map(([name, version]) => `${name} ${version}`).join(", ");
