@@ -37,7 +37,7 @@ API = [
     ["tensor", "regularizer", "version", "compat", "sysconfig", "device"],
     ["nn", "metric"],
     ["optimizer"],
-    ["io", "reader", "dataset", "text", "vision", "timeline", "core", "incubate"],
+    ["io", "reader", "dataset", "text", "vision", "timeline", "doctor", "core", "incubate"],
     ["static", "dashboard", "report"],
     ["utils"],
     ["distributed"],

@@ -1,6 +1,7 @@
 """fleetrun --on ssh: a real sshd on each of two hosts (network namespaces)."""
 
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 import re
 import signal
@@ -123,3 +124,13 @@ def test_failures_of_ssh_are_explained_by_host(ssh_job: EngineJob, sshd: Sshd) -
         assert done.returncode == 1, done
         assert re.search(pattern, done.stderr), done.stderr
         ssh_job.check_nothing_left()
+
+
+def test_the_doctor_checks_both_hosts(ssh_job: EngineJob, sshd: Sshd) -> None:
+    done = ssh_job.run(*options(sshd.client), "--doctor", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)  # and nothing else
+    assert (document["hosts"], document["ranks"]) == (["host0", "host1"], 4)
+    links = [check["where"] for check in document["checks"] if check["name"] == "link"]
+    assert links == ["host0 -> host1", "host1 -> host0"]
+    ssh_job.check_nothing_left()

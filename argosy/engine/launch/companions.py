@@ -90,7 +90,7 @@ def write_report(config: Configuration, record: JobRecord, view: JobView, events
     """Write log/report.html at low priority; a signal, or REPORT_S, ends it. What fails is only logged."""
     content = record.content()
     is_short = content["ended"] - content["started"] < _SHORT_S
-    if (is_short and not view.step) or find_spec(_REPORT) is None:
+    if (is_short and not view.step) or config.doctor or find_spec(_REPORT) is None:
         return
     with tempfile.TemporaryFile() as output:
         try:

@@ -25,6 +25,8 @@ _THIS_HOST = ("127.0.0.1",)
 NODE_ROLES = ("server", "worker")
 DEAD_WORKER = ("end", "drop")
 SERVER_DURABILITY = ("log", "disk", "snapshot")
+DOCTOR = "argosy.doctor"
+"""The module that --doctor runs on every rank."""
 _HETER = ("heter_workers", "heter_worker_num")
 _RENAMED = {"timeout_s": "timeout", "grace_s": "grace"}
 _NOT_OPTIONS = ("script", "script_args", "module", "run_mode")
@@ -102,6 +104,10 @@ class Configuration:
     """What happens if a worker has failed and has no restart left: the job ends (default), or the worker is dropped."""
     encrypt: bool = False
     """Encrypt the traffic between workers and servers."""
+    doctor: bool = False
+    """The job is that of --doctor: its ranks report failures themselves, and exit with 1."""
+    json: bool = False
+    """The doctor prints JSON."""
 
     def __post_init__(self) -> None:
         _check_numbers(self)
@@ -348,7 +354,13 @@ def _check_counts_are_local(config: Configuration, names: tuple[str, ...]) -> No
 
 def shown(config: Configuration) -> str:
     """The banner at the start: every argument, sorted by name, in the format of Paddle's launcher."""
-    hidden = ["quiet", "end_with_stdin", *(_ARGOSY_PS if mode(config) == "collective" else ())]
+    hidden = [
+        "quiet",
+        "end_with_stdin",
+        "doctor",
+        "json",
+        *(_ARGOSY_PS if mode(config) == "collective" else ()),
+    ]
     hidden += [name for name in _SHOWN_IF_GIVEN if not _given(config, (name,))]
     values = {f.name: getattr(config, f.name) for f in fields(config) if f.name not in hidden}
     values["ips"] = config.hosts
@@ -376,4 +388,6 @@ def words(config: Configuration) -> list[str]:
             options.append(f"--{name}={text}")
     if config.run_mode is not None:
         options.append(f"--run_mode={config.run_mode}")
+    if config.doctor:
+        return [*options, *config.script_args]
     return [*options, *(["-m"] if config.module else []), config.script, *config.script_args]

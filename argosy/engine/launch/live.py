@@ -48,7 +48,7 @@ class PlainLines:
 @contextlib.contextmanager
 def display(config: Configuration, environ: Mapping[str, str]) -> Iterator[Live | PlainLines | None]:
     """How this launcher shows the job; None with --quiet. On a terminal all its output goes through a Screen."""
-    if config.quiet:
+    if config.quiet or config.doctor:
         yield None
     elif not has_terminal(environ):
         yield PlainLines()

@@ -40,8 +40,15 @@ class Monitor:
     """Polls the job directory until `stop`. What fails in a sink ends that sink, never the job."""
 
     def __init__(
-        self, log_dir: str, record: JobRecord, display: Display | None, sinks: Sequence[Sink] = ()
+        self,
+        log_dir: str,
+        record: JobRecord,
+        display: Display | None,
+        sinks: Sequence[Sink] = (),
+        lock: "threading.Lock | None" = None,
     ) -> None:
+        """`lock`: held while the view is changed, for sinks that read it in other threads."""
+        self._lock = lock or threading.Lock()
         self.view = JobView()
         self._directory = JobDirectory(Path(log_dir))
         self._record, self._display, self._sinks = record, display, list(sinks)
@@ -64,8 +71,9 @@ class Monitor:
 
     def _poll(self) -> None:
         records = self._directory.poll()
-        self.view.update(records)
         job = self._record.content()
+        with self._lock:
+            self.view.update(records)
         if self._detector is not None and not self._guarded(self._detector, "update", records):
             self._detector = None
         for sink in list(self._sinks):

@@ -249,6 +249,9 @@ class _NodeJob:
         others = attempt.others()
         cause = failure_report.cause(attempt.failures, others)
         attempt.culprit = cause.exit.spec.rank
+        if failure_report.is_reported(self._config, attempt.failures):
+            self._report(Result(self._group.node, "failed", 1))
+            return
         size = len(attempt.placement.endpoints)
         text = failure_report.text(attempt.failures, size, attempt.still_running(), others)
         attempt.record.failed(text, cause, attempt.failures)
@@ -309,7 +312,7 @@ class _NodeJob:
     def _end(self, verdict: Verdict) -> int:
         if verdict.code == 0:
             logger.info("all %d nodes completed.", self._group.size)
-        elif self._group.node == 0 and verdict.code < 128:
+        elif self._group.node == 0 and verdict.code < 128 and not self._config.doctor:
             logger.error("ABORT!!! the job has ended with exit code %d on all nodes.", verdict.code)
         return verdict.code
 

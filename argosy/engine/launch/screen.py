@@ -10,6 +10,7 @@ output itself is not changed. While the launcher is in the background of its ter
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import functools
 import io
 import os
 import re
@@ -115,19 +116,23 @@ class Screen:
         return [self._rendered(text, columns) for text in texts]
 
     def _rendered(self, text: Text, columns: int) -> str:
-        console = Console(
+        text.truncate(max(1, columns - 1), overflow="ellipsis")
+        with self._console.capture() as capture:
+            self._console.print(text, end="", no_wrap=True, overflow="ignore", crop=False, highlight=False)
+        return capture.get()
+
+    @functools.cached_property
+    def _console(self) -> Console:
+        """Renders single lines, which are cut already."""
+        return Console(
             file=io.StringIO(),
             force_terminal=True,
             color_system=None if self._no_color else "standard",
-            width=columns,
+            width=10_000,
             height=10,
             legacy_windows=False,
             _environ={},
         )
-        text.truncate(max(1, columns - 1), overflow="ellipsis")
-        with console.capture() as capture:
-            console.print(text, end="", no_wrap=True, overflow="ignore", crop=False, highlight=False)
-        return capture.get()
 
     def _forget_in_background(self) -> bool:
         """True in the background; what was drawn is not erased then: a shell has written below it."""

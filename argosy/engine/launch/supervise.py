@@ -163,6 +163,8 @@ def _run_with_restarts(
         quick = quick + 1 if attempt.first_failure - attempt.began < QUICK_S else 0
         if not is_last:
             _log_restart(config, attempt, restart + 1, quick)
+    if failure_report.is_reported(config, attempt.failures):
+        return 1
     failed = {failure.spec.rank for failure in attempt.failures} | {attempt.culprit}
     logger.error(
         "ABORT!!! Out of all %d trainers, the trainer process with rank=%s was aborted. Please check its log.",
@@ -185,6 +187,8 @@ def _report_failure(attempt: Attempt, size: int, is_last: bool) -> None:
     config, others = attempt.config, attempt.others()
     cause = failure_report.cause(attempt.failures, others)
     attempt.culprit = cause.exit.spec.rank
+    if failure_report.is_reported(config, attempt.failures):
+        return
     is_restarted = not is_last and attempt.signal is None
     if is_restarted:
         logs.rotate(config.log_dir, restarts=True)

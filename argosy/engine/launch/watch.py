@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -27,35 +28,38 @@ def watched(
 ) -> int:
     """Run `work`, which runs the job and returns its exit code; raises ConfigError before that."""
     with contextlib.ExitStack() as stack:
-        sinks = _sinks(config, environ)
+        lock = threading.Lock()
+        sinks = _sinks(config, environ, lock)
         display = stack.enter_context(live.display(config, environ))
         stack.enter_context(companions.dashboard(config, record))
-        monitor = Monitor(config.log_dir, record, display, sinks)
+        monitor = Monitor(config.log_dir, record, display, sinks, lock)
         stack.callback(monitor.stop)
         code = record.run(work)
     companions.write_report(config, record, monitor.view, events)
     return code
 
 
-def _sinks(config: Configuration, environ: Mapping[str, str]) -> list[Sink]:
-    """What the options ask for; imported only then."""
+def _sinks(config: Configuration, environ: Mapping[str, str], lock: threading.Lock) -> list[Sink]:
+    """What the options ask for; imported only then. `lock` guards the view of the job."""
     sinks: list[Sink] = []
     if config.tensorboard is not None:
         from argosy.engine.metrics.tensorboard import TensorBoardSink
 
         sinks.append(TensorBoardSink(config.tensorboard))
     if config.metrics_port is not None:
-        sinks.append(_prometheus(config, config.metrics_port, environ))
+        sinks.append(_prometheus(config, config.metrics_port, environ, lock))
     if config.dashboard is not None:
         token_for(config.dashboard_host, "--dashboard_host", environ)
     return sinks
 
 
-def _prometheus(config: Configuration, port: int, environ: Mapping[str, str]) -> "PrometheusSink":
+def _prometheus(
+    config: Configuration, port: int, environ: Mapping[str, str], lock: threading.Lock
+) -> "PrometheusSink":
     from argosy.engine.metrics.prometheus import PrometheusSink
 
     host = config.metrics_host
-    sink = PrometheusSink(host, port, token_for(host, "--metrics_host", environ))
+    sink = PrometheusSink(host, port, token_for(host, "--metrics_host", environ), lock)
     logger.info("metrics for Prometheus: http://%s/metrics", Endpoint(host, port))
     return sink
 

@@ -36,26 +36,27 @@ _DURATIONS = {
 class JobMetrics:
     """The state of a job as metrics: a collector of prometheus_client."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._families: list[Metric] = []
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._job: dict[str, Any] = {}
+        self._view = JobView()
         self._requests: dict[tuple[int, str], int] = defaultdict(int)
         """By server and kind of request: how many since the start."""
 
     def update(self, job: dict[str, Any], view: JobView, records: Sequence[Record]) -> None:
-        """Replace the metrics by those of this state."""
+        """Take over the state, which `lock` guards; the metrics are computed when they are read."""
+        self._job, self._view = job, view
         for record in records:
             if record.kind == "tables" and record.process.startswith("server"):
                 for kind, stats in (record.get("requests") or {}).items():
                     self._requests[record.number, kind] += int(stats.get("count") or 0)
-        families = [*_job(job, view), *_ranks(view), *_servers(view), *self._of_requests(view)]
-        with self._lock:
-            self._families = [family for family in families if family.samples]
 
     def collect(self) -> Iterable["Metric"]:
         """Called for each scrape."""
         with self._lock:
-            return list(self._families)
+            view = self._view
+            families = [*_job(self._job, view), *_ranks(view), *_servers(view), *self._of_requests(view)]
+        return [family for family in families if family.samples]
 
     def _of_requests(self, view: JobView) -> list["Metric"]:
         from prometheus_client.core import Metric
@@ -180,15 +181,15 @@ def _server_gauges(servers: Sequence[tuple[str, ServerView]]) -> Iterable["Metri
 class PrometheusSink:
     """The HTTP server of the metrics, in a thread."""
 
-    def __init__(self, host: str, port: int, token: str | None) -> None:
-        """`token`: what requests must carry; None: nothing, for loopback."""
+    def __init__(self, host: str, port: int, token: str | None, lock: "threading.Lock | None" = None) -> None:
+        """`token`: what requests must carry; None: nothing, for loopback. `lock`: held while the view is changed."""
         try:
             from prometheus_client import CollectorRegistry
         except ImportError as e:
             raise ConfigError(
                 f"--metrics_port={port} needs prometheus_client; install it: pip install 'argosy[metrics]'"
             ) from e
-        self._metrics = JobMetrics()
+        self._metrics = JobMetrics(lock or threading.Lock())
         registry = CollectorRegistry()
         registry.register(self._metrics)
         try:

@@ -42,11 +42,8 @@ class Cause:
 
     def text(self, rank: int) -> str:
         """For the user: what was measured, and what to do."""
-        return f"rank {rank} is {100 * self.excess:.0f} % slower than the others: {self.facts}; {_ADVICE[self.because or _default(self.cause)]}"
-
-
-def _default(cause: str) -> str:
-    return "" if cause == "computation" else cause
+        advice = _ADVICE[self.because or ("" if self.cause == "computation" else self.cause)]
+        return f"rank {rank} is {100 * self.excess:.0f} % slower than the others: {self.facts}; {advice}"
 
 
 @dataclass(frozen=True)
@@ -72,6 +69,12 @@ class Window:
         return sum(known) / len(known) if known else None
 
 
+def delayed_part(window: Window) -> float:
+    """Which part of its own time a rank waited for a core; 0 if it was not measured."""
+    own_ms = window.ms["busy_ms"] + window.ms["outside_ms"]
+    return 1000 * (window.per_step("delay_s") or 0.0) / own_ms if own_ms > 0 else 0.0
+
+
 def explain(slow: Window, others: Sequence[Window], is_async: bool) -> Cause:
     """The cause of the excess of a rank over the others."""
 
@@ -83,7 +86,9 @@ def explain(slow: Window, others: Sequence[Window], is_async: bool) -> Cause:
     base = median([_compared(other, is_async) for other in others])
     relative = whole / base if base > 0 else 0.0
     if is_async and excess("exposed_ms") >= _MAIN_PART * whole:
-        return Cause("link", "", relative, _than("is blocked on parameter servers for", "exposed_ms", slow, others))
+        return Cause(
+            "link", "", relative, _than("is blocked on parameter servers for", "exposed_ms", slow, others)
+        )
     if excess("input_ms") >= _MAIN_PART * whole:
         return Cause("input", "", relative, _than("waits for its input for", "input_ms", slow, others))
     if excess("outside_ms") >= _MAIN_PART * whole:
@@ -111,7 +116,9 @@ def _slow_computation(slow: Window, others: Sequence[Window], excess_ms: float) 
     return "", "and neither load, page faults nor frequency of its host explain it"
 
 
-def _difference(slow: Window, others: Sequence[Window], of: Callable[[Window], float | None]) -> tuple[float, float] | None:
+def _difference(
+    slow: Window, others: Sequence[Window], of: Callable[[Window], float | None]
+) -> tuple[float, float] | None:
     """A value of the slow rank, and the median of the others; None if it was not measured."""
     mine, theirs = of(slow), [value for other in others if (value := of(other)) is not None]
     return (mine, median(theirs)) if mine is not None and theirs else None
@@ -122,7 +129,11 @@ def _batch(slow: Window, others: Sequence[Window], excess_ms: float) -> str:
     if pair is None or pair[1] <= 0:
         return ""
     explained = (pair[0] / pair[1] - 1) * (slow.ms["busy_ms"] - excess_ms)
-    return f"its batches have {pair[0]:.4g} examples and those of the others {pair[1]:.4g}" if explained >= _MAIN_PART * excess_ms else ""
+    return (
+        f"its batches have {pair[0]:.4g} examples and those of the others {pair[1]:.4g}"
+        if explained >= _MAIN_PART * excess_ms
+        else ""
+    )
 
 
 def _load(slow: Window, others: Sequence[Window], excess_ms: float) -> str:
@@ -138,7 +149,8 @@ def _page_faults(slow: Window, others: Sequence[Window], excess_ms: float) -> st
     explained = _MINOR_FAULT_MS * (minor[0] - minor[1]) + _MAJOR_FAULT_MS * (major[0] - major[1])
     if explained < _MAIN_PART * excess_ms:
         return ""
-    return f"with {major[0]:.0f} major and {minor[0]:.0f} minor page faults per step ({major[1]:.0f} and {minor[1]:.0f} on the others)"
+    here, there = (f"{major[i]:.0f} major and {minor[i]:.0f} minor" for i in (0, 1))
+    return f"with {here} page faults per step ({there} on the others)"
 
 
 def _frequency(slow: Window, others: Sequence[Window], excess_ms: float) -> str:
@@ -146,12 +158,23 @@ def _frequency(slow: Window, others: Sequence[Window], excess_ms: float) -> str:
     if pair is None or pair[0] <= 0:
         return ""
     explained = (pair[1] / pair[0] - 1) * (slow.ms["busy_ms"] - excess_ms)
-    return f"its cores run at {pair[0]:.0f} MHz and those of the others at {pair[1]:.0f}" if explained >= _MAIN_PART * excess_ms else ""
+    return (
+        f"its cores run at {pair[0]:.0f} MHz and those of the others at {pair[1]:.0f}"
+        if explained >= _MAIN_PART * excess_ms
+        else ""
+    )
 
 
 def _blocked(slow: Window, others: Sequence[Window], excess_ms: float) -> str:
-    """It takes longer without more processor time: it slept."""
-    cpu = _difference(slow, others, lambda w: w.per_step("cpu_s"))
-    if cpu is None or 1000 * (cpu[0] - cpu[1]) > 0.2 * excess_ms or cpu[0] * 1000 > 0.8 * slow.ms["period_ms"]:
+    """It takes longer without more processor time, and did not wait for a core: it slept."""
+    if delayed_part(slow) > 0.2:
         return ""
-    return f"and it is not computing meanwhile ({1000 * cpu[0]:.1f} ms of processor time per step, {1000 * cpu[1]:.1f} ms on the others)"
+    cpu = _difference(slow, others, lambda w: w.per_step("cpu_s"))
+    if (
+        cpu is None
+        or 1000 * (cpu[0] - cpu[1]) > 0.2 * excess_ms
+        or cpu[0] * 1000 > 0.8 * slow.ms["period_ms"]
+    ):
+        return ""
+    here, there = (f"{1000 * seconds:.1f} ms" for seconds in cpu)
+    return f"and it is not computing meanwhile ({here} of processor time per step, {there} on the others)"

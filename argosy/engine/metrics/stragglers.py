@@ -23,7 +23,7 @@ from typing import Any
 
 from argosy.engine.metrics.job_directory import Record
 from argosy.engine.metrics.slow_links import SlowLinks
-from argosy.engine.metrics.straggler_causes import Cause, Window, explain
+from argosy.engine.metrics.straggler_causes import Cause, Window, delayed_part, explain
 
 MIN_EXCESS = 0.03
 """The lower confidence bound of the excess of a straggler, as a part of the others' time."""
@@ -31,17 +31,20 @@ _MIN_MEAN = 0.075
 """The mean excess of a straggler."""
 MIN_IMPACT = 0.02
 """A straggler must lengthen the step of the job by at least this part."""
-_CONFIDENCE = 4.0
+_CONFIDENCE = 4.5
 """In standard errors of the mean. Calibrated by simulation (tests/engine/metrics/test_stragglers.py)."""
 _WINDOWS = {14: 5.0, 16: 5.0, 18: 5.0, 20: 5.0, 32: 5.0, 64: 4.0, 128: 3.0, 256: 2.5}
 """Slots, and how many times the drift of this job the mean over so many slots must be: the longer, the less."""
 _LONGEST = max(_WINDOWS)
+_LOADED_SLOTS, _LOADED_EXCESS = 64, 1.0
+"""Where other processes delay all ranks, one that they delay more needs so many slots, or to be twice as slow."""
 _BLOCK = 8
 """Every so many slots, the excess of the last 16 is noted: how much it drifts in this job."""
 _EVALUATE_EVERY = 2
 _WARM_UP_STEPS = 4
 _HISTORY_BLOCKS, _MIN_HISTORY = 64, 4
-_RECOVERED_SLOTS = 40
+_RECOVERED_SLOTS = 20
+"""A straggler has recovered when it was as fast as the others for so many slots."""
 _MAX_AHEAD = 64
 """Asynchronous workers: unpaired slots of a worker that is ahead."""
 _SILENT_S = 30.0
@@ -87,6 +90,8 @@ class _Rank:
     """Its last `steps` records."""
     reported: Cause | None = None
     """Not None while it is a straggler."""
+    slots_since: int = 0
+    """Compared slots since it was reported."""
 
     def begin(self) -> None:
         """A new incarnation: what was measured before the restart does not count."""
@@ -237,6 +242,7 @@ class StragglerDetector:
             floor = max(0.02 * slot["period_ms"], 0.01)
             rank.excess.append((value(slot) - others) / max(others, floor))
             rank.windows.append(slot)
+            rank.slots_since += 1
 
     # --- the test -------------------------------------------------------------------------------------
 
@@ -247,9 +253,11 @@ class StragglerDetector:
             if rank.reported is not None:
                 events += self._check_recovered(rank, now)
             elif (slots := _significant(rank, noise)) and self._has_impact(rank, live, slots, is_async):
-                others = [other for other in live if other is not rank]
-                cause = explain(_window(rank, slots), [_window(other, slots) for other in others], is_async)
-                rank.reported = cause
+                others = [_window(other, slots) for other in live if other is not rank]
+                cause = explain(_window(rank, slots), others, is_async)
+                if _is_chance(cause, others, slots):
+                    continue
+                rank.reported, rank.slots_since = cause, 0
                 events.append(
                     {
                         "time": now, "kind": "straggler", "role": "worker" if rank.is_worker else "rank",
@@ -276,7 +284,7 @@ class StragglerDetector:
         reported = rank.reported
         assert reported is not None, f"rank {rank.number} is no straggler"
         recent = list(rank.excess)[-_RECOVERED_SLOTS:]
-        if len(recent) < _RECOVERED_SLOTS or trimmed_mean(recent) > max(MIN_EXCESS, reported.excess / 3):
+        if rank.slots_since < _RECOVERED_SLOTS or trimmed_mean(recent) > max(MIN_EXCESS, reported.excess / 3):
             return []
         rank.reported = None
         return [
@@ -321,6 +329,14 @@ def _period(slot: dict[str, float]) -> float:
     return slot["period_ms"]
 
 
+def _is_chance(cause: Cause, others: Sequence[Window], slots: int) -> bool:
+    """Whether a rank is behind because the scheduler of a host that is overloaded for all ranks was unfair to it."""
+    is_measured = cause.cause != "computation" or cause.because in ("batch", "page_faults", "frequency")
+    if is_measured or slots >= _LOADED_SLOTS or cause.excess >= _LOADED_EXCESS:
+        return False
+    return median([delayed_part(other) for other in others]) >= 0.05
+
+
 def _drifts(workers: Sequence[_Rank], slot_steps: int) -> bool:
     """Whether workers do not wait for each other: their step numbers differ, by more than the delay of records."""
     done = [worker.step - worker.first_step for worker in workers]
@@ -354,7 +370,10 @@ def _significant(rank: _Rank, noise: _Noise) -> int:
         if len(values) < slots:
             return 0
         window = values[-slots:]
-        mean, error = trimmed_mean(window), max(_winsorized_deviation(window), noise.deviation) / math.sqrt(slots)
+        mean, error = (
+            trimmed_mean(window),
+            max(_winsorized_deviation(window), noise.deviation) / math.sqrt(slots),
+        )
         if mean - _CONFIDENCE * error < MIN_EXCESS or mean < max(_MIN_MEAN, times_drift * noise.drift(slots)):
             continue
         if _persistent(window) > MIN_EXCESS:

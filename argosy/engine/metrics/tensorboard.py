@@ -115,7 +115,7 @@ def _float32(number: float) -> float:
 
 
 class TensorBoardSink:
-    """Writes watched values under their names, and the speed of the job as argosy/step_ms and so on."""
+    """Writes watched values under their names, and the speed of the job as speed/step_ms and so on."""
 
     def __init__(self, directory: str) -> None:
         try:
@@ -156,4 +156,4 @@ def _speed(view: JobView) -> Iterator[tuple[str, float]]:
     }
     for name, value in speeds.items():
         if value is not None:
-            yield f"argosy/{name}", value
+            yield f"speed/{name}", value

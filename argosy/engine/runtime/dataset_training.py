@@ -238,7 +238,7 @@ def run_dataset(
     debug: bool,
     printer: FetchPrinter,
     handler: FetchHandler | None,
-    trains: bool,
+    trains: bool = True,
 ) -> None:
     """Run a program over a dataset in `thread` threads, or as many as the dataset has readers."""
     if dataset is None:

@@ -15,7 +15,7 @@ from argosy.engine.metrics.recorder import Process, Recorder, StepTimes
 from argosy.io import DataLoader, Dataset
 
 
-class Numbers(Dataset):  # type: ignore[misc]
+class Numbers(Dataset[Any]):
     def __len__(self) -> int:
         return 12
 

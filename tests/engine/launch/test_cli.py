@@ -51,6 +51,7 @@ def test_the_list_of_options_is_a_decision() -> None:
             "--dead_worker",
             "--encrypt",
         ),
+        *("--doctor", "--json"),
     }
 
 
@@ -200,6 +201,29 @@ def test_invalid_arguments_are_rejected(words: list[str], message: str) -> None:
 
 def test_the_mode_does_not_depend_on_arguments_of_the_script() -> None:
     assert parse(["t.py", "--servers=x", "--worker_num=2"]).script_args == ("--servers=x", "--worker_num=2")
+
+
+def test_the_doctor_is_a_quiet_job_of_a_module() -> None:
+    config = parse(["--doctor", "--ips=10.0.0.1,10.0.0.2", "checkpoints"])
+    assert (config.script, config.script_args, config.module) == ("argosy.doctor", ("checkpoints",), True)
+    assert (config.quiet, config.log_dir, config.doctor, config.json) == (True, "log/doctor", True, False)
+    assert parse(["--doctor", "--log_dir=x", "--json"]).log_dir == "x"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--doctor", __file__], "--doctor runs no script"),
+        (["--doctor", "-m", "package"], "--doctor runs no script"),
+        (["--doctor", "a", "b"], "a b is given"),
+        (["--json", "t.py"], "--json is for --doctor"),
+        (["--doctor", "--max_restarts=3"], "--max_restarts=3: leave out one of them"),
+        (["--doctor", "--server_num=1", "--worker_num=1"], "leave out one of them"),
+    ],
+)
+def test_the_doctor_rejects_what_is_for_scripts(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(words)
 
 
 def test_a_python_caller_gets_the_same_errors() -> None:

@@ -1,7 +1,8 @@
 """Records of synthetic jobs: the noise of real machines, and a rank that becomes slow.
 
-Noise of each rank: normally distributed, drifting, with heavy tails, pauses of the garbage collector, and other processes
-that take a core for a few steps. Common to all ranks: batches of different length, checkpoints, evaluations, warm-up.
+Noise of each rank: normally distributed, drifting, with heavy tails, pauses of the garbage collector, and other
+processes that take a core for a few steps. Common to all ranks: batches of different length, checkpoints, evaluations,
+warm-up.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -58,7 +59,10 @@ class Job:
     def records(self, steps: int) -> Iterator[Record]:
         """The records, in the order of their times."""
         chance = random.Random(self.seed)
-        times = [[self._step(chance, rank, step, drift) for step, drift in self._drifts(chance, steps)] for rank in range(self.ranks)]
+        times = [
+            [self._step(chance, rank, step, drift) for step, drift in self._drifts(chance, steps)]
+            for rank in range(self.ranks)
+        ]
         common = [1 + chance.uniform(-self.noise.batches, self.noise.batches) for _ in range(steps)]
         evaluates = [chance.uniform(28, 32) if self._is_evaluated(step) else 0.0 for step in range(steps)]
         written: list[Record] = []
@@ -67,7 +71,11 @@ class Job:
         pending: list[list[dict[str, float]]] = [[] for _ in range(self.ranks)]
         for rank in range(self.ranks):
             role = "worker" if self.is_async else "rank"
-            written.append(self._record(rank, "start", 0.0, role=role, rank=rank, size=self.ranks, host=f"host{rank // 4}"))
+            written.append(
+                self._record(
+                    rank, "start", 0.0, role=role, rank=rank, size=self.ranks, host=f"host{rank // 4}"
+                )
+            )
         for step in range(steps):
             parts = []
             for rank in range(self.ranks):
@@ -122,9 +130,17 @@ class Job:
             for name in ("period", "busy", "exposed", "outside", "input")
         }
         wall_s = sum(part["period"] for part in parts) / 1000
-        fields = {"step": step, "steps": len(parts), "group": self.group, "wall_s": wall_s, "examples": 32 * len(parts), **lists}
+        fields = {
+            "step": step,
+            "steps": len(parts),
+            "group": self.group,
+            "wall_s": wall_s,
+            "examples": 32 * len(parts),
+            **lists,
+        }
         fields |= {"cpu_s": sum(part["busy"] for part in parts) / 1000, "delay_s": 0.0}
-        return self._record(rank, "steps", time, **fields, **self.fields(rank, step))
+        fields |= {"minor_faults": 0, "major_faults": 0}
+        return self._record(rank, "steps", time, **(fields | self.fields(rank, step)))
 
     def _record(self, number: int, kind: str, time: float, **fields: Any) -> Record:
         return Record(f"rank{number}", kind, time, {"kind": kind, "time": time, **fields})

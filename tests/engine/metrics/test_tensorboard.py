@@ -70,8 +70,8 @@ def test_a_sink_writes_values_reduced_over_the_ranks_and_the_speed(tmp_path: Pat
     assert found["loss"] == [(1, 1.5), (2, math.inf)]
     assert found["lr"] == [(1, 0.25)]
     assert found["peak"] == [(1, 4.0)]
-    assert found["argosy/step_ms"] == [(10, 100.0)]
-    assert found["argosy/exposed_fraction"] == [(10, 0.25)]
+    assert found["speed/step_ms"] == [(10, 100.0)]
+    assert found["speed/exposed_fraction"] == [(10, 0.25)]
 
 
 def test_a_step_is_complete_when_other_ranks_had_time_to_report_it() -> None:

@@ -83,7 +83,7 @@ def served(
     """A service that serves; gives it, and the plan for trainers."""
     service_more = {
         n: more.pop(n)
-        for n in ("drops_dead", "snapshot_s", "stays", "dead_workers", "durability", "job")
+        for n in ("drops_dead", "snapshot_s", "stays", "dead_workers", "durability", "job", "recorder")
         if n in more
     }
     updater = updater or PlainSgd(w=torch.zeros(3))

@@ -272,6 +272,11 @@ class RowStore:
     def __len__(self) -> int:
         return len(self._rows) + (0 if self._spill is None else self._spill.count)
 
+    @property
+    def num_spilled(self) -> int:
+        """Rows on disk."""
+        return 0 if self._spill is None else self._spill.count
+
     def slots(self, ids: Tensor) -> Tensor:
         """The slots of these rows, which are loaded from disk or created first."""
         slots, fresh = self._rows.insert(ids)

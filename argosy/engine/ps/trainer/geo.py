@@ -17,6 +17,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from argosy.engine.metrics import counters
 from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.table.table import SparseTable
 from argosy.engine.ps.trainer.connection import Connection, Tensors
@@ -122,6 +123,8 @@ class _Cache:
     def pull(self, ids: Tensor) -> Tensor:
         """The rows as trained here; rows that are not cached are pulled."""
         new = ids[~self._trained.contains(ids)]
+        counters.prefetch_hits += len(ids) - len(new)
+        counters.prefetch_misses += len(new)
         if new.numel():
             rows = self._rows.start_pull(self._name, new).wait()
             self._trained.assign(new, rows)

@@ -17,6 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from argosy.engine.metrics import counters
 from argosy.engine.ps.protocol import messages
 from argosy.engine.ps.rpc.client import PendingReply
 from argosy.engine.ps.table.table import merge_rows
@@ -35,6 +36,16 @@ class PendingRows:
     dim: int
     pending: list[tuple[Tensor | None, PendingReply]]
     """(positions among the ids, pending reply with their rows); None: all of them."""
+
+    def count_prefetched(self) -> None:
+        """Count which of the rows have arrived, and which are to be waited for."""
+        arrived = sum(
+            self.count if positions is None else len(positions)
+            for positions, reply in self.pending
+            if reply.is_done()
+        )
+        counters.prefetch_hits += arrived
+        counters.prefetch_misses += self.count - arrived
 
     def wait(self) -> Tensor:
         """The rows, in the order of the ids."""
@@ -144,6 +155,7 @@ class Lookups:
             rows = self._local.rows(table, batch.unique)
         else:
             assert batch.pending_rows is not None, "the pull was started with the batch"
+            batch.pending_rows.count_prefetched()
             rows = batch.pending_rows.wait()
         parts = rows.index_select(0, batch.inverse).split([part.numel() for part in ids])
         return [part.view(*shaped.shape, rows.shape[1]) for part, shaped in zip(parts, ids, strict=True)]
