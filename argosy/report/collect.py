@@ -25,7 +25,7 @@ from argosy.engine.metrics.job_view import JobView
 
 NUM_BINS = 240
 """Points in time of a heat map or curve; a bin is a power of two of seconds."""
-MAX_BYTES = 64_000_000
+MAX_BYTES = 32_000_000
 """Of larger records only a part is read: the report at the end of a job must not take minutes."""
 WARM_UP_STEPS = 2
 """Steps at the start of a process that compile and warm up: not counted in means."""

@@ -113,9 +113,7 @@ def _failure(analysis: dict[str, Any]) -> str:
         html.element("h3", "What to try")
         + html.element("p", html.text(advice["explanation"]))
         + html.element("ol", tries),
-        html.element("h3", "What the others were waiting for") + html.element("ul", waiting)
-        if waiting
-        else "",
+        html.element("h3", "The other processes") + html.element("ul", waiting) if waiting else "",
         html.element("h3", "The end of its log") + html.lines(failure["lines"], "the end of the log")
         if failure["lines"]
         else "",

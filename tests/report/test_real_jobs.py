@@ -58,7 +58,9 @@ def test_the_report_of_a_job_has_its_losses_and_times(fleetrun: Fleetrun, ranks:
     first = next(r for r in map(json.loads, lines) if r["kind"] == "values")
     (loss,) = (curve for curve in data["curves"] if curve["name"] == "loss")
     assert loss["steps"] == list(range(1, 31))
-    assert loss["first"] == pytest.approx(first["values"]["loss"], rel=0.2)  # the mean of two ranks with equal input
+    assert loss["first"] == pytest.approx(
+        first["values"]["loss"], rel=0.2
+    )  # the mean of two ranks with equal input
     assert [row["rank"] for row in data["breakdown"]["inside"]] == [0, 1]
     assert all(row["state"] == "done" for row in data["processes"])
     assert any("train.py:" in source for source, _ in data["nodes"]["by_source"])
@@ -86,6 +88,8 @@ def test_two_strategies_are_compared(fleetrun: Fleetrun, ranks: ForkServer) -> N
     comparison = page.data["comparison"]
     assert ["strategy.fp16_allreduce", "default", "True"] in comparison["settings"]
     assert "strategy.fp16_allreduce: default → True" in comparison["sentence"]
-    assert {row["name"] for row in comparison["phases"]["inside"] if row["difference"] is not None} >= {"forward"}
+    assert {row["name"] for row in comparison["phases"]["inside"] if row["difference"] is not None} >= {
+        "forward"
+    }
     (loss,) = (curve for curve in comparison["curves"] if curve["name"] == "loss")
     assert len(loss["a"]["values"]) == len(loss["b"]["values"]) == 30
