@@ -16,7 +16,7 @@ from tests.dashboard.generated_job import GeneratedJob
 from tests.dashboard.served import running, served
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
-WAIT_MS = 240_000
+WAIT_MS = 120_000
 """For data of a job that has just started, on a machine that may be busy."""
 
 
