@@ -674,7 +674,7 @@ const charts = (() => {
       draw(last);
     });
 
-    const isText = (kind) => kind === undefined || kind === "text" || kind === "code";
+    const isText = (kind) => ["text", "code", "time", undefined].includes(kind);
     const raw = (cell) => (cell !== null && typeof cell === "object" ? cell.value : cell);
 
     function draw(opts) {
@@ -709,7 +709,7 @@ const charts = (() => {
         head.replaceChildren(...columns.map((column, index) => {
           const button = node("button", { type: "button", title: column.help }, column.title);
           button.addEventListener("click", () => {
-            const first = !isText(column.kind); // numbers: the largest first
+            const first = !isText(column.kind) || column.kind === "time"; // numbers: the largest first
             sort = { column: index, descending: sort && sort.column === index ? !sort.descending : first };
             draw(last);
           });

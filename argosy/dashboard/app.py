@@ -74,8 +74,8 @@ class Changes:
             await self._sleep()
 
     async def _sleep(self) -> None:
-        if self.num_streams:
-            await asyncio.sleep(POLL_S)
+        if self.num_streams or self.live.is_reading:
+            await asyncio.sleep(0 if self.live.is_reading else POLL_S)
             return
         async with self._changed:
             with contextlib.suppress(TimeoutError):

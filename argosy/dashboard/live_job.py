@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.metrics.job_directory import JobDirectory, Record
 from argosy.engine.metrics.job_view import JobView, RankView, Series, phases
 
+SLICE_S = 1.0
 MAX_EVENTS = 300
 MAX_SERIES = 64
 """Watched values beyond these are not shown; their number is."""
@@ -34,6 +35,8 @@ class LiveJob:
     num_malformed: int = 0
     """Records that could not be used."""
     _directory: JobDirectory | None = None
+    _records: Iterator[Record] | None = None
+    """The rest of the records, if the last poll has not read all."""
     _started: Any = None
     _view: JobView = field(default_factory=JobView)
     _grid: StepGrid = field(default_factory=StepGrid)
@@ -46,6 +49,11 @@ class LiveJob:
     _timeline: timelines.TimelineRequest | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _host: str = field(default_factory=socket.gethostname)
+
+    @property
+    def is_reading(self) -> bool:
+        """True while there are records of a long job that have not been read yet: poll again at once."""
+        return self._records is not None
 
     @property
     def log_dir(self) -> Path:
@@ -64,7 +72,7 @@ class LiveJob:
             if is_new:
                 self._reset(job)
             assert self._directory is not None
-            self._add(self._directory.stream())
+            self._read(self._directory)
             change = self._change(job)
             return {"reset": True} | self._snapshot() if is_new else change
 
@@ -87,18 +95,28 @@ class LiveJob:
         self._view, self._grid = JobView(), StepGrid()
         self._published, self._published_series = {}, {}
         self._num_events = self._num_published_events = 0
-        self._timeline = None
+        self._timeline = self._records = None
         self.num_malformed = 0
 
-    def _add(self, records: Iterable[Record]) -> None:
-        for record in records:
-            try:
-                self._view.update([record])
-                if record.kind == "steps" and record.process.startswith("rank"):
-                    self._grid.add_record(record.number, record.fields)
-                self._num_events += not record.process
-            except _MALFORMED:
-                self.num_malformed += 1
+    def _read(self, directory: JobDirectory) -> None:
+        """Add new records for at most SLICE_S, so that pages see something of a long job at once."""
+        until = time.monotonic() + SLICE_S
+        if self._records is None:
+            self._records = directory.stream()
+        for record in self._records:
+            self._add(record)
+            if time.monotonic() > until:
+                return
+        self._records = None
+
+    def _add(self, record: Record) -> None:
+        try:
+            self._view.update([record])
+            if record.kind == "steps" and record.process.startswith("rank"):
+                self._grid.add_record(record.number, record.fields)
+            self._num_events += not record.process
+        except _MALFORMED:
+            self.num_malformed += 1
 
     # --- what pages have ------------------------------------------------------------------------------
 
@@ -130,6 +148,7 @@ class LiveJob:
         described = describe_job(job, self._host) | {
             "directory": str(self.log_dir),
             "strategy": _clean(self._view.strategy),
+            "is_reading": self.is_reading,
             "num_malformed": malformed,
             "num_hidden_series": max(0, len(self._view.values) + 1 - MAX_SERIES),
         }

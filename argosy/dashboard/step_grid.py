@@ -15,35 +15,16 @@ KEYS = ("own", "period", "exposed")
 """own: a rank's computation, script and input, without waiting for others: where a straggler shows."""
 
 
-@dataclass
-class _Column:
-    """Sums over the steps of a column, by rank."""
+_Column = dict[int, list[float]]
+"""By rank: the number of its steps, and the sums over them in the order of KEYS."""
 
-    steps: dict[int, int] = field(default_factory=dict)
-    sums: dict[str, dict[int, float]] = field(default_factory=lambda: {key: {} for key in KEYS})
 
-    def add(self, rank: int, steps: int, sums: dict[str, float]) -> None:
-        self.steps[rank] = self.steps.get(rank, 0) + steps
-        for key in KEYS:
-            self.sums[key][rank] = self.sums[key].get(rank, 0.0) + sums[key]
-
-    def merge(self, other: "_Column") -> None:
-        for rank, steps in other.steps.items():
-            self.add(rank, steps, {key: other.sums[key][rank] for key in KEYS})
-
-    def remove(self, rank: int) -> None:
-        self.steps.pop(rank, None)
-        for key in KEYS:
-            self.sums[key].pop(rank, None)
-
-    def means(self, ranks: Iterable[int]) -> dict[str, list[float | None]]:
-        return {
-            key: [
-                round(self.sums[key][rank] / self.steps[rank], 3) if self.steps.get(rank) else None
-                for rank in ranks
-            ]
-            for key in KEYS
-        }
+def _means(column: _Column, ranks: Iterable[int]) -> dict[str, list[float | None]]:
+    rows = [column.get(rank) for rank in ranks]
+    return {
+        key: [round(row[place] / row[0], 3) if row else None for row in rows]
+        for place, key in enumerate(KEYS, start=1)
+    }
 
 
 @dataclass
@@ -69,37 +50,42 @@ class StepGrid:
         self._last[rank] = last
         periods = record["period_ms"]
         parts = [record.get(key) or [0.0] * len(periods) for key in ("busy_ms", "outside_ms", "exposed_ms")]
-        step = last - steps
+        if rank not in self.ranks:
+            self.ranks = sorted([*self.ranks, rank])
+            self._reset = True
+        step, start, sums = last - steps, -1, [0.0] * 4
         for period, busy, outside, exposed in zip(periods, *parts, strict=True):
             count = min(group, last - step)
             if count < 1:
                 raise ValueError(f"more entries than the {steps} steps of the record")
             step += count
-            sums = {"own": (busy + outside) * count, "period": period * count, "exposed": exposed * count}
-            self._add(rank, step, count, sums)
-
-    def _add(self, rank: int, step: int, count: int, sums: dict[str, float]) -> None:
-        if rank not in self.ranks:
-            self.ranks = sorted([*self.ranks, rank])
-            self._reset = True
-        start = (step - 1) // self.width * self.width
-        self._columns.setdefault(start, _Column()).add(rank, count, sums)
-        self._changed.add(start)
+            if (step - 1) // self.width * self.width != start:
+                start, sums = self._row((step - 1) // self.width * self.width, rank)
+            sums[0] += count
+            sums[1] += (busy + outside) * count
+            sums[2] += period * count
+            sums[3] += exposed * count
         while len(self._columns) > MAX_COLUMNS:
             self._widen()
+
+    def _row(self, start: int, rank: int) -> tuple[int, list[float]]:
+        self._changed.add(start)
+        return start, self._columns.setdefault(start, {}).setdefault(rank, [0.0] * 4)
 
     def _widen(self) -> None:
         self.width *= 2
         columns: dict[int, _Column] = {}
         for start, column in sorted(self._columns.items()):
-            columns.setdefault(start // self.width * self.width, _Column()).merge(column)
+            wide = columns.setdefault(start // self.width * self.width, {})
+            for rank, sums in column.items():
+                wide[rank] = [a + b for a, b in zip(wide.get(rank, [0.0] * 4), sums, strict=True)]
         self._columns, self._reset = columns, True
 
     def _forget(self, rank: int, step: int) -> None:
         """Remove what a rank reported after a step that it repeats now."""
         for start in [start for start in self._columns if start >= step]:
-            self._columns[start].remove(rank)
-            if not self._columns[start].steps:
+            self._columns[start].pop(rank, None)
+            if not self._columns[start]:
                 del self._columns[start]
         self._reset = True
 
@@ -119,5 +105,5 @@ class StepGrid:
         return {"reset": True} | self._message(self._columns)
 
     def _message(self, starts: Iterable[int]) -> dict[str, Any]:
-        columns = {str(start + 1): self._columns[start].means(self.ranks) for start in sorted(starts)}
+        columns = {str(start + 1): _means(self._columns[start], self.ranks) for start in sorted(starts)}
         return {"width": self.width, "ranks": self.ranks, "columns": columns}

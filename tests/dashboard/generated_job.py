@@ -24,7 +24,9 @@ class GeneratedJob:
     servers: int = 0
     step_ms: float = 42.0
     straggler: int | None = None
-    """A rank whose computation takes longer."""
+    """A rank whose computation takes longer,"""
+    straggles_from: int = 0
+    """and from which step on."""
     started: float = field(default_factory=time.time)
     seed: int = 7
     step: int = 0
@@ -82,12 +84,12 @@ class GeneratedJob:
     def fail(self, rank: int) -> None:
         """A rank is killed, as the launcher reports it."""
         what = "killed by SIGKILL"
-        self.job["processes"][rank] |= {"state": "failed", "exit": "SIGKILL"}
+        self.job["processes"][rank] |= {"state": "failed", "exit": -9}
         self.job |= {"state": "failed", "ended": self.now, "exit_code": 137}
         self.job["failure"] = {
             "text": f"rank {rank} was {what}\n  rank 0 waited in all_reduce_3", "type": "SIGKILL", "what": what,
             "process": {"role": "worker", "rank": rank}, "hint": "see dmesg for the OOM killer", "where": None,
-            "log": f"workerlog.{rank}", "waiting": "rank 0 waits in all_reduce_3 of step 120",
+            "log": f"workerlog.{rank}", "waiting": [{"process": "rank 0", "what": "all_reduce_3 of step 120"}],
         }  # fmt: skip
         (self.log_dir / f"workererror.{rank}").write_text(
             "Traceback (most recent call last):\nKilled: SIGKILL\n"
@@ -123,11 +125,10 @@ class GeneratedJob:
 
     def _steps(self, rank: int, steps: int) -> None:
         noise = self._random.uniform(0.98, 1.03)
-        busy = 0.72 * self.step_ms * noise * (1.18 if rank == self.straggler else 1.0)
+        slow = self.straggler is not None and self.step >= self.straggles_from
+        busy = 0.72 * self.step_ms * noise * (1.18 if slow and rank == self.straggler else 1.0)
         outside = 0.05 * self.step_ms
-        period = (
-            self.step_ms * self._random.uniform(0.99, 1.02) * (1.12 if self.straggler is not None else 1.0)
-        )
+        period = self.step_ms * self._random.uniform(0.99, 1.02) * (1.12 if slow else 1.0)
         group, entries = max(1, steps // 8), math.ceil(steps / max(1, steps // 8))
         fields: dict[str, Any] = {
             "step": self.step, "steps": steps, "group": group, "period_ms": [round(period, 3)] * entries,
@@ -151,8 +152,9 @@ class GeneratedJob:
             "exposed": 0.22,
             "other": 0.04,
         }
-        slow = 1.18 if rank == self.straggler else 1.0
-        ms = {f"{name}_ms": round(share * self.step_ms * slow, 3) for name, share in parts.items()}
+        if rank == self.straggler and self.step >= self.straggles_from:  # the others wait for it
+            parts |= {"forward": 0.27, "backward": 0.52, "exposed": 0.08}
+        ms = {f"{name}_ms": round(share * self.step_ms, 3) for name, share in parts.items()}
         self._record(f"rank{rank}", "sample", step=self.step, step_ms=sum(ms.values()), **ms)
 
     def _values(self) -> None:

@@ -166,7 +166,7 @@
     $("command").title = $("command").textContent;
     document.title = `${job.state === "running" ? "" : `${job.state || "…"}: `}${script} · Argosy`;
     const text = { gone: "launcher is gone", waiting: "waiting for a job" }[job.state] || job.state || "…";
-    $("state").textContent = text + (job.restart ? `, restart ${job.restart}` : "");
+    $("state").textContent = text + (job.restart ? `, restart ${job.restart}` : "") + (job.is_reading ? ", reading its records …" : "");
     $("state").className = `badge ${STATES[job.state] || ""}`;
     $("record").disabled = job.state !== "running" || !rankNumbers().length;
     const versions = Object.entries(job.versions || {}).map(([name, version]) => `${name} ${version}`).join(", ");
@@ -196,9 +196,13 @@
     if (value === null || value === undefined) return "";
     if (Array.isArray(value)) return value.map(describe).join("; ");
     if (typeof value !== "object") return String(value);
+    if (value.process && value.what) return `${describe(value.process)}: ${describe(value.what)}`;
     if (value.role !== undefined && value.rank !== undefined) return `${value.role === "server" ? "server" : "rank"} ${value.rank}`;
     return Object.entries(value).map(([key, entry]) => `${key}: ${describe(entry)}`).join(", ");
   }
+
+  const SIGNALS = { 1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM" };
+  const exitName = (exit) => (typeof exit === "number" && exit < 0 ? SIGNALS[-exit] || `signal ${-exit}` : typeof exit === "number" ? `exit code ${exit}` : describe(exit));
 
   let tiles = null;
 
@@ -336,7 +340,7 @@
     const record = (server && server.record) || {};
     const failed = row.outcome && row.outcome !== "done";
     const text = process.state || (row.outcome === "done" ? "done" : failed ? "failed" : "running");
-    const exit = process.exit !== null && process.exit !== undefined && process.exit !== 0 ? ` (${describe(process.exit)})` : "";
+    const exit = process.exit !== null && process.exit !== undefined && process.exit !== 0 ? ` (${exitName(process.exit)})` : "";
     return [
       { value: `${role} ${String(number).padStart(5, "0")}`, text: `${role} ${number}` },
       { value: text, text: text + exit, state: STATES[text], title: failed ? row.outcome : undefined },
@@ -389,6 +393,7 @@
   }
 
   function drawProfile() {
+    $("collectives").hidden = state.job.mode === "ps";
     const collectives = (profile && profile.collectives) || [];
     $("profile-about").textContent = profile ? `sampled at step ${format(profile.step, "integer")}, medians of the last samples` : "No sampled step yet.";
     const groups = new Map();
@@ -396,8 +401,9 @@
       const sum = groups.get(c.group) || { count: 0, bytes: 0, ms: 0, wait: 0 };
       groups.set(c.group, { count: sum.count + 1, bytes: sum.bytes + (c.bytes || 0), ms: sum.ms + (c.ms || 0), wait: sum.wait + (c.wait_ms || 0) });
     }
-    chart("links-table", "table", {
-      label: "Links", empty: state.job.mode === "ps" ? "Workers exchange gradients through the servers: see Parameter servers." : "No collective in the sampled step.",
+    if (!collectives.length && state.job.mode === "ps") drawServerLinks();
+    else chart("links-table", "table", {
+      label: "Links", empty: "No collective in the sampled step.",
       columns: [{ title: "Link" }, { title: "Collectives", kind: "integer" }, { title: "Bytes", kind: "bytes" }, { title: "Time", kind: "ms" }, { title: "Bandwidth", kind: "bytes/s", bar: true }, { title: "Waited", kind: "ms" }],
       rows: [...groups].map(([name, sum]) => [name, sum.count, sum.bytes, sum.ms, rate(sum.bytes, sum.ms), sum.wait]),
     });
@@ -408,6 +414,20 @@
     });
     drawMemory((profile && profile.memory) || {});
     chart("program-tree", "tree", { label: "Program by role and layer", unit: "ms", roots: programTree((profile && profile.nodes) || []), empty: "No sampled step yet." });
+  }
+
+  // With parameter servers: what each worker sends, and what each server receives and sends.
+  function drawServerLinks() {
+    const servers = Object.entries(state.servers).map(([n, server]) => {
+      const record = server.record || {};
+      const bytes = Object.values(record.requests || {}).reduce((sum, r) => sum + (r.bytes || 0), 0);
+      return [`server ${n}`, "requests", bytes / (record.interval_s || 1)];
+    });
+    chart("links-table", "table", {
+      label: "Links", empty: "No requests yet.",
+      columns: [{ title: "Link" }, { title: "What" }, { title: "Bandwidth in use", kind: "bytes/s", bar: true }],
+      rows: [...rankNumbers().map((rank) => [`rank ${rank} → servers`, "sent", state.ranks[rank].sent_per_s]), ...servers],
+    });
   }
 
   const rate = (bytes, ms) => (bytes && ms ? (1000 * bytes) / ms : null);
@@ -706,7 +726,7 @@
     overview: [drawTiles, drawTimeline],
     ranks: [drawTiles, drawRanks, drawPhases, drawJob],
     samples: [drawPhases],
-    servers: [drawServers, drawRanks, drawTiles],
+    servers: [drawServers, drawRanks, drawTiles, drawProfile],
     profiles: [drawProfileChoice],
     logs: [drawLogChoice],
     timeline: [drawTimeline],
