@@ -7,7 +7,7 @@ DOCS_STAMP := $(VENV)/.argosy-docs
 ENGINES_STAMP := $(VENV)/.argosy-engines
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow test-engines check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
+.PHONY: help setup quickstart test test-slow test-engines coverage check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
 SECONDS ?= 3600
 # One more than cores: many tests wait, for a heartbeat that does not come or for a process that ends.
 WORKERS ?= $(shell expr $$(nproc) + 1)
@@ -37,6 +37,13 @@ test: $(STAMP) ## run the tests, without the slow ones
 test-slow: $(STAMP) ## run the slow tests: examples, command lines, all pairs of strategies, databases of torch, planted bugs
 	$(PYTEST) -m "slow and not engines"
 	$(BIN)/python -m tests.simulation --seeds 300
+
+# Ranks and launchers are processes of their own, which coverage follows (pyproject.toml).
+MARKS ?= not slow and not engines
+coverage: $(STAMP) ## measure the line coverage of the tests, without the slow ones; with them: make coverage MARKS="not engines"
+	mkdir -p build/coverage && $(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal tests --timeout=900 -m "$(MARKS)"; status=$$?; \
+		$(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
 
 # torch by its version again: a package of an engine must not replace it.
 $(ENGINES_STAMP): $(STAMP)

@@ -61,22 +61,25 @@ def compiler() -> Check:
 def kernels() -> Check:
     """Argosy's kernels: built for this CPU, and loadable; not built here, which takes some 15 s."""
     from argosy.engine import env
-    from argosy.engine.kernels import build
+    from argosy.engine.kernels import shared_library
 
     if not env.flag("ARGOSY_KERNELS", default=True):
         return Check("kernels", "warning", "off: ARGOSY_KERNELS=0", "unset it: programs run unfused")
-    if not build.library_path().exists():
+    if not shared_library.library_path().exists():
         return Check(
             "kernels",
             "warning",
             "not built on this host yet",
             "python -m argosy.engine.kernels builds them; the first job would run unfused",
         )
-    if (reason := build.unavailable()) is not None:
+    if (reason := shared_library.unavailable()) is not None:
         return Check(
-            "kernels", "failure", reason, f"rm {build.library_path()}, then python -m argosy.engine.kernels"
+            "kernels",
+            "failure",
+            reason,
+            f"rm {shared_library.library_path()}, then python -m argosy.engine.kernels",
         )
-    return Check("kernels", "ok", build.library_path().name)
+    return Check("kernels", "ok", shared_library.library_path().name)
 
 
 def check() -> list[Check]:

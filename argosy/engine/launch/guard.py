@@ -89,6 +89,11 @@ def signal_name(number: int) -> str:
     return "fleetrun was killed" if is_orphan() else signal.Signals(number).name
 
 
+def signal_code(number: int) -> int:
+    """The exit code of a job that a signal to the launcher ended: 128 + n; 1, a failure, if the guard was killed."""
+    return 1 if is_orphan() else 128 + number
+
+
 def is_orphan() -> bool:
     """True in a launcher whose guard was killed: SIGTERM is then the kernel's."""
     return _guard is not None and os.getppid() != _guard

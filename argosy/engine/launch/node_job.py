@@ -31,7 +31,7 @@ from argosy.engine.launch import (
 from argosy.engine.launch.attempt import Attempt
 from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.console import logger
-from argosy.engine.launch.guard import run_guarded, signal_name
+from argosy.engine.launch.guard import run_guarded, signal_code, signal_name
 from argosy.engine.launch.job_record import JobRecord
 from argosy.engine.launch.node_messages import Joined, Offer, Plan, Result, Verdict
 from argosy.engine.launch.processes import Events, SignalEvent
@@ -158,7 +158,7 @@ class _NodeJob:
             self._report(Result(self._group.node, "preempted", code))
         elif processes.signal is not None:
             text = f"{signal_name(processes.signal)}: the job was ended"
-            self._report(Result(self._group.node, "signal", 128 + processes.signal, text))
+            self._report(Result(self._group.node, "signal", signal_code(processes.signal), text))
         else:
             self._report(Result(self._group.node, "done", code))
         return processes.verdict or self._verdict()
@@ -289,7 +289,9 @@ class _NodeJob:
                     raise _Ended(signalled) from None
                 continue
             if isinstance(event, SignalEvent):
-                signalled = Verdict(128 + event.number, f"{signal_name(event.number)}: the job was ended")
+                signalled = Verdict(
+                    signal_code(event.number), f"{signal_name(event.number)}: the job was ended"
+                )
                 self._group.report(Result(self._group.node, "signal", signalled.code, signalled.text))
                 until = time.monotonic() + _SIGNALLED_S
             elif isinstance(event, kind):

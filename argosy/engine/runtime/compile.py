@@ -170,8 +170,8 @@ class Compiled:
     def await_gathers(self, states: Sequence[torch.Tensor]) -> None:
         """Before a run: wait for all-gathers of an earlier step that this one does not await itself."""
         if len(world().gathers):
-            names_and_values = zip(self.states, states, strict=True)
-            world().gathers.wait_for(value for name, value in names_and_values if name not in self.awaited)
+            named = zip(self.states, states, strict=True)
+            world().gathers.wait_for(value for name, value in named if name not in self.awaited)
 
     def await_exposed(self, scope: Scope) -> None:
         """After a run: wait for the all-gathers of parameters that user code may read at any time."""
@@ -348,8 +348,8 @@ def _before_default(
 ) -> list[Pass]:
     """Autocast, the fusions and recompute, which must not remove these nodes."""
     fusions = default_fusions(_checked(build.fusions), without)
-    around = _checked((build.autocast,)), _checked((build.recompute,))
-    return [p.with_live_out(live_out).with_sizes(size_of) for p in (*around[0], *fusions, *around[1])]
+    autocast, recompute = _checked((build.autocast,)), _checked((build.recompute,))
+    return [p.with_live_out(live_out).with_sizes(size_of) for p in (*autocast, *fusions, *recompute)]
 
 
 def _checked(passes: Sequence[BuildPass | None]) -> list[Pass]:

@@ -481,6 +481,6 @@ class Client:
 def wait_for_servers(endpoints: Sequence[str]) -> None:
     """Return when all servers reply; raises DeadlineError for the first that does not, after the RPC deadline."""
     with Client(endpoints, "a trainer that waits for the servers", -1, RpcSettings.from_env()) as client:
-        asked = [client.start(server, "ping") for server in range(len(endpoints))]
-        for reply in asked:
+        pings = [client.start(server, "ping") for server in range(len(endpoints))]
+        for reply in pings:
             reply.wait("first reply")

@@ -59,7 +59,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Peer:
+class ClientState:
     """One incarnation of a client."""
 
     last_seen: float
@@ -79,27 +79,27 @@ class DedupTable:
     """The requests of each client, their replies, and when each client was last seen. The server's lock guards it."""
 
     def __init__(self) -> None:
-        self.peers: dict[str, Peer] = {}
+        self.clients: dict[str, ClientState] = {}
         self.trainers: dict[int, float] = {}
         """When the last message of each trainer arrived."""
         self._unresponsive: set[int] = set()
 
-    def note_message(self, header: Header, now: float) -> Peer:
+    def note_message(self, header: Header, now: float) -> ClientState:
         """Note a message of a client."""
-        peer = self.peers.get(header.client)
-        if peer is None:
-            peer = self.peers[header.client] = Peer(now)
-        peer.last_seen = now
-        peer.discard_acked(header.acked_below)
+        state = self.clients.get(header.client)
+        if state is None:
+            state = self.clients[header.client] = ClientState(now)
+        state.last_seen = now
+        state.discard_acked(header.acked_below)
         if header.trainer >= 0:
             self.trainers[header.trainer] = now
             self._unresponsive.discard(header.trainer)
-        return peer
+        return state
 
     def extend_deadlines(self, late_s: float) -> None:
         """The server itself was stopped for this long and could not receive: shift all times by it."""
-        for peer in self.peers.values():
-            peer.last_seen += late_s
+        for state in self.clients.values():
+            state.last_seen += late_s
         for trainer in self.trainers:
             self.trainers[trainer] += late_s
 
@@ -112,9 +112,9 @@ class DedupTable:
 
     def evict(self, now: float, timeout_s: float) -> None:
         """Remove the clients whose last message is older than the timeout."""
-        expired = [client for client, peer in self.peers.items() if now - peer.last_seen > timeout_s]
+        expired = [client for client, state in self.clients.items() if now - state.last_seen > timeout_s]
         for client in expired:
-            del self.peers[client]
+            del self.clients[client]
 
 
 class Request:
@@ -384,14 +384,14 @@ class RpcServer:
         handler = self._handlers.get(header.kind)
         now = time.monotonic()
         with self._lock:
-            peer = self._dedup.note_message(header, now)
+            state = self._dedup.note_message(header, now)
             if header.kind == "heartbeat":
                 self._socket.send(route, encode(self._header("heartbeat", header, {})))
                 return
-            if header.id < peer.acked_below:  # a late duplicate: the client has the reply
+            if header.id < state.acked_below:  # a late duplicate: the client has the reply
                 self._counts["repeated"] += 1
                 return
-            entry = peer.entries.get(header.id)
+            entry = state.entries.get(header.id)
             if entry is not None and not entry.may_run_again:
                 self._counts["repeated"] += 1
                 entry.route = route
@@ -403,7 +403,7 @@ class RpcServer:
                 return
             is_repeated = entry is not None
             kind = header.kind if handler else "unknown"
-            entry = peer.entries[header.id] = Entry(header.id, route, kind=kind, arrived=now, nbytes=nbytes)
+            entry = state.entries[header.id] = Entry(header.id, route, kind=kind, arrived=now, nbytes=nbytes)
             self._kinds[kind] += 1
         request = Request(self, message, entry, handler is not None and handler.repeatable, is_repeated)
         if handler is None:
@@ -495,8 +495,8 @@ class RpcServer:
         for thread in self._unresponsive_threads:
             thread.join(max(0.1, until - time.monotonic()))
         with self._lock:
-            for client, peer in self._dedup.peers.items():
-                for entry in peer.entries.values():
+            for client, state in self._dedup.clients.items():
+                for entry in state.entries.values():
                     if not entry.is_done:
                         entry.is_done = True
                         text = f"server {self.endpoint} stopped before it could reply; see its serverlog"

@@ -26,13 +26,13 @@ from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.protocol.messages import Restored, read
 from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
 from argosy.engine.ps.rpc.sockets import RpcSettings
-from argosy.engine.ps.server.collectives import Norms, TrainerCollectives
 from argosy.engine.ps.server.handlers import PullHandlers
 from argosy.engine.ps.server.measurements import ServerMeasurements
 from argosy.engine.ps.server.membership import Membership, common_step, named
 from argosy.engine.ps.server.snapshots import Snapshots
 from argosy.engine.ps.server.state import ServerState, Updater
 from argosy.engine.ps.server.sync import DeferredRequests, LastPulled, PushHandlers, StepCoordinator
+from argosy.engine.ps.server.trainer_collectives import Norms, TrainerCollectives
 
 _TICK_S = 0.5
 _LINGER_S = 10.0

@@ -24,15 +24,15 @@ from argosy.engine.disk import Buffer, Disk
 from argosy.engine.errors import ArgosyError, ConfigError
 from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.rpc.server import Request
-from argosy.engine.ps.server.collectives import (
+from argosy.engine.ps.server.membership import Membership
+from argosy.engine.ps.server.staleness import Staleness
+from argosy.engine.ps.server.trainer_collectives import (
     CollectiveKey,
     Gathered,
     GatherResults,
     Norms,
     describe_result,
 )
-from argosy.engine.ps.server.membership import Membership
-from argosy.engine.ps.server.staleness import Staleness
 from argosy.engine.ps.server.wal import Done, GroupCommit, WriteAheadLog, encode_record
 from argosy.engine.ps.table.table import SparseTable
 

@@ -31,8 +31,8 @@ from argosy.engine import kernels
 from argosy.engine.errors import ConfigError
 from argosy.engine.kernels.signatures import INDEX_ERASE, INDEX_FIND, INDEX_INSERT
 from argosy.engine.ps.table.row_optimizers import RowRule
-from argosy.engine.ps.table.spec import TableSpec, first_values
 from argosy.engine.ps.table.spill import Rows, Spill
+from argosy.engine.ps.table.table_spec import TableSpec, first_values
 
 _MIN_SLOTS = 1024
 _NEVER = torch.iinfo(torch.int64).max

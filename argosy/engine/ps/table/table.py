@@ -14,9 +14,9 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ps.table import persistence
 from argosy.engine.ps.table.persistence import ProgressCallback, Segments
 from argosy.engine.ps.table.row_optimizers import RowRule
-from argosy.engine.ps.table.spec import TableSpec
 from argosy.engine.ps.table.spill import Rows
 from argosy.engine.ps.table.storage import RowStore
+from argosy.engine.ps.table.table_spec import TableSpec
 
 _RESTART = 1 << 32
 """Added to the clock at a restore: beyond all versions that were assigned after the snapshot and are lost."""

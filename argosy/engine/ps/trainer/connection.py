@@ -46,7 +46,7 @@ class InFlight:
     """How many of the steps were reported to the servers."""
 
 
-class Connection:
+class TrainerConnection:
     """One trainer among the servers of one job."""
 
     def __init__(self, plan: JobPlan, number: int, settings: RpcSettings) -> None:

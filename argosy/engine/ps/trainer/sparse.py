@@ -21,7 +21,7 @@ from argosy.engine.metrics import counters
 from argosy.engine.ps.protocol import messages
 from argosy.engine.ps.rpc.client import PendingReply
 from argosy.engine.ps.table.table import merge_rows
-from argosy.engine.ps.trainer.connection import Connection, PerThread, Tensors
+from argosy.engine.ps.trainer.connection import PerThread, Tensors, TrainerConnection
 
 _AHEAD = 2
 """Prefetched batches: the current one, and the next."""
@@ -61,7 +61,7 @@ class PendingRows:
 class TableClient:
     """Pulls and pushes rows of the tables of a job. Ids must be unique."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: TrainerConnection) -> None:
         self._connection = connection
 
     def start_pull(self, table: str, ids: Tensor, after: int = 0, create: bool = True) -> PendingRows:
@@ -136,7 +136,7 @@ class _SparseState:
 class Lookups:
     """The lookups of one trainer, and the gradients of the rows that it has looked up."""
 
-    def __init__(self, connection: Connection, rows: TableClient, local: LocalRows | None) -> None:
+    def __init__(self, connection: TrainerConnection, rows: TableClient, local: LocalRows | None) -> None:
         """`local`: geo trains the rows in this process; the other modes on the servers."""
         self._connection, self._rows, self._local = connection, rows, local
         self._state = PerThread(_SparseState)
