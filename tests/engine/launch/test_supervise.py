@@ -601,7 +601,10 @@ def test_a_full_log_disk_starts_nothing(fleetrun: Fleetrun) -> None:
 @needs_mounts
 def test_a_log_disk_that_becomes_full_is_in_the_report(fleetrun: Fleetrun) -> None:
     script = fleetrun.script(
+        "import os, time\n"
         "for _ in range(20): print('x' * 2000, flush=True)\n"  # more than fleetrun.log has room for
+        "open(f'ready.{rank}', 'w').close()\n"  # else the disk may be full before the other rank has printed
+        "while not (os.path.exists('ready.0') and os.path.exists('ready.1')): time.sleep(0.01)\n"
         "f = open(f'log/mine.{rank}', 'wb', buffering=0)\n"
         "try:\n    while True: f.write(bytes(1024))\n"
         "except OSError: raise ValueError('bad batch')\n"

@@ -83,7 +83,7 @@ def test_the_wait_for_a_loader_is_counted_as_input(records: Recorder, tmp_path: 
 
     def slow_batches() -> Iterator[dict[str, Any]]:
         for _ in range(3):
-            time.sleep(0.03)
+            time.sleep(0.05)
             yield FEED
 
     loader = paddle.io.DataLoader.from_generator(
@@ -94,7 +94,7 @@ def test_the_wait_for_a_loader_is_counted_as_input(records: Recorder, tmp_path: 
         exe.run(feed=feed, fetch_list=[loss])
     records.close()
     entries = [ms for s in written(tmp_path, "steps")[1:] for ms in s["input_ms"]]
-    assert sum(entries) > 30
+    assert sum(entries) > 20  # of two waits of 50 ms; the reader is ahead while a step compiles
 
 
 def test_a_sampled_step_says_where_the_time_went(records: Recorder, tmp_path: Path) -> None:
