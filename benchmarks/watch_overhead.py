@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -28,11 +29,13 @@ ON, OFF = "everything on", "everything off"
 def watched(batch: int, pixels: int, directory: str) -> harness.Step:
     """A rank that writes records, and watches its loss."""
     os.environ["ARGOSY_METRICS_DIR"] = directory
-    step = distributed_step.argosy(batch, pixels)
+    step: Any = distributed_step.argosy(batch, pixels)
     import argosy
+    from argosy.engine.ir.variable import Variable
 
-    argosy.metrics.watch("mean_0")
-    return step
+    (loss,) = [c.cell_contents for c in step.__closure__ if isinstance(c.cell_contents, Variable)]
+    argosy.metrics.watch(loss)
+    return step  # type: ignore[no-any-return]
 
 
 def unwatched(batch: int, pixels: int, directory: str) -> harness.Step:
@@ -44,12 +47,7 @@ def unwatched(batch: int, pixels: int, directory: str) -> harness.Step:
 @contextlib.contextmanager
 def views(directory: str) -> Iterator[None]:
     """The processes that read the records: what fleetrun runs, and a client of the dashboard."""
-    code = "import views; views.main()"
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, directory],
-        cwd=Path(__file__).parent / "watch",
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
-    )
+    child = subprocess.Popen([sys.executable, Path(__file__).parent / "watch" / "views.py", directory])
     try:
         yield
     finally:
