@@ -38,7 +38,7 @@ API = [
     ["nn", "metric"],
     ["optimizer"],
     ["io", "reader", "dataset", "text", "vision", "timeline", "core", "incubate"],
-    ["static"],
+    ["static", "plan"],
     ["utils"],
     ["distributed"],
     ["fluid"],

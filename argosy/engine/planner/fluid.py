@@ -161,7 +161,7 @@ class Clock:
 
 
 def _connected(activities: Iterable[Activity], resources: Iterable[Resource]) -> list[Activity]:
-    """These activities and all that share a resource with them, directly or not; in an order that is always the same."""
+    """These activities and all that share a resource with them, directly or not; always in the same order."""
     found: dict[Activity, None] = {}
     seen = dict.fromkeys(resources)
     pending = [a for a in activities if a.remaining > 0]

@@ -79,9 +79,7 @@ class _Lowering:
             return self._all_gather_shards()
         return self._pair(self._primitive(one.kind, one.group, one.nbytes))
 
-    def _primitive(
-        self, kind: str, group: str, nbytes: float, ms: float | None = None
-    ) -> Primitive | None:
+    def _primitive(self, kind: str, group: str, nbytes: float, ms: float | None = None) -> Primitive | None:
         if groups_of(group, self.placement.size).shape[1] == 1:
             return None
         is_shared = self.placement.uses_shared_memory(group)

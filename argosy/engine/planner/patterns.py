@@ -7,7 +7,7 @@ Over sockets, with n ranks and B bytes, as gloo does it:
     reduce           ring reduce-scatter in n - 1 rounds, then every rank sends its part to the root
     broadcast        binomial tree: log2 n rounds, the root sends B in each
     all_gather       ring: n - 1 rounds of B
-    reduce_each      n reduces of B / n in order, one to each rank          reduce_scatter of sharding, without shared memory
+    reduce_each      n reduces of B / n in order, one to each rank          reduce_scatter of sharding
     broadcast_each   n broadcasts of B / n in order, one from each rank     all_gather_shards
     barrier          an all_reduce of 4 bytes
 
@@ -16,6 +16,7 @@ A chunk is sent in segments of at most 1 MiB, and at least two, so that one is r
 
 # SPDX-License-Identifier: Apache-2.0
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,24 +49,18 @@ class Pattern:
 
 def pattern(kind: str, algorithm: str, size: int, nbytes: float, root: int = 0) -> Pattern:
     """The messages of a collective of so many ranks."""
-    if kind == "all_reduce" and algorithm == "halving_doubling":
-        return _halving_doubling(size, nbytes)
-    if kind in ("all_reduce", "barrier"):
-        total = 2 * (size - 1) / size * (nbytes or 4.0)
-        return _ring(size, 2 * (size - 1), total)
-    if kind == "all_gather":
-        return _ring(size, size - 1, (size - 1) * nbytes)
-    if kind == "reduce":
-        return _reduce(size, nbytes, root)
-    if kind == "broadcast":
-        return _broadcast(size, nbytes, root)
-    if kind == "reduce_each":
-        every = [_reduce(size, nbytes / size, 0)] if size > 64 else []
-        every = every or [_reduce(size, nbytes / size, r) for r in range(size)]
-        return _in_order(every, size)
-    if kind == "broadcast_each":
-        return _broadcast_each(size, nbytes)
-    raise AssertionError(f"no pattern of {kind}")
+    if kind in ("all_reduce", "barrier") and algorithm == "halving_doubling":
+        return _halving_doubling(size, nbytes or 4.0)
+    makers: dict[str, Callable[[], Pattern]] = {
+        "all_reduce": lambda: _ring(size, 2 * (size - 1), 2 * (size - 1) / size * (nbytes or 4.0)),
+        "all_gather": lambda: _ring(size, size - 1, (size - 1) * nbytes),
+        "reduce": lambda: _reduce(size, nbytes, root),
+        "broadcast": lambda: _broadcast(size, nbytes, root),
+        "reduce_each": lambda: _reduce_each(size, nbytes),
+        "broadcast_each": lambda: _broadcast_each(size, nbytes),
+    }
+    makers["barrier"] = makers["all_reduce"]
+    return makers[kind]()
 
 
 def _ring(size: int, rounds: int, edge_bytes: float) -> Pattern:
@@ -130,17 +125,16 @@ def _broadcast_each(size: int, nbytes: float) -> Pattern:
     )
 
 
-def _in_order(patterns: list[Pattern], count: int) -> Pattern:
-    """`count` collectives one after the other: these, or so many like the only one."""
-    times = count if len(patterns) == 1 else 1
-    return Pattern(
-        sum(p.rounds for p in patterns) * times,
-        sum(p.messages for p in patterns) * times,
-        sum(p.serial_bytes for p in patterns) * times,
-        np.concatenate([p.senders for p in patterns]),
-        np.concatenate([p.receivers for p in patterns]),
-        np.concatenate([p.nbytes for p in patterns]) * times,
-    )
+def _reduce_each(size: int, nbytes: float) -> Pattern:
+    """The rings of all reduces together, and from each rank a part of each shard to its owner."""
+    one = _reduce(size, nbytes / size, 0)
+    ranks = np.arange(size)
+    ring = _ring(size, size * (size - 1), (size - 1) / size * nbytes)
+    shifts = range(1, size)
+    senders = np.concatenate([ring.senders, *(ranks for _ in shifts)])
+    receivers = np.concatenate([ring.receivers, *((ranks + shift) % size for shift in shifts)])
+    sizes = np.concatenate([ring.nbytes, np.full(size * (size - 1), nbytes / size / size)])
+    return Pattern(size * one.rounds, size * one.messages, size * one.serial_bytes, senders, receivers, sizes)
 
 
 # --- shared memory ------------------------------------------------------------------------------------
@@ -159,22 +153,18 @@ def shared_work(kind: str, size: int, nbytes: float, is_flat: bool) -> SharedWor
     """What collective/shm_collectives.py does for a tensor of so many bytes."""
     chunks = max(1, math.ceil(nbytes / _STAGING))
     summed = nbytes * (size + 1) / size  # reads its shard of every rank, writes its shard
-    if kind in ("barrier", "host_barrier"):
-        return SharedWork(0.0, 1)
-    if kind == "sum":
-        return SharedWork(summed, 0)
-    if kind == "reduce_scatter":
-        return SharedWork(summed, 1)
-    if kind == "all_reduce" and is_flat:
-        return SharedWork(summed, 2)
-    if kind in ("all_reduce", "reduce"):
-        return SharedWork(4 * nbytes + summed, 2 * chunks)
-    if kind == "broadcast":
+    staged = SharedWork(4 * nbytes + summed, 2 * chunks)
+    return {
+        "barrier": SharedWork(0.0, 1),
+        "host_barrier": SharedWork(0.0, 1),
+        "sum": SharedWork(summed, 0),
+        "reduce_scatter": SharedWork(summed, 1),
+        "all_reduce": SharedWork(summed, 2) if is_flat else staged,
+        "reduce": staged,
         # The root copies a chunk in while the others copy the one before out.
-        return SharedWork(2 * nbytes + 2 * min(nbytes, _STAGING), chunks)
-    if kind == "all_gather":
-        return SharedWork(2 * nbytes * (size + 1), chunks)
-    raise AssertionError(f"{kind} is not a collective in shared memory")
+        "broadcast": SharedWork(2 * nbytes + 2 * min(nbytes, _STAGING), chunks),
+        "all_gather": SharedWork(2 * nbytes * (size + 1), chunks),
+    }[kind]
 
 
 def barrier_rounds(size: int) -> int:

@@ -49,7 +49,10 @@ class PsSetup:
         for key in ("servers", "servers_per_host", "threads", "k_steps", "merged_steps", "pull_every"):
             check(getattr(self, key) >= 1, f"parameter servers: {key} is {getattr(self, key)}; use 1 or more")
         for key in ("request_us", "push_s_per_gb", "pull_s_per_gb", "update_s_per_gb"):
-            check(is_time(getattr(self, key)), f"parameter servers: {key} is {getattr(self, key)}; use 0 or more")
+            check(
+                is_time(getattr(self, key)),
+                f"parameter servers: {key} is {getattr(self, key)}; use 0 or more",
+            )
 
     @property
     def is_synchronous(self) -> bool:

@@ -6,12 +6,11 @@ compute (one or more nodes) · start (a collective or request) · wait (for one)
 # SPDX-License-Identifier: Apache-2.0
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.planner.groups import Placement
@@ -32,6 +31,8 @@ class Op:
     kind: Literal["compute", "start", "wait"]
     nodes: tuple[int, ...] = ()
     """compute: the nodes, by their number in the trace; start, wait: the node that does it."""
+    shares: tuple[float, ...] = ()
+    """compute: the part of each node's time, 1 unless it has actions in between."""
     target: Primitive | Request | None = None
 
 
@@ -73,38 +74,43 @@ class Schedule:
 
     def _build(self, due: set[str]) -> list[Op]:
         ops: list[Op] = []
-        pending: list[int] = [BEFORE] if self.trace.before_ms else []
+        pending: list[tuple[int, float]] = [(BEFORE, 1.0)] if self.trace.before_ms else []
         for number, node in enumerate(self.trace.nodes):
             if not _runs(node.period, due):
                 continue
-            waits_first = bool(node.actions) and node.actions[0].startswith("wait ")
-            if not waits_first:
-                pending.append(number)
             actions = [op for action in node.actions for op in self._action(action, number, due)]
-            if actions and pending:
-                ops.append(Op("compute", tuple(pending)))
-                pending = []
-            ops += actions
-            if waits_first:
-                pending.append(number)
-        pending += [AFTER] if self.trace.after_ms else []
-        return [*ops, Op("compute", tuple(pending))] if pending else ops
+            if not actions:
+                pending.append((number, 1.0))
+                continue
+            pending += [(number, node.lead)] if node.lead else []
+            ops += [*_compute(pending), *actions]
+            pending = [(number, 1 - node.lead)] if node.lead < 1 else []
+        pending += [(AFTER, 1.0)] if self.trace.after_ms else []
+        return [*ops, *_compute(pending)]
 
     def _action(self, action: str, node: int, due: set[str]) -> list[Op]:
         verb, _, target = action.partition(" ")
         request = self._requests.get(target)
         if request is not None:
             kind: Literal["start", "wait"] = "start" if verb == "start" else "wait"
-            return [Op(kind, (node,), request)] if request.kind in due else []
+            return [Op(kind, (node,), target=request)] if request.kind in due else []
         lowered = self.lowered[target]
-        return [Op(kind, (node,), primitive) for kind, primitive in getattr(lowered, verb)]
+        return [Op(kind, (node,), target=primitive) for kind, primitive in getattr(lowered, verb)]
+
+    def parts_ms(self, op: Op) -> list[float]:
+        """The mean milliseconds of each node of a compute operation."""
+        trace = self.trace
+        extra = {BEFORE: trace.before_ms, AFTER: trace.after_ms}
+        times = (trace.nodes[n].ms + trace.gap_ms if n >= 0 else extra[n] for n in op.nodes)
+        return [time * share for time, share in zip(times, op.shares, strict=True)]
 
     def node_name(self, number: int) -> str:
         """The name for reports."""
         return "(executor)" if number < 0 else self.trace.nodes[number].name
 
     def durations(self, draws: "Draws | None" = None) -> "Durations":
-        return Durations(self.trace, draws)
+        """How long the operations take, with these draws."""
+        return Durations(self, draws)
 
 
 @dataclass(frozen=True)
@@ -123,18 +129,22 @@ class Durations:
     function.
     """
 
-    def __init__(self, trace: StepTrace, draws: Draws | None) -> None:
-        self._ms = np.array([n.ms + trace.gap_ms for n in trace.nodes])
-        self._variance = np.array([n.spread_ms**2 for n in trace.nodes])
-        self._extra = {BEFORE: trace.before_ms, AFTER: trace.after_ms}
+    def __init__(self, schedule: Schedule, draws: Draws | None) -> None:
+        self._schedule = schedule
+        self._variance = [node.spread_ms**2 for node in schedule.trace.nodes]
         self._draws = draws
+        self._memo: dict[int, tuple[list[float], list[float]]] = {}
 
     def of(self, ops: Sequence[Op]) -> list[float]:
         """The seconds of each operation of a step; 0 for those that do not compute."""
-        means = [self._sum(op, self._ms, self._extra) / 1e3 for op in ops]
-        if self._draws is None or not self._variance.any():
+        if id(ops) not in self._memo:  # the schedule keeps them
+            self._memo[id(ops)] = (
+                [sum(self._schedule.parts_ms(op)) / 1e3 if op.kind == "compute" else 0.0 for op in ops],
+                [self._variance_of(op) / 1e6 for op in ops],
+            )
+        means, variances = self._memo[id(ops)]
+        if self._draws is None or not any(variances):
             return means
-        variances = [self._sum(op, self._variance, {}) / 1e6 for op in ops]
         seconds, section = list(means), list[int]()
         for place, op in enumerate(ops):
             section += [place] if op.kind == "compute" else []
@@ -149,12 +159,10 @@ class Durations:
                 section = []
         return seconds
 
-    @staticmethod
-    def _sum(op: Op, values: npt.NDArray[np.float64], extra: Mapping[int, float]) -> float:
+    def _variance_of(self, op: Op) -> float:
         if op.kind != "compute":
             return 0.0
-        inside = [number for number in op.nodes if number >= 0]
-        return float(values[inside].sum()) + sum(extra.get(n, 0.0) for n in op.nodes if n < 0)
+        return sum(self._variance[n] * share for n, share in zip(op.nodes, op.shares, strict=True) if n >= 0)
 
 
 def _largest(draws: Draws) -> float:
@@ -166,6 +174,13 @@ def _largest(draws: Draws) -> float:
 def normal_quantile(probability: float) -> float:
     """The inverse of the standard normal distribution function."""
     return statistics.NormalDist().inv_cdf(probability)
+
+
+def _compute(pending: Sequence[tuple[int, float]]) -> list[Op]:
+    if not pending:
+        return []
+    nodes, shares = zip(*pending, strict=True)
+    return [Op("compute", nodes, shares=shares)]
 
 
 def _runs(period: str, due: set[str]) -> bool:

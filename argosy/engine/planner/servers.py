@@ -64,9 +64,7 @@ class Servers:
         self._last_served: WorkRecord | None = None
         self._rounds: dict[int, _Round] = {}
 
-    def send(
-        self, actor: int, request: Request, step: int, cause: WorkRecord | None, done: Done
-    ) -> None:
+    def send(self, actor: int, request: Request, step: int, cause: WorkRecord | None, done: Done) -> None:
         """Send a request of a class of workers; `done` is called with what it waited for last."""
         setup = self.setup
         if request.kind == "barrier" and not setup.is_synchronous:
@@ -76,19 +74,20 @@ class Servers:
         elif request.kind == "barrier":
             self._flow(actor, request, 0, True, cause, lambda r: self._arrive(actor, request, step, r, done))
         elif request.kind == "pull":
-            self._flow(
-                actor, request, 0, True, cause, lambda r: self._pull(actor, request, step, r, done)
-            )
+            self._flow(actor, request, 0, True, cause, lambda r: self._pull(actor, request, step, r, done))
         else:
             self._flow(
-                actor, request, request.sent_bytes, True, cause, lambda r: self._serve_and_reply(actor, request, r, done)
+                actor,
+                request,
+                request.sent_bytes,
+                True,
+                cause,
+                lambda r: self._serve_and_reply(actor, request, r, done),
             )
 
     # --- requests -------------------------------------------------------------------------------------
 
-    def _push(
-        self, actor: int, request: Request, step: int, cause: WorkRecord | None, done: Done
-    ) -> None:
+    def _push(self, actor: int, request: Request, step: int, cause: WorkRecord | None, done: Done) -> None:
         part = request.sent_bytes / self.setup.servers
         seconds = self._seconds(part, self.setup.push_s_per_gb)
         current = self._round(step)
@@ -170,7 +169,9 @@ class Servers:
         per_message = max(worker.link.message_us, self.link.message_us) / 1e6
         transfer = max(nbytes / worker.link.bytes_per_s, part * self._per_host / self.link.bytes_per_s)
         local, remote = (worker.tx, self.rx) if is_to_server else (worker.rx, self.tx)
-        takes = {local: nbytes * worker.on_host, remote: part * self._per_host * worker.count} if nbytes else {}
+        takes = (
+            {local: nbytes * worker.on_host, remote: part * self._per_host * worker.count} if nbytes else {}
+        )
 
         def ended(activity: Activity) -> None:
             done(WorkRecord("flow", actor, request, activity.began, activity.ended, cause))
@@ -183,9 +184,7 @@ class Servers:
 
     def _serve(self, actor: int, request: Request, seconds: float, cause: WorkRecord, done: Done) -> None:
         """Run a request of each worker of the class in the thread pool, first come first served."""
-        self._queue.append(
-            (self.workers[actor].count, seconds, request, actor, cause, done, self.clock.now)
-        )
+        self._queue.append((self.workers[actor].count, seconds, request, actor, cause, done, self.clock.now))
         self._run_queue()
 
     def _run_queue(self) -> None:

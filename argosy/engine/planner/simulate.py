@@ -1,8 +1,8 @@
 """Run the schedules of all classes of ranks.
 
     main thread        computes, starts, waits, in the order of the nodes
-    communicator       runs its collectives over sockets in the order in which they were started; one begins when it is the
-                       next one on all ranks of its group
+    communicator       runs its collectives over sockets in the order in which they were started; one begins when it is
+                       the next one on all ranks of its group
     shared memory      a collective runs inside the wait, when all ranks of its group have arrived there
 
 Each class of ranks is one actor. What an actor waited for last is recorded, so that the critical path can be followed
@@ -40,7 +40,8 @@ class Started:
     members: tuple[int, ...]
     """The actors that take part."""
     number: int
-    """In the group and communicator, from 1."""
+    """In the group, from 1; of a request: of its kind."""
+    step: int
     cost: Cost | None = None
     joined: dict[int, float] = field(default_factory=dict)
     """By actor, when it started it; in shared memory, when it arrived at the wait."""
@@ -182,12 +183,25 @@ class _Run:
         return servers
 
     def run(self) -> Simulated:
+        is_async = self.simulation.ps is not None and not self.simulation.ps.is_synchronous
         for actor in self.actors:
-            self._resume(actor)
+            if is_async and actor.number:
+                self._resume_later(actor)
+            else:
+                self._resume(actor)
         self.clock.run()
         for actor in self.actors:
             assert len(actor.step_ends) == self.num_steps, f"class {actor.number} is blocked: deadlock"
         return Simulated(self.actors, self.resources, self.warm_up, self.clock.num_events)
+
+    def _resume_later(self, actor: Actor) -> None:
+        """Start an asynchronous worker with an offset: workers start at different times, and nothing aligns them."""
+        trace, size = actor.schedule.trace, len(self.actors)
+        assert self.servers is not None, actor
+        sent = sum(request.sent_bytes + request.received_bytes for request in trace.requests)
+        alone = trace.busy_ms / 1e3 + sent / self.servers.workers[actor.number].link.bytes_per_s
+        delay = alone * actor.number / size
+        self.clock.begin(Activity("offset", "delay", delay, done=lambda _: self._resume(actor)))
 
     # --- main threads ---------------------------------------------------------------------------------
 
@@ -205,6 +219,7 @@ class _Run:
         while actor.step < self.num_steps or actor.place < len(actor.ops):
             if actor.place == len(actor.ops):
                 self._next_step(actor)
+                continue
             op, seconds = actor.ops[actor.place], actor.seconds[actor.place]
             if op.kind == "compute":
                 if seconds > 0:
@@ -223,6 +238,8 @@ class _Run:
         actor.ops = actor.schedule.ops(actor.step)
         actor.seconds = actor.durations.of(actor.ops)
         actor.exposed.append(0.0)
+        if not actor.ops:  # no node is due in this step
+            actor.step_ends.append(self.clock.now)
 
     def _finish_op(self, actor: Actor) -> None:
         actor.place += 1
@@ -255,9 +272,11 @@ class _Run:
         count = actor.counts[target.id] = actor.counts.get(target.id, 0) + 1
         key = (target.id, group_class, count)
         if key not in self._open:
-            number = self._numbers[target.group, group_class] = self._numbers.get((target.group, group_class), 0) + 1
+            number = self._numbers[target.group, group_class] = (
+                self._numbers.get((target.group, group_class), 0) + 1
+            )
             cost = self.simulation.costs.of(target, group_class)
-            self._open[key] = Started(target, group.members[group_class], number, cost)
+            self._open[key] = Started(target, group.members[group_class], number, actor.step, cost)
         started = self._open[key]
         actor.latest[target.id] = started
         actor.started.append(started)
@@ -350,7 +369,8 @@ class _Run:
     def _send(self, actor: Actor, request: Request) -> None:
         assert self.servers is not None, request
         count = actor.counts[request.kind] = actor.counts.get(request.kind, 0) + 1
-        started = Started(request, (actor.number,), count, joined={actor.number: self.clock.now})
+        started = Started(request, (actor.number,), count, actor.step)
+        started.joined[actor.number] = self.clock.now
         started.began = self.clock.now
         actor.latest[request.id] = started
         actor.started.append(started)

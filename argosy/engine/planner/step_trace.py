@@ -51,8 +51,8 @@ class Collective:
     kind: CollectiveKind
     """host_barrier: of divided updates, which need all ranks on one host. all_gather_shards: one broadcast per rank."""
     nbytes: int
-    """The payload on one rank: of the whole bucket, also for reduce_scatter and all_gather_shards; of all_gather, what
-    one rank contributes."""
+    """The payload on one rank: of the whole bucket, also for reduce_scatter and all_gather_shards; of all_gather,
+    what one rank contributes."""
     group: str = "dp"
     """dp, dp.1: all ranks, first and second communicator; dp/intra2, dp/inter2, dp/leaders2: collective/group.py."""
     what: str = ""
@@ -60,8 +60,8 @@ class Collective:
     is_flat: bool = True
     """The tensor is in a flat buffer, which ranks of a host share; else it is copied through staging areas."""
     block: int = 0
-    """all_reduce_hierarchical: ranks of a block; reduce_scatter, all_gather_shards: the sharding degree. 0: the ranks of
-    a host, or all ranks."""
+    """all_reduce_hierarchical: ranks of a block; 0: those of a host. reduce_scatter, all_gather_shards: the sharding
+    degree; 0: all ranks."""
     by_leaders: bool = False
     algorithm: Literal["ring", "halving_doubling"] = "ring"
     """Of an all-reduce over sockets. torch's gloo uses a ring for every size."""
@@ -73,7 +73,8 @@ class Collective:
         check(self.nbytes >= 0, f"collective {self.id}: nbytes is {self.nbytes}; use 0 or more")
         check(self.block >= 0, f"collective {self.id}: block is {self.block}; use 0 or the number of ranks")
         check(
-            self.ms is None or is_time(self.ms), f"collective {self.id}: ms is {self.ms}; use a duration, or omit it"
+            self.ms is None or is_time(self.ms),
+            f"collective {self.id}: ms is {self.ms}; use a duration, or omit it",
         )
 
     @property
@@ -110,7 +111,9 @@ class Node:
     spread_ms: float = 0.0
     """The standard deviation of `ms` from step to step."""
     actions: tuple[str, ...] = ()
-    """"start ID" and "wait ID", in order. The node's own time is before them; after them if the first is a wait."""
+    """"start ID" and "wait ID", in order."""
+    lead_ms: float | None = None
+    """The part of `ms` before the actions; None: all of it, or nothing if the first action is a wait."""
     period: str = ""
     """The node runs when this period is due; "!name": when it is not; "": in every step."""
     source: str = ""
@@ -118,6 +121,10 @@ class Node:
     def __post_init__(self) -> None:
         check(is_time(self.ms), f"node {self.name}: ms is {self.ms}; use a duration of 0 or more")
         check(is_time(self.spread_ms), f"node {self.name}: spread_ms is {self.spread_ms}; use 0 or more")
+        check(
+            self.lead_ms is None or 0 <= self.lead_ms <= self.ms,
+            f"node {self.name}: lead_ms is {self.lead_ms}; use 0 to ms, which is {self.ms}",
+        )
         check(self.role in ROLES, f"node {self.name}: role is {self.role!r}; use one of {', '.join(ROLES)}")
         for action in self.actions:
             verb, _, target = action.partition(" ")
@@ -125,6 +132,18 @@ class Node:
                 verb in ("start", "wait") and bool(target),
                 f'node {self.name}: action {action!r}; use "start ID" or "wait ID"',
             )
+
+    @property
+    def lead(self) -> float:
+        """The part of `ms` before the actions, from 0 to 1."""
+        if self.lead_ms is not None:
+            return self.lead_ms / self.ms if self.ms else 0.0
+        return 0.0 if self.actions and self.actions[0].startswith("wait ") else 1.0
+
+    def scaled(self, factor: float) -> "Node":
+        """The node on a rank that takes `factor` times as long."""
+        lead_ms = None if self.lead_ms is None else self.lead_ms * factor
+        return replace(self, ms=self.ms * factor, spread_ms=self.spread_ms * factor, lead_ms=lead_ms)
 
 
 @dataclass(frozen=True)
@@ -167,7 +186,9 @@ class StepTrace:
     def _check_actions(self) -> None:
         ids = [c.id for c in self.collectives] + [r.id for r in self.requests]
         known = set(ids)
-        check(len(known) == len(ids), f"step trace: two collectives have one id; all: {', '.join(sorted(ids))}")
+        check(
+            len(known) == len(ids), f"step trace: two collectives have one id; all: {', '.join(sorted(ids))}"
+        )
         started: dict[str, str] = {}
         waited = set()
         for node in self.nodes:
@@ -178,9 +199,14 @@ class StepTrace:
             )
             for action in node.actions:
                 verb, _, target = action.partition(" ")
-                check(target in known, f"node {node.name}: {action!r} names no collective or request of the trace")
+                check(
+                    target in known,
+                    f"node {node.name}: {action!r} names no collective or request of the trace",
+                )
                 if verb == "start":
-                    check(target not in started, f"{target} is started by {started.get(target)} and {node.name}")
+                    check(
+                        target not in started, f"{target} is started by {started.get(target)} and {node.name}"
+                    )
                     started[target] = node.name
                 waited |= {target} if verb == "wait" else set()
         for missing in sorted(waited - started.keys()):
@@ -194,7 +220,7 @@ class StepTrace:
 
     def scaled(self, factor: float) -> "StepTrace":
         """The trace of a rank whose computation takes `factor` times as long."""
-        nodes = tuple(replace(n, ms=n.ms * factor, spread_ms=n.spread_ms * factor) for n in self.nodes)
+        nodes = tuple(node.scaled(factor) for node in self.nodes)
         rest = {key: getattr(self, key) * factor for key in ("before_ms", "after_ms", "gap_ms")}
         return replace(self, nodes=nodes, **rest)
 

@@ -71,13 +71,16 @@ class SharedMemory:
 
     def __post_init__(self) -> None:
         for key in ("gb_per_s", "host_gb_per_s"):
-            check(getattr(self, key) > 0, f"shared_memory has {key} = {getattr(self, key)}; use a number above 0")
+            check(
+                getattr(self, key) > 0,
+                f"shared_memory has {key} = {getattr(self, key)}; use a number above 0",
+            )
         check(is_time(self.barrier_us), f"shared_memory has barrier_us = {self.barrier_us}; use 0 or more")
 
 
 @dataclass(frozen=True)
 class Switch:
-    """Switches of the first level, each with so many consecutive hosts, and the level above, which is not a bottleneck."""
+    """Switches of the first level, each with so many consecutive hosts; the level above is not a bottleneck."""
 
     hosts: int
     oversubscription: float = 1.0
@@ -88,7 +91,8 @@ class Switch:
     def __post_init__(self) -> None:
         check(self.hosts >= 1, f"switch.hosts is {self.hosts}; use 1 or more")
         check(
-            self.oversubscription > 0, f"switch.oversubscription is {self.oversubscription}; use a number above 0"
+            self.oversubscription > 0,
+            f"switch.oversubscription is {self.oversubscription}; use a number above 0",
         )
         check(is_time(self.latency_us), f"switch.latency_us is {self.latency_us}; use 0 or more")
 
@@ -201,7 +205,9 @@ def topology_from(content: dict[str, object], where: str) -> Topology:
     """The topology of a file's content."""
     rest = {key: value for key, value in content.items() if key != "has_shared_memory"}
     has_shared_memory = content.get("has_shared_memory", True)
-    check(isinstance(has_shared_memory, bool), f"{where}: has_shared_memory is not a boolean; use true or false")
+    check(
+        isinstance(has_shared_memory, bool), f"{where}: has_shared_memory is not a boolean; use true or false"
+    )
     topology = from_data(Topology, rest, where, VERSION)
     return topology if has_shared_memory else replace(topology, shared_memory=None)
 
