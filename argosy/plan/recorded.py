@@ -273,8 +273,8 @@ def from_profile(content: dict[str, Any], where: str) -> StepTrace:
 
 
 def _profile_node(entry: dict[str, Any]) -> RecordedNode:
-    texts = (str(entry[key]) for key in ("name", "op", "role", "source"))
-    return RecordedNode(*texts, [float(entry["ms"])])
+    name, op, role, source = (str(entry[key]) for key in ("name", "op", "role", "source"))
+    return RecordedNode(name, op, role, source, [float(entry["ms"])])
 
 
 def _assign(nodes: list[RecordedNode], types: list[str], collectives: list[Recorded]) -> list[Recorded]:

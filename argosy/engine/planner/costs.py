@@ -103,8 +103,8 @@ class Costs:
     def of(self, primitive: Primitive, group_class: int) -> Cost:
         """The cost of a primitive on a class of the groups of its name."""
         one = primitive.collective
-        key = (primitive.kind, primitive.group, group_class, primitive.nbytes, primitive.ms)
-        key += (one.algorithm, one.is_flat)
+        sizes = (primitive.nbytes, primitive.ms)
+        key = (primitive.kind, primitive.group, group_class, *sizes, one.algorithm, one.is_flat)
         if key not in self._memo:
             self._memo[key] = self._cost(primitive, self.classes.groups[primitive.group].rows[group_class])
         return self._memo[key]
@@ -127,7 +127,8 @@ class Costs:
         barriers = work.barriers * barrier_rounds(size) * memory.barrier_us / 1e6
         touching = work.touched / (memory.gb_per_s * 1e9)
         hosts = self.placement.host_of[rows[:, 0]]
-        members = self._by_host_class(np.bincount(hosts, minlength=len(self.placement.hosts)) * float(size))
+        counts = np.bincount(hosts, minlength=len(self.placement.hosts)).astype(np.float64) * size
+        members = self._by_host_class(counts)
         takes = {("memory", h): n * work.touched for h, n in members.items() if work.touched}
         threads = {("cores", h): n for h, n in members.items()} if self.shares_cores else {}
         return Cost(
@@ -214,15 +215,18 @@ class Costs:
     def _core_time(self, messages: Pattern, rows: Ints) -> tuple[float, Floats, Floats]:
         """Core seconds of the busiest rank; of each host; and threads of each host."""
         size, num_hosts = rows.shape[1], len(self.placement.hosts)
-        handled = np.bincount(messages.senders, weights=messages.nbytes, minlength=size)
-        handled = (handled + np.bincount(messages.receivers, weights=messages.nbytes, minlength=size)) / 2
+        sent, received = (
+            np.bincount(ranks, weights=messages.nbytes, minlength=size)
+            for ranks in (messages.senders, messages.receivers)
+        )
+        handled: Floats = (sent + received) / 2
         hosts = self.placement.host_of[rows]
         spans_hosts = bool((hosts != hosts[:, :1]).any())
         rate = self._cpu[hosts] if spans_hosts else self.placement.topology.loopback.cpu_s_per_gb / 1e9
         seconds = np.broadcast_to(rate * handled[None, :], hosts.shape)
-        per_host = np.bincount(hosts.reshape(-1), weights=seconds.reshape(-1), minlength=num_hosts)
+        per_host: Floats = np.bincount(hosts.reshape(-1), weights=seconds.reshape(-1), minlength=num_hosts)
         counts = np.bincount(hosts.reshape(-1), minlength=num_hosts).astype(np.float64)
-        return float(seconds.max()), per_host, counts
+        return float(seconds.max()), per_host.astype(np.float64), counts
 
     def _by_host_class(self, values: npt.NDArray[np.float64]) -> dict[int, float]:
         return _by_class(values, self.classes.of_host)

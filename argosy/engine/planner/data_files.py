@@ -77,8 +77,8 @@ def from_data(kind: type[T], data: Any, where: str, version: int | None = None) 
 
 def to_data(value: Any, version: int | None = None) -> dict[str, Any]:
     """Mappings and lists of a dataclass, without the fields that have their defaults."""
-    content: dict[str, Any] = {} if version is None else {"version": version}
-    return content | _without_defaults(value)
+    fields: dict[str, Any] = _without_defaults(value)
+    return fields if version is None else {"version": version, **fields}
 
 
 def _without_defaults(value: Any) -> Any:

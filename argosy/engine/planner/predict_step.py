@@ -90,8 +90,13 @@ def simulate_step(
     return Predicted(prediction, simulation, nominal)
 
 
-def prepare(traces: Sequence[StepTrace], topology: Topology, ps: PsSetup | None = None) -> Simulation:
-    """The simulation of ranks with one trace for all of them, or one each."""
+def prepare(
+    traces: Sequence[StepTrace], topology: Topology, ps: PsSetup | None = None, one_by_one: bool = False
+) -> Simulation:
+    """The simulation of ranks with one trace for all of them, or one each.
+
+    `one_by_one`: every rank is a class of its own, as asynchronous workers always are.
+    """
     placement = Placement(topology)
     size = placement.size
     if len(traces) not in (1, size):
@@ -104,7 +109,7 @@ def prepare(traces: Sequence[StepTrace], topology: Topology, ps: PsSetup | None 
             f"the servers have the link {ps.link!r}, which is not described (known: {', '.join(topology.links)})"
         )
     slowdown = {straggler.rank: straggler.slowdown for straggler in topology.stragglers}
-    is_async = ps is not None and not ps.is_synchronous
+    one_by_one = one_by_one or (ps is not None and not ps.is_synchronous)
     schedules: list[Schedule] = []
     memo: dict[tuple[int, float], Schedule] = {}
     label_of: dict[tuple[object, ...], int] = {}
@@ -115,7 +120,7 @@ def prepare(traces: Sequence[StepTrace], topology: Topology, ps: PsSetup | None 
         if (number, factor) not in memo:
             trace = traces[number] if factor == 1.0 else traces[number].scaled(factor)
             memo[number, factor] = Schedule(trace, placement, ps)
-        key = (number, factor, rank if is_async else None)
+        key = (number, factor, rank if one_by_one else None)
         if key not in label_of:
             label_of[key] = len(schedules)
             schedules.append(memo[number, factor])
