@@ -6,6 +6,7 @@ replayed(traces, step)   one step of every rank, with the measured times of the 
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -88,7 +89,7 @@ def replayed(traces: Sequence[Trace], step: int = 0) -> tuple[list[StepTrace], f
     """One recorded step of every rank, with measured collectives; and its measured milliseconds, of the slowest rank.
 
     The ranks must have one clock: those of one host. A collective takes the time from when the last rank has joined it,
-    and the collective before it in its communicator has ended, to its last end.
+    and the collective before it in its communicator has ended, to the moment when the first rank leaves it.
     """
     clocks = {trace.about["clock"] for trace in traces}
     if len(clocks) > 1:
@@ -96,13 +97,15 @@ def replayed(traces: Sequence[Trace], step: int = 0) -> tuple[list[StepTrace], f
     recorded = [_Steps(trace) for trace in traces]
     windows = [steps.windows[step] for steps in recorded]
     begin = min(window[0] for window in windows)
-    durations = _measured(recorded, step)
+    durations, ended = _measured(recorded, step)
     result = []
     for steps, window in zip(recorded, windows, strict=True):
         nodes = steps.nodes_of(step)
         before, after, _ = steps.outside()[step]
         for node, (event, following) in zip(nodes, pairwise(steps.node_events[step]), strict=False):
             node.times_ms[0] += max(0.0, following["ts"] - _end(event)) / 1e3
+        for node in nodes:
+            node.times_ms[0] += _lag_ms(node, ended)
         ids = list(dict.fromkeys(one.id for node in nodes for verb, one in node.actions if verb == "start"))
         by_id = {one.id: one for node in nodes for _, one in node.actions}
         collectives = tuple(executed(by_id[i], durations[i]) for i in ids)
@@ -118,8 +121,11 @@ def replayed(traces: Sequence[Trace], step: int = 0) -> tuple[list[StepTrace], f
     return result, (max(window[1] for window in windows) - begin) / 1e3
 
 
-def _measured(recorded: "list[_Steps]", step: int) -> dict[str, float]:
-    """By id, the milliseconds of each collective of a step, once all ranks have joined it."""
+def _measured(recorded: "list[_Steps]", step: int) -> tuple[dict[str, float], dict[str, float]]:
+    """By id, the milliseconds of each collective of a step once all ranks have joined it, and when the first rank left.
+
+    A rank may leave later than the first one, because it had no core: that is its own time, not the collective's.
+    """
     joined: dict[str, float] = {}
     ended: dict[str, float] = {}
     groups: dict[str, str] = {}
@@ -128,10 +134,10 @@ def _measured(recorded: "list[_Steps]", step: int) -> dict[str, float]:
             waits = [w["ts"] for w in steps.waits.get(_key(event), [])]
             in_wait = bool(waits) and waits[0] <= event["ts"]
             # In shared memory a rank joins in its wait; over sockets when the collective is started.
-            start = event["ts"] - event["args"]["queue_us"]
+            start = _started(event)
             arrived = event["ts"] if in_wait and waits[0] > start + 1e-3 else start
             joined[one.id] = max(joined.get(one.id, 0.0), arrived)
-            ended[one.id] = max(ended.get(one.id, 0.0), _end(event))
+            ended[one.id] = min(ended.get(one.id, math.inf), _end(event))
             groups[one.id] = one.group.partition("/")[0]
     last_end: dict[str, float] = {}
     durations = {}
@@ -139,7 +145,13 @@ def _measured(recorded: "list[_Steps]", step: int) -> dict[str, float]:
         began = max(joined[number], last_end.get(groups[number], 0.0))
         durations[number] = max(0.0, ended[number] - began) / 1e3
         last_end[groups[number]] = ended[number]
-    return durations
+    return durations, ended
+
+
+def _lag_ms(node: RecordedNode, ended: dict[str, float]) -> float:
+    """How much later than the first rank this one left the collectives that the node waited for."""
+    waits = ((begin, end, ended[one]) for one, begin, end in node.waits if one in ended)
+    return sum(max(0.0, end - max(begin, first)) for begin, end, first in waits) / 1e3
 
 
 class _Steps:
@@ -182,16 +194,17 @@ class _Steps:
         for event in self.node_events[step]:
             about = event["args"]
             node = RecordedNode(event["name"], about.get("op", ""), event["cat"], about.get("source", ""), [])
-            waited = 0.0
             while place < len(timed) and timed[place][0] < _end(event):
                 at, _, verb, key = timed[place]
                 if not node.actions:
                     node.lead_ms = max(0.0, at - event["ts"]) / 1e3
                 node.actions.append((verb, self._recorded[key]))
                 if verb == "wait":
-                    waited += sum(w["dur"] for w in self.waits[key] if event["ts"] <= w["ts"] < _end(event))
+                    node.waits += [
+                        (self._recorded[key].id, w["ts"], _end(w)) for w in self.waits[key] if w["ts"] == at
+                    ]
                 place += 1
-            node.times_ms = [(event["dur"] - waited) / 1e3]
+            node.times_ms = [(event["dur"] - sum(end - begin for _, begin, end in node.waits)) / 1e3]
             nodes.append(node)
         return nodes
 

@@ -53,6 +53,8 @@ class RecordedNode:
     times_ms: list[float]
     """In each recorded step, without waits."""
     actions: list[tuple[str, Recorded]] = field(default_factory=list)
+    waits: list[tuple[str, float, float]] = field(default_factory=list)
+    """Id, begin and end in microseconds of its waits, in the last recorded step."""
     lead_ms: float | None = None
     """Before the first action, in the last recorded step."""
 

@@ -224,7 +224,7 @@ class Costs:
         spans_hosts = bool((hosts != hosts[:, :1]).any())
         rate = self._cpu[hosts] if spans_hosts else self.placement.topology.loopback.cpu_s_per_gb / 1e9
         seconds = np.broadcast_to(rate * handled[None, :], hosts.shape)
-        per_host: Floats = np.bincount(hosts.reshape(-1), weights=seconds.reshape(-1), minlength=num_hosts)
+        per_host = np.bincount(hosts.reshape(-1), weights=seconds.reshape(-1), minlength=num_hosts)
         counts = np.bincount(hosts.reshape(-1), minlength=num_hosts).astype(np.float64)
         return float(seconds.max()), per_host.astype(np.float64), counts
 

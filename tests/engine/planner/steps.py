@@ -7,7 +7,9 @@ from argosy.engine.planner.topology import HostKind, Link, Topology
 GBIT = 1e9 / 8
 
 
-def cluster(hosts: int = 2, ranks: int = 1, gbit: float = 8.0, latency_us: float = 0.0, **rest: object) -> Topology:
+def cluster(
+    hosts: int = 2, ranks: int = 1, gbit: float = 8.0, latency_us: float = 0.0, **rest: object
+) -> Topology:
     """Hosts with enough cores; 8 Gbit/s are 1 GB/s, 1 MB per millisecond."""
     kind = HostKind("ethernet", hosts, cores=4 * ranks, ranks=ranks)
     return Topology((kind,), {"ethernet": Link(gbit, latency_us)}, **rest)  # type: ignore[arg-type]
@@ -23,7 +25,10 @@ def step(
 ) -> StepTrace:
     """Forward, and for each bucket a backward node that starts its collective; then a wait and an update for each."""
     names = [f"bucket{i}" for i in range(buckets)]
-    backward = [Node(f"backward{i}", compute_ms, role="backward", actions=(f"start {n}",), spread_ms=spread_ms) for i, n in enumerate(names)]
+    backward = [
+        Node(f"backward{i}", compute_ms, role="backward", actions=(f"start {n}",), spread_ms=spread_ms)
+        for i, n in enumerate(names)
+    ]
     tail = []
     for name in names:
         tail.append(Node(f"wait {name}", 0.0, role="communicate", actions=(f"wait {name}",)))
@@ -41,5 +46,9 @@ def ps_step(mode: str, pushed: int, pulled: int, compute_ms: float = 10.0) -> St
         Node("send_barrier", 0.0, role="communicate", actions=("start barrier",)),
         Node("fetch_barrier", 0.0, role="communicate", actions=(*acked, "start pull", "wait pull")),
     )
-    requests = (Request("push", "push", pushed), Request("barrier", "barrier"), Request("pull", "pull", 0, pulled))
+    requests = (
+        Request("push", "push", pushed),
+        Request("barrier", "barrier"),
+        Request("pull", "pull", 0, pulled),
+    )
     return StepTrace(nodes, requests=requests)

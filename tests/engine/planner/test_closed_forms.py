@@ -54,7 +54,9 @@ def test_an_oversubscribed_switch_limits_concurrent_rings() -> None:
     memory = SharedMemory(gb_per_s=1e6, barrier_us=0)
     edge = 2 * 7 / 8 * 8 / 4
     free = predict(trace, cluster(8, 4, shared_memory=memory, switch=Switch(4))).exposed_ms
-    slow = predict(trace, cluster(8, 4, shared_memory=memory, switch=Switch(4, oversubscription=16))).exposed_ms
+    slow = predict(
+        trace, cluster(8, 4, shared_memory=memory, switch=Switch(4, oversubscription=16))
+    ).exposed_ms
     assert free == close(4 * edge)
     assert slow == close(4 * edge * 4)
 
@@ -68,7 +70,9 @@ def test_a_star_of_parameter_servers_is_bound_by_the_links_of_its_centre(workers
 
 
 def test_requests_of_all_workers_queue_for_the_threads_of_a_server() -> None:
-    setup = PsSetup("sync", 1, threads=2, request_us=1000, push_s_per_gb=0, pull_s_per_gb=0, update_s_per_gb=0)
+    setup = PsSetup(
+        "sync", 1, threads=2, request_us=1000, push_s_per_gb=0, pull_s_per_gb=0, update_s_per_gb=0
+    )
     exposed = predict(ps_step("sync", 1, 1), cluster(8), setup).exposed_ms
     assert exposed == close(2 * 8 / 2)
 

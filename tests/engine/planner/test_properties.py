@@ -16,7 +16,9 @@ from argosy.engine.planner.timeline_file import order_of_nodes
 from argosy.engine.planner.topology import HostKind, Interference, Link, Topology
 
 TOLERANCE = 1 + 1e-6
-kinds = st.sampled_from(["all_reduce", "all_reduce_hierarchical", "reduce_scatter", "broadcast", "all_gather_shards"])
+kinds = st.sampled_from(
+    ["all_reduce", "all_reduce_hierarchical", "reduce_scatter", "broadcast", "all_gather_shards"]
+)
 
 
 @st.composite
@@ -47,7 +49,9 @@ def traces(draw: st.DrawFn, communicators: int = 1) -> StepTrace:
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
     ranks = draw(st.integers(1, 4))
-    link = Link(draw(st.floats(0.1, 100)), draw(st.floats(0, 100)), draw(st.floats(0, 10)), draw(st.floats(0, 1)))
+    link = Link(
+        draw(st.floats(0.1, 100)), draw(st.floats(0, 100)), draw(st.floats(0, 10)), draw(st.floats(0, 1))
+    )
     interference = Interference(draw(st.floats(0, 0.5)), draw(st.floats(0, 0.5)))
     kind = HostKind("e", draw(st.integers(1, 6)), cores=draw(st.integers(1, 8)), ranks=ranks)
     return Topology((kind,), {"e": link}, interference=interference)
@@ -93,7 +97,9 @@ def test_work_is_conserved(trace: StepTrace, topology: Topology) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(traces(communicators=2), topologies())
-def test_nothing_starts_before_its_inputs_and_nodes_keep_their_order(trace: StepTrace, topology: Topology) -> None:
+def test_nothing_starts_before_its_inputs_and_nodes_keep_their_order(
+    trace: StepTrace, topology: Topology
+) -> None:
     simulated = prepare([trace], topology).run()
     for actor in simulated.actors:
         assert order_of_nodes(actor, 1) == [node.name for node in trace.nodes]
@@ -126,7 +132,9 @@ def test_the_parts_of_a_step_add_up(trace: StepTrace, topology: Topology) -> Non
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(["all_reduce", "reduce", "broadcast", "all_gather", "reduce_each", "broadcast_each", "barrier"]),
+    st.sampled_from(
+        ["all_reduce", "reduce", "broadcast", "all_gather", "reduce_each", "broadcast_each", "barrier"]
+    ),
     st.integers(2, 40),
     st.integers(1, 10_000_000),
 )

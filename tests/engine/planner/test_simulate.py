@@ -39,7 +39,10 @@ def test_two_communicators_share_the_link() -> None:
 def test_a_collective_in_shared_memory_runs_inside_the_wait() -> None:
     memory = SharedMemory(gb_per_s=15, barrier_us=0)
     simulated = simulate_step(step(10 * MB, buckets=2), cluster(1, 2, shared_memory=memory)).nominal
-    assert collectives(simulated) == [("dp", 30.0, pytest.approx(31)), ("dp", pytest.approx(32), pytest.approx(33))]
+    assert collectives(simulated) == [
+        ("dp", 30.0, pytest.approx(31)),
+        ("dp", pytest.approx(32), pytest.approx(33)),
+    ]
 
 
 def test_a_wait_before_the_start_waits_for_the_collective_of_the_step_before() -> None:
@@ -105,7 +108,8 @@ def test_threads_of_communicators_take_cores_from_computation() -> None:
     """One core: a ring needs half of it; backward overlaps with the first one, an update with the second."""
     link = Link(8, cpu_s_per_gb=0.5)
     free, shared = (
-        predict(step(10 * MB, buckets=2), Topology((HostKind("e", 2, cores=cores),), {"e": link})) for cores in (2, 1)
+        predict(step(10 * MB, buckets=2), Topology((HostKind("e", 2, cores=cores),), {"e": link}))
+        for cores in (2, 1)
     )
     assert free.busy_ms == pytest.approx(32)
     assert shared.busy_ms == pytest.approx(32 + 5 + 1, rel=0.01)
@@ -129,9 +133,13 @@ def test_the_same_seed_draws_the_same_band() -> None:
     assert first == second
 
 
-@pytest.mark.parametrize("kind", ["all_reduce", "all_reduce_hierarchical", "reduce_scatter", "all_gather_shards"])
+@pytest.mark.parametrize(
+    "kind", ["all_reduce", "all_reduce_hierarchical", "reduce_scatter", "all_gather_shards"]
+)
 @pytest.mark.parametrize("stragglers", [(), (Straggler(3, 1.4),)])
-def test_classes_of_ranks_give_what_ranks_one_by_one_give(kind: str, stragglers: tuple[Straggler, ...]) -> None:
+def test_classes_of_ranks_give_what_ranks_one_by_one_give(
+    kind: str, stragglers: tuple[Straggler, ...]
+) -> None:
     trace = step(20 * MB, kind=kind, buckets=3, communicators=2)  # type: ignore[arg-type]
     topology = cluster(4, 2, latency_us=20, stragglers=stragglers)
     classes, every = (prepare([trace], topology, one_by_one=o) for o in (False, True))
@@ -160,7 +168,9 @@ def test_divided_updates_cannot_be_simulated_on_several_hosts() -> None:
 
 
 def test_4096_ranks_are_one_class_and_few_events() -> None:
-    prediction = predict(step(25 * MB, kind="all_reduce_hierarchical", buckets=8, spread_ms=0.1), cluster(512, 8))
+    prediction = predict(
+        step(25 * MB, kind="all_reduce_hierarchical", buckets=8, spread_ms=0.1), cluster(512, 8)
+    )
     assert prediction.classes == 1
     assert prediction.events < 1000
     straggling = cluster(512, 8, stragglers=(Straggler(77, 1.3),))
