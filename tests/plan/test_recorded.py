@@ -2,15 +2,18 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from argosy.engine.errors import ConfigError
+from argosy.engine.planner.predict_step import prepare
 from argosy.engine.planner.step_trace import StepTrace
 from argosy.plan.recorded import from_profile, from_timeline, read_trace, replayed
 from argosy.timeline import read
+from tests.engine.planner.steps import cluster
 from tests.timeline.traces_by_hand import Event, event, trace, write
 
 
@@ -106,6 +109,44 @@ def test_a_replay_has_the_collectives_as_they_were_executed_and_their_times(tmp_
     assert measured_ms == pytest.approx(7.3)
     assert [c.ms for t in traces for c in t.collectives] == pytest.approx([3.65, 3.65])  # since rank 1 joined
     assert traces[1].before_ms == pytest.approx(0.3)
+
+
+def queued_step(at: float, second_group: str) -> list[Event]:
+    """Two all-reduces of 3 ms that start 1 ms apart; the second is queued if the communicator is the same."""
+    begin = 4000 if second_group == "dp" else 2000
+    number = 2 if second_group == "dp" else 1
+    ends = (4000, begin + 3000)
+    return [
+        event("step 1", "step", at, ends[1] + 100, number=1, program="main"),
+        node("first", "all_reduce_fused", at, 1000),
+        collective("all_reduce", "dp", 1, 1000 - 1, ends[0], 1000 - 1, 4000),
+        node("second", "all_reduce_fused", 1000, 2000),
+        collective("all_reduce", second_group, number, begin - 1, ends[1], 2000 - 1, 4000),
+        node("wait", "wait", 2000, ends[0]),
+        wait("dp", 1, 2000, ends[0]),
+        node("wait_1", "wait", ends[0], ends[1] + 100),
+        wait(second_group, number, ends[0], ends[1]),
+    ]
+
+
+@pytest.mark.parametrize(("second_group", "measured_ms"), [("dp", 7.1), ("dp.1", 5.1)])
+def test_a_replay_with_another_schedule_would_not_give_the_measured_time(
+    tmp_path: Path, second_group: str, measured_ms: float
+) -> None:
+    """The step follows from queues and overlap: it is not put in as lags of single ranks."""
+    events = queued_step(0, second_group)
+    traces, measured = replayed(read(timeline(tmp_path, events, events)))
+    topology = replace(cluster(1, 2), shared_memory=None)
+    assert measured == pytest.approx(measured_ms)
+    assert prepare(traces, topology).run().actors[0].step_ends[0] * 1e3 == pytest.approx(
+        measured_ms, rel=1e-3
+    )
+    moved = {"dp": "dp.1", "dp.1": "dp"}[second_group]
+    other = [
+        replace(t, collectives=(t.collectives[0], replace(t.collectives[1], group=moved))) for t in traces
+    ]
+    wrong = prepare(other, topology).run().actors[0].step_ends[0] * 1e3
+    assert abs(wrong / measured_ms - 1) > 0.2
 
 
 def profile(nodes: list[tuple[str, str]], collectives: list[tuple[str, str, int]]) -> dict[str, Any]:

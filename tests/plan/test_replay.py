@@ -1,4 +1,8 @@
-"""A recorded job of two ranks, simulated with its own node times: the same order of nodes, and the same step time."""
+"""A recorded job of two ranks, simulated with its own times: the same order of nodes, and the same step time.
+
+A replay takes the times of nodes and collectives from the step that it is compared with. So it checks the schedule:
+what waits for what, and what overlaps. It says nothing about how well the costs on another cluster are predicted.
+"""
 
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import replace

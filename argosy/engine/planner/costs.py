@@ -166,7 +166,7 @@ class Costs:
             thread_counts,
             {**fixed, "bandwidth": max(transfer, core_s)},
             name,
-            float(flows.nbytes[flows.is_between].sum()),
+            float(flows.between()[0].sum()),
         )
 
     def _path(self, flows: "_Flows") -> tuple[float, float, float, str]:
@@ -219,7 +219,7 @@ class Costs:
             np.bincount(ranks, weights=messages.nbytes, minlength=size)
             for ranks in (messages.senders, messages.receivers)
         )
-        handled: Floats = (sent + received) / 2
+        handled: Floats = (sent + received) / 2 + messages.pair_bytes * (size - 1)
         hosts = self.placement.host_of[rows]
         spans_hosts = bool((hosts != hosts[:, :1]).any())
         rate = self._cpu[hosts] if spans_hosts else self.placement.topology.loopback.cpu_s_per_gb / 1e9
@@ -236,31 +236,44 @@ class _Flows:
     """The messages of all groups of a class, between hosts."""
 
     def __init__(self, placement: Placement, messages: Pattern, rows: Ints) -> None:
-        self._placement = placement
-        host_of = placement.host_of
-        self.senders = host_of[rows[:, messages.senders]].reshape(-1)
-        self.receivers = host_of[rows[:, messages.receivers]].reshape(-1)
-        self.nbytes = np.tile(messages.nbytes, len(rows))
+        self._switch_of, self._num_hosts = placement.switch_of, len(placement.hosts)
+        self._hosts = placement.host_of[rows]
+        self.senders = self._hosts[:, messages.senders].reshape(-1)
+        self.receivers = self._hosts[:, messages.receivers].reshape(-1)
+        self._nbytes = np.tile(messages.nbytes, len(rows))
+        self._pair_bytes = messages.pair_bytes
         self.is_between = self.senders != self.receivers
 
     def between(self) -> tuple[Floats, Floats]:
         """By host: bytes sent to other hosts, bytes received from them."""
-        sent = self._sums(self.senders, self.is_between, len(self._placement.hosts))
-        return sent, self._sums(self.receivers, self.is_between, len(self._placement.hosts))
-
-    def inside(self) -> Floats:
-        """By host: bytes between its ranks."""
-        return self._sums(self.senders, ~self.is_between, len(self._placement.hosts))
+        return self._crossing(self.senders, self.receivers, self._hosts, self._num_hosts)
 
     def between_switches(self) -> tuple[Floats, Floats]:
         """By switch: bytes sent to hosts of other switches, bytes received from them."""
-        switch_of = self._placement.switch_of
-        src, dst = switch_of[self.senders], switch_of[self.receivers]
-        count = int(switch_of[-1]) + 1
-        return self._sums(src, src != dst, count), self._sums(dst, src != dst, count)
+        of, count = self._switch_of, int(self._switch_of[-1]) + 1
+        return self._crossing(of[self.senders], of[self.receivers], of[self._hosts], count)
+
+    def inside(self) -> Floats:
+        """By host: bytes between its ranks."""
+        members = self._members(self._hosts, self._num_hosts)
+        pairs = (members * (members - 1)).sum(axis=0) if self._pair_bytes else 0.0
+        return self._sums(self.senders, ~self.is_between, self._num_hosts) + pairs * self._pair_bytes
+
+    def _crossing(self, src: Ints, dst: Ints, of_member: Ints, count: int) -> tuple[Floats, Floats]:
+        members = self._members(of_member, count)
+        pairs = (members * (of_member.shape[1] - members)).sum(axis=0) if self._pair_bytes else 0.0
+        extra = pairs * self._pair_bytes
+        return self._sums(src, src != dst, count) + extra, self._sums(dst, src != dst, count) + extra
+
+    def _members(self, of_member: Ints, count: int) -> Floats:
+        """By group and place, how many members are there; only needed for messages between all pairs."""
+        if not self._pair_bytes:
+            return np.zeros((1, count))
+        counts = [np.bincount(row, minlength=count) for row in of_member]
+        return np.array(counts, dtype=np.float64)
 
     def _sums(self, place: Ints, mask: npt.NDArray[np.bool_], count: int) -> Floats:
-        return np.bincount(place[mask], weights=self.nbytes[mask], minlength=count).astype(np.float64)
+        return np.bincount(place[mask], weights=self._nbytes[mask], minlength=count).astype(np.float64)
 
 
 def _by_class(values: Floats, of: Ints) -> dict[int, float]:

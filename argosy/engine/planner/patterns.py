@@ -17,7 +17,7 @@ A chunk is sent in segments of at most 1 MiB, and at least two, so that one is r
 # SPDX-License-Identifier: Apache-2.0
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,8 @@ class Pattern:
     receivers: Ints
     nbytes: Floats
     """By pair of sender and receiver, in the whole collective."""
+    pair_bytes: float = 0.0
+    """In addition from each rank to each other; n² pairs would be too many to list."""
 
 
 def pattern(kind: str, algorithm: str, size: int, nbytes: float, root: int = 0) -> Pattern:
@@ -128,13 +130,14 @@ def _broadcast_each(size: int, nbytes: float) -> Pattern:
 def _reduce_each(size: int, nbytes: float) -> Pattern:
     """The rings of all reduces together, and from each rank a part of each shard to its owner."""
     one = _reduce(size, nbytes / size, 0)
-    ranks = np.arange(size)
     ring = _ring(size, size * (size - 1), (size - 1) / size * nbytes)
-    shifts = range(1, size)
-    senders = np.concatenate([ring.senders, *(ranks for _ in shifts)])
-    receivers = np.concatenate([ring.receivers, *((ranks + shift) % size for shift in shifts)])
-    sizes = np.concatenate([ring.nbytes, np.full(size * (size - 1), nbytes / size / size)])
-    return Pattern(size * one.rounds, size * one.messages, size * one.serial_bytes, senders, receivers, sizes)
+    return replace(
+        ring,
+        rounds=size * one.rounds,
+        messages=size * one.messages,
+        serial_bytes=size * one.serial_bytes,
+        pair_bytes=nbytes / size / size,
+    )
 
 
 # --- shared memory ------------------------------------------------------------------------------------

@@ -88,3 +88,11 @@ def test_asynchronous_workers_are_bound_by_a_full_server_or_by_themselves() -> N
 def test_geo_synchronizes_every_kth_step() -> None:
     setup = PsSetup("geo", 1, request_us=0, push_s_per_gb=0, pull_s_per_gb=0, k_steps=4)
     assert predict(ps_step("geo", 20 * MB, 20 * MB), cluster(1), setup).step_ms == close(10 + 40 / 4)
+
+
+def test_a_reduce_scatter_over_sockets_is_a_reduce_to_each_rank() -> None:
+    """Each of n reduces of B / n is a ring, and a part from every rank to the owner."""
+    prediction = predict(step(64 * MB, kind="reduce_scatter"), cluster(4, latency_us=10))
+    assert prediction.exposed_ms == close(2 * 3 / 4 * 64 + 4 * 4 * 0.01)
+    sent = [use.megabytes for use in prediction.links if use.name == "ethernet tx of host 0"]
+    assert sent == [close(3 / 4 * 64 + 3 * 64 / 16)]
