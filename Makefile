@@ -7,7 +7,7 @@ DOCS_STAMP := $(VENV)/.argosy-docs
 ENGINES_STAMP := $(VENV)/.argosy-engines
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow test-engines check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
+.PHONY: help setup quickstart test test-slow test-engines coverage check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
 SECONDS ?= 3600
 # One more than cores: many tests wait, for a heartbeat that does not come or for a process that ends.
 WORKERS ?= $(shell expr $$(nproc) + 1)
@@ -38,14 +38,21 @@ test-slow: $(STAMP) ## run the slow tests: examples, command lines, all pairs of
 	$(PYTEST) -m "slow and not engines"
 	$(BIN)/python -m tests.simulation --seeds 300
 
+# Ranks and launchers are processes of their own, which coverage follows (pyproject.toml).
+MARKS ?= not slow and not engines
+coverage: $(STAMP) ## measure the line coverage of the tests, without the slow ones; with them: make coverage MARKS="not engines"
+	mkdir -p build/coverage && $(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal tests --timeout=900 -m "$(MARKS)"; status=$$?; \
+		$(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
+
 # torch by its version again: a package of an engine must not replace it.
 $(ENGINES_STAMP): $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -e '.[engines]'
 	@touch $@
 
-test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (10 minutes); engines that are missing are skipped
+test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine, and pages in a browser (12 minutes); what is missing is skipped
 	$(BIN)/python tests/engines/install.py
-	$(BIN)/python -m pytest tests/engines -m engines -rs
+	$(BIN)/python -m pytest tests/engines tests/browser -m engines -rs
 
 check: $(STAMP) ## lint, format, types, layers
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """The public names of `argosy`, as in Paddle."""
 
 # SPDX-License-Identifier: Apache-2.0
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Literal as _Literal
 
 import torch as _torch
@@ -8,11 +9,8 @@ import torch as _torch
 from argosy import (
     common_ops_import,
     core,
-    dataset,
     distributed,
-    fluid,
     framework,
-    incubate,
     io,
     metric,
     metrics,
@@ -22,10 +20,7 @@ from argosy import (
     regularizer,
     static,
     tensor,
-    text,
-    timeline,
     utils,
-    vision,
 )
 from argosy.device import get_device, set_device
 from argosy.engine.collective import world as _world
@@ -48,6 +43,9 @@ from argosy.framework.place import (
 from argosy.modules import submodules as _submodules
 from argosy.static.input import create_parameter
 from argosy.tensor import *  # noqa: F403  (paddle.add and others are top-level names)
+
+if _TYPE_CHECKING:
+    from argosy import dataset, fluid, incubate, text, timeline, vision
 
 float16, bfloat16, float32, float64 = _torch.float16, _torch.bfloat16, _torch.float32, _torch.float64
 int8, int16, int32, int64, uint8, bool = (
@@ -136,6 +134,17 @@ __all__ = [  # noqa: PLE0604  (names of another list)
     "vision",
     *vars(tensor)["__all__"],
 ]
-__getattr__ = _submodules(
-    "argosy", ("compat", "device", "ray", "sysconfig", "version"), _missing("argosy", globals())
+_ON_FIRST_USE = (  # most scripts do not need them, and every rank would wait for their import
+    "compat",
+    "dataset",
+    "device",
+    "fluid",
+    "incubate",
+    "ray",
+    "sysconfig",
+    "text",
+    "timeline",
+    "version",
+    "vision",
 )
+__getattr__ = _submodules("argosy", _ON_FIRST_USE, _missing("argosy", globals()))

@@ -3,13 +3,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path
 
-from argosy.engine.kernels import build
+from argosy.engine.kernels import shared_library
 from argosy.framework.missing import missing
 
 
 def get_include() -> str:
     """The directory of the headers of Argosy's kernels."""
-    return str(Path(build.__file__).parent / "source")
+    return str(Path(shared_library.__file__).parent / "source")
 
 
 def get_lib() -> str:

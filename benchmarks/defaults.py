@@ -74,7 +74,7 @@ def first_start(model: str, batch: int, pixels: int, cache: str, limit_s: float)
 
 def prepared(folder: str) -> str:
     """A cache with the built kernels and no choices."""
-    from argosy.engine.kernels.build import built
+    from argosy.engine.kernels.shared_library import built
 
     kernels = Path(folder) / "kernels"
     kernels.mkdir(parents=True)

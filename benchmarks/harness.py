@@ -39,6 +39,7 @@ class Measured:
     seconds: list[float] = field(default_factory=list)
     build_s: float = 0.0
     peak_mib: float = 0.0
+    cpu_s: list[float] = field(default_factory=list)
 
     @property
     def best(self) -> float:

@@ -27,8 +27,8 @@ from torch import Tensor
 from argosy.engine.ps.rpc.client import Client
 from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
 from argosy.engine.ps.rpc.sockets import RpcSettings
-from argosy.engine.ps.table.spec import RowInit, TableSpec
 from argosy.engine.ps.table.table import SparseTable
+from argosy.engine.ps.table.table_spec import RowInit, TableSpec
 
 EXAMPLES, SLOTS, WIDTH, ROWS = 512, 26, 10, 1_000_001
 BATCHES = 100

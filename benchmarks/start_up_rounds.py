@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import argparse
 import os
+import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -42,6 +44,18 @@ def start(command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> f
     return float(done.read_text()) - began
 
 
+def _cpu_s() -> float:
+    """User and system time of all commands so far, with the processes that they waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def cpu_table(results: Mapping[str, harness.Measured]) -> str:
+    """A line per command with the median CPU time of the whole job, which depends less on other load."""
+    lines = [f"- {name}: {statistics.median(m.cpu_s):.2f} s" for name, m in results.items()]
+    return "\n".join(["Median CPU time of the whole job, user and system:", "", *lines, ""])
+
+
 def measure(
     commands: Mapping[str, Sequence[str]], rounds: int, folder: Path, environ: Mapping[str, str]
 ) -> dict[str, harness.Measured]:
@@ -49,9 +63,11 @@ def measure(
     results = {name: harness.Measured() for name in commands}
     for number in range(rounds + 1):
         for name, command in commands.items():
+            before = _cpu_s()
             seconds = start(command, folder, environ)
             if number:
                 results[name].seconds.append(seconds)
+                results[name].cpu_s.append(_cpu_s() - before)
         print(f"\r  round {number} of {rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return results

@@ -20,7 +20,7 @@ from torch._dynamo import config as fake_tensors
 from argosy.engine import collective
 from argosy.engine.ir import names
 from argosy.engine.ir.program import Program, program_guard
-from argosy.engine.kernels.build import _loaded, are_ready, unavailable
+from argosy.engine.kernels.shared_library import _loaded, are_ready, unavailable
 from argosy.engine.runtime.scope import Scope, scope_guard
 
 gc.disable()  # the modules and items that are collected stay: a garbage collection would find nothing

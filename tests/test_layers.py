@@ -31,14 +31,14 @@ ENGINE = [
     ["runtime", "planner"],
 ]
 API = [
-    ["modules"],
+    ["modules", "charts"],
     ["engine"],
     ["framework", "ray", "torchx", "metrics"],
     ["tensor", "regularizer", "version", "compat", "sysconfig", "device"],
     ["nn", "metric"],
     ["optimizer"],
-    ["io", "reader", "dataset", "text", "vision", "timeline", "core", "incubate"],
-    ["static", "plan"],
+    ["io", "reader", "dataset", "text", "vision", "timeline", "doctor", "core", "incubate"],
+    ["static", "dashboard", "report", "plan"],
     ["utils"],
     ["distributed"],
     ["fluid"],

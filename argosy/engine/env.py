@@ -296,7 +296,7 @@ def server_state() -> Path | None:
 def metrics_dir() -> Path | None:
     """ARGOSY_METRICS_DIR: the log directory of the job, in which processes write records; None: they do not."""
     folder = os.environ.get("ARGOSY_METRICS_DIR")
-    return Path(folder).absolute() if folder else None
+    return Path(folder).absolute() if folder and flag("ARGOSY_METRICS", default=True) else None
 
 
 def restart() -> int:

@@ -85,6 +85,11 @@ GROUPS = (
                 "the file of named clusters for [fleetrun --on](../how-to/clusters/index.md)",
             ),
             _variable(
+                "ARGOSY_METRICS",
+                "1",
+                "`0`: processes write no [records](job-directory.md), and the views of the job show no steps",
+            ),
+            _variable(
                 "ARGOSY_TIMELINE",
                 "",
                 "record a [timeline](../how-to/timeline.md) of steps in this directory (`fleetrun --timeline`)",

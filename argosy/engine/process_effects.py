@@ -37,6 +37,12 @@ EFFECTS = (
         _SHUTDOWN,
     ),
     Effect(
+        "gc-freeze",
+        "gc.freeze: the objects of that moment, those of the imported modules, are excluded from garbage collection",
+        "the first Variable of the process",
+        _SHUTDOWN,
+    ),
+    Effect(
         "fake-tensor-log",
         "the logger torch._subclasses.fake_tensor logs critical records only",
         "the first op that is recorded into a program",
@@ -121,6 +127,13 @@ EFFECTS = (
         "torch-config",
         "torch.fx.experimental._config, torch._inductor.config and the warning filters have other values",
         "shape inference of a view; Inductor compiles a region",
+        "the end of that",
+    ),
+    Effect(
+        "without-dynamo",
+        "sys.modules has stand-ins for torch._dynamo, its config and torch.fx.experimental.validator, which import the "
+        "modules when more of them is used than a few options",
+        "shape inference of an op, unless torch._dynamo is imported",
         "the end of that",
     ),
     Effect("gc", "Python's garbage collector is paused", "a program is built or compiled", "the end of that"),

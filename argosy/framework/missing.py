@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import dis
+import importlib
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
@@ -128,7 +129,7 @@ def _edits(a: str, b: str) -> int:
 def _elsewhere(module: str, name: str) -> str | None:
     for place in _ELSEWHERE:
         full = f"argosy.{place}".rstrip(".")
-        if full != module and name in getattr(sys.modules.get(full), "__all__", ()):
+        if full != module and name in importlib.import_module(full).__all__:
             return f"{full}.{name}"
     return None
 

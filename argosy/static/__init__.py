@@ -4,6 +4,7 @@
 from functools import partial
 
 from argosy.engine.ir.backward import append_backward, gradients
+from argosy.engine.ir.gc_pause import freeze_imports
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program, program_guard
 from argosy.engine.ir.torch_module import accept_variables
 from argosy.engine.ir.variable import Parameter, Variable, before_creation
@@ -39,9 +40,8 @@ from argosy.static.serialized import (
 )
 from argosy.static.strategies import BuildStrategy, ExecutionStrategy
 
-before_creation.append(
-    partial(accept_variables, write_through)
-)  # torch modules accept Variables once there is one
+# Once there is a Variable: torch modules accept it, and all imports are done.
+before_creation.extend([partial(accept_variables, write_through), freeze_imports])
 
 __all__ = [
     "BuildStrategy",

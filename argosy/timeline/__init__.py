@@ -4,6 +4,7 @@ with argosy.timeline.record("timeline"):        in a script; or fleetrun --timel
     train()
 
 python -m argosy.timeline timeline              merges the ranks and prints a breakdown of the step time
+python -m argosy.timeline timeline --html       writes a page to zoom into
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from argosy.engine import env
 from argosy.timeline.merge import merge
+from argosy.timeline.page import html
 from argosy.timeline.summary import Summary, summarize
 from argosy.timeline.traces import Trace, read
 
@@ -26,4 +28,4 @@ def record(
     return timeline.recording(Path(directory).absolute(), env.step_range(str(steps), "steps"))
 
 
-__all__ = ["Summary", "Trace", "merge", "read", "record", "summarize"]
+__all__ = ["Summary", "Trace", "html", "merge", "read", "record", "summarize"]

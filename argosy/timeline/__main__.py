@@ -7,9 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from argosy.engine.errors import ConfigError
 from argosy.timeline.merge import merge
+from argosy.timeline.page import PAGE, write_html
 from argosy.timeline.report import show
 from argosy.timeline.summary import summarize
 from argosy.timeline.traces import read
@@ -20,6 +22,13 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m argosy.timeline", description=__doc__)
     p.add_argument("directory", metavar="DIR", help="the directory given to fleetrun --timeline")
     p.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    p.add_argument(
+        "--html",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write a page to zoom into (default: DIR/timeline.html)",
+    )
     return p
 
 
@@ -29,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         traces = read(known.directory)
         path = merge(known.directory, traces)
+        page = None if known.html is None else Path(known.html or Path(known.directory) / PAGE)
+        if page is not None:
+            write_html(page, traces, Path(known.directory).absolute().name)
     except (ConfigError, OSError) as e:
         print(f"error: {e}", file=sys.stderr)
         return 2
@@ -37,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(asdict(summary), indent=1))
         return 0
     show(summary)
+    if page is not None:
+        print(f"page: {page} (open it in a browser)")
     print(f"all ranks: {path} (open it in https://ui.perfetto.dev or chrome://tracing)")
     return 0
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import harness
-from start_up_rounds import FLEETRUN, SCRIPTS, measure, parser
+from start_up_rounds import FLEETRUN, SCRIPTS, cpu_table, measure, parser
 
 from tests.engines.hosts import Hosts, two_hosts
 
@@ -76,7 +76,10 @@ def main() -> None:
             environ = ENVIRON | {"PATH": programs(kind, Path(name))}
             title = f"From the command to the first step, MLP, two hosts, {kind}"
             tables[title] = measure(commands(kind, hosts), args.rounds, Path(name), environ)
-    text = "\n".join(harness.table(title, results, "fleetrun --on mpi") for title, results in tables.items())
+    text = "\n".join(
+        f"{harness.table(title, results, 'fleetrun --on mpi')}\n{cpu_table(results)}"
+        for title, results in tables.items()
+    )
     harness.write("cluster-start-up-mpi", text + "\n", tables)
 
 

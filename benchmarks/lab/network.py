@@ -112,6 +112,10 @@ class Lab:
         if self.bits_per_s is not None:
             self._shape(name, port, self.bits_per_s)
 
+    def limit(self, host: int, rate: str) -> None:
+        """Change the rate of the link of one host, also while processes use it."""
+        self._shape(self.names[host], f"host{host}", bits_per_s(rate))
+
     def _shape(self, name: str, port: str, rate: float) -> None:
         """Limit both directions of a link.
 
@@ -123,7 +127,7 @@ class Lab:
         call("ip", "-n", name, "link", "set", INTERFACE, "gso_max_size", str(packet))
         for where, interface in ((name, INTERFACE), (self._switch, port)):
             bucket = ("tbf", "rate", f"{rate:.0f}bit", "burst", str(2 * packet), "latency", _QUEUE)
-            call("tc", "-n", where, "qdisc", "add", "dev", interface, "root", *bucket)
+            call("tc", "-n", where, "qdisc", "replace", "dev", interface, "root", *bucket)
 
     def _end_on_signals(self) -> None:
         """TERM and HUP become SystemExit, so that `with` tears down; a handler of the user's own stays."""

@@ -16,7 +16,10 @@ PAGES = [
 ]
 
 
-JOBS = {"docs/how-to/timeline.md", "docs/tutorial/from-paddle.md", "docs/tutorial/parameter-server.md"}
+JOBS = {
+    *("docs/how-to/doctor.md", "docs/how-to/timeline.md"),
+    *("docs/tutorial/from-paddle.md", "docs/tutorial/parameter-server.md"),
+}
 """Pages whose commands start several processes; README.md does, too, and is in the fast suite."""
 
 

@@ -1,4 +1,4 @@
-"""Install the Debian packages of the engines: `python tests/engines/install.py`; `make test-engines` calls it.
+"""Install the Debian packages of the engines and the browser; `make test-engines` calls it.
 
 Does nothing for packages that are installed. Where it cannot install one it prints why, and the tests of that engine
 are skipped: it never fails.
@@ -16,6 +16,7 @@ PACKAGES = {
     "ip": ["iproute2"],
     "slurmctld": ["slurm-wlm"],
     "munged": ["munge"],
+    "chromium": ["chromium", "fonts-dejavu-core"],
 }
 """The packages of each program that the tests need; sshd is unpacked by the test itself, without installing it."""
 APT_GET = ["apt-get", "-o", "DPkg::Lock::Timeout=300"]

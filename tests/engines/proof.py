@@ -8,6 +8,7 @@ job.check_nothing_left()                                         processes, /dev
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import re
 import shutil
 import signal
 import subprocess
@@ -36,6 +37,8 @@ TWO_NODES = {"resnet18": ["--nproc_per_node=1"], "wide_and_deep": ["--server_num
 """The options of the same job on two nodes, besides --on and those of the engine."""
 HOLDING = ["--pids=pids", "--hold_at=2"]
 """Arguments of the scripts: write pids, wait before step 2 for ever."""
+NAMED_WITHIN_S = 30.0
+"""From a kill to its report. Engines notice it within a second; 5 s after that are asked, here on a busy machine."""
 TIMEOUT_S = 600.0
 """For one whole job; the machine may be busy."""
 
@@ -84,6 +87,12 @@ class EngineJob(Fleetrun):
         wait_until(lambda: path.exists() or self._has_failed(), timeout_s, lambda: f"{name}: {self.output()}")
         assert path.exists(), f"fleetrun has failed before it wrote {name}: {self.output()}"
         return path.read_text().strip()
+
+    def wait_until_named(self, pattern: str) -> None:
+        """Return when fleetrun has printed the cause of a failure; the test has just killed something."""
+        wait_until(
+            lambda: re.search(pattern, "".join(self.output())), NAMED_WITHIN_S, lambda: str(self.output())
+        )
 
     def _has_failed(self) -> bool:
         return self._process is not None and bool(self._process.poll())

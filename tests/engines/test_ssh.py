@@ -1,6 +1,7 @@
 """fleetrun --on ssh: a real sshd on each of two hosts (network namespaces)."""
 
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 import re
 import signal
@@ -12,7 +13,7 @@ import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 
 from tests.engines.hosts import Hosts, two_hosts
-from tests.engines.proof import SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference
+from tests.engines.proof import HOLDING, SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference
 from tests.engines.sshd import Sshd
 
 TOKEN = "737368206a6f6220746f6b656e"
@@ -70,15 +71,15 @@ def test_a_killed_rank_is_named_and_the_token_is_in_no_command_line(ssh_job: Eng
     assert environ["ARGOSY_JOB_TOKEN"] == TOKEN
     assert environ["OMP_NUM_THREADS"] == "1"
     os.kill(ssh_job.pid("worker.1"), signal.SIGKILL)
-    done = ssh_job.finish(process)
-    assert done.returncode == 1, done
-    assert re.search(r"node 1 of 2 \(host1\):\n.*rank 1 .*SIGKILL", done.stdout), done.stdout
+    ssh_job.wait_until_named(r"node 1 of 2 \(host1\):\n.*rank 1 .*SIGKILL")
+    assert ssh_job.finish(process).returncode == 1, ssh_job.output()
     ssh_job.check_nothing_left()
 
 
 def test_a_killed_host_is_named(ssh_job: EngineJob, sshd: Sshd, hosts: Hosts) -> None:
     process = waiting(ssh_job, sshd)
     hosts.kill(1)
+    ssh_job.wait_until_named(r"NodeLost: node 1 of 2 \(host1\) was lost")
     done = ssh_job.finish(process)
     assert done.returncode == 1, done
     assert "NodeLost: node 1 of 2 (host1) was lost" in done.stdout, done
@@ -93,6 +94,25 @@ def test_an_interrupted_or_killed_fleetrun_ends_all_processes(
     process = waiting(ssh_job, sshd)
     process.send_signal(number)
     assert ssh_job.finish(process).returncode == (130 if number == signal.SIGINT else -9)
+    ssh_job.check_nothing_left()
+
+
+def test_sigterm_with_a_grace_period_saves_a_checkpoint_from_which_the_job_resumes_bit_equal(
+    ssh_job: EngineJob, sshd: Sshd, tmp_path: Path, reference: Reference
+) -> None:
+    words = [*options(sshd.client), *TWO_NODES["resnet18"], "--grace=120", SCRIPTS["resnet18"]]
+    resumable = ["--checkpoint=checkpoints", "--hold_until=go", *HOLDING]
+    process = ssh_job.start(*words, *resumable)
+    ssh_job.wait_until_held()
+    process.send_signal(signal.SIGTERM)
+    (tmp_path / "go").touch()
+    done = ssh_job.finish(process)
+    assert done.returncode == 75, done.stdout + done.stderr
+    assert "has saved a checkpoint" in done.stderr, done.stderr
+    ssh_job.check_nothing_left()
+    done = ssh_job.run(*words, *resumable)
+    assert done.returncode == 0, done.stdout + done.stderr
+    reference.check("resnet18", tmp_path / "weights.npz")
     ssh_job.check_nothing_left()
 
 
@@ -123,3 +143,13 @@ def test_failures_of_ssh_are_explained_by_host(ssh_job: EngineJob, sshd: Sshd) -
         assert done.returncode == 1, done
         assert re.search(pattern, done.stderr), done.stderr
         ssh_job.check_nothing_left()
+
+
+def test_the_doctor_checks_both_hosts(ssh_job: EngineJob, sshd: Sshd) -> None:
+    done = ssh_job.run(*options(sshd.client), "--doctor", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)  # and nothing else
+    assert (document["hosts"], document["ranks"]) == (["host0", "host1"], 4)
+    links = [check["where"] for check in document["checks"] if check["name"] == "link"]
+    assert links == ["host0 -> host1", "host1 -> host0"]
+    ssh_job.check_nothing_left()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import argosy as paddle
-from argosy.engine.kernels.build import unavailable
+from argosy.engine.kernels.shared_library import unavailable
 from tests.ranks import ForkServer
 from tests.warm_fleetrun import WarmFleetrun
 

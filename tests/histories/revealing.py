@@ -15,7 +15,7 @@ from torch import Tensor
 
 from argosy.engine.ps.protocol.job_plan import Dense, JobPlan
 from argosy.engine.ps.protocol.slicing import VariableBlock
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
+from argosy.engine.ps.table.table_spec import RowInit, RowOptimizer, TableSpec
 from tests.engine.ps.served import PlainSgd
 from tests.histories.checker import MODULUS, MULTIPLIER
 

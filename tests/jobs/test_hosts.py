@@ -104,12 +104,15 @@ def between_hosts() -> None:
 def test_two_hosts_train_as_one_process_does(hosts: Hosts, tmp_path: Path, ranks: ForkServer) -> None:
     alone = tmp_path / "alone"
     alone.mkdir()
-    jobs = [hosts.start_warm(ranks, host, SCRIPT, f"--out={tmp_path}", "--pause_s=0.3") for host in (0, 1)]
+    looked = tmp_path / "looked"
+    words = (SCRIPT, f"--out={tmp_path}", f"--wait_for={looked}")
+    jobs = [hosts.start_warm(ranks, host, *words) for host in (0, 1)]
     ranks.check(1, train_with_given_variables, GIVEN="{}", OUT=str(alone))
     for host in (0, 1):
         pid = hosts.fleetrun.wait_for(f"step.{host}", 60).split()[1]
         # Neither on all interfaces, nor on the one without a peer.
         assert listening(pid) == {hosts.addresses[host]}
+    looked.touch()
     said = ["".join(job.communicate(timeout=60)) for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], "\n".join(said)
     check_equal(tmp_path, alone)

@@ -168,10 +168,13 @@ def test_a_job_on_two_hosts_of_two_ranks_succeeds_and_leaves_nothing(fleetrun: F
     assert fleetrun.all_gone(within_s=1)
 
 
-def test_a_job_that_fails_on_one_host_ends_on_all_and_the_cause_is_shown(fleetrun: Fleetrun) -> None:
-    script = fleetrun.script(
-        "if rank == '1': sys.exit(3)\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(100)"
-    )
+@pytest.mark.parametrize(
+    "ignored", ["", pytest.param("signal.signal(15, signal.SIG_IGN)", marks=pytest.mark.slow)]
+)
+def test_a_job_that_fails_on_one_host_ends_on_all_and_the_cause_is_shown(
+    fleetrun: Fleetrun, ignored: str
+) -> None:
+    script = fleetrun.script(f"if rank == '1': sys.exit(3)\n{ignored}\ntime.sleep(100)")
     command = start(fleetrun, "--", script)
     said = command.communicate(timeout=60)[0]
     assert command.returncode == 1, said

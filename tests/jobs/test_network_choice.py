@@ -76,11 +76,12 @@ def run_on_both(
     jobs = []
     for host in (0, 1):
         (folder / str(host)).mkdir()
-        command = (*words, SCRIPT, f"--out={folder}", "--pause_s=0.3")
+        command = (*words, SCRIPT, f"--out={folder}", f"--wait_for={folder}/looked")
         jobs.append(
             WarmFleetrun(ranks, *command, cwd=folder / str(host), environ=environ, host=hosts.names[host])
         )
     addresses = [listening(Fleetrun(folder).wait_for(f"step.{host}", 60).split()[1]) for host in (0, 1)]
+    (folder / "looked").touch()
     printed = ["".join(job.communicate(timeout=60)) for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0], "\n".join(printed)
     return printed, addresses
@@ -148,7 +149,7 @@ def test_jobs_of_one_host_run_on_the_ipv6_loopback(
     fleetrun: Fleetrun, tmp_path: Path, ranks: ForkServer
 ) -> None:
     port = free_port()
-    collective = ("--ips=::1", "--nproc_per_node=2", SCRIPT, f"--out={tmp_path}", "--pause_s=0.1")
+    collective = ("--ips=::1", "--nproc_per_node=2", SCRIPT, f"--out={tmp_path}")
     with_servers = (f"--servers=[::1]:{port}", "--worker_num=2", WITH_SERVERS)
     for words in (collective, with_servers):
         job = WarmFleetrun(ranks, *words, cwd=fleetrun.directory, environ={"ARGOSY_SHM": "0"})

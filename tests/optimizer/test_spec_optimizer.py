@@ -19,8 +19,8 @@ from argosy.engine.ops.updates import update_op
 from argosy.engine.optimizers import OPTIMIZERS, optimizer_spec, register
 from argosy.engine.optimizers.spec import OptimizerSpec, Slot
 from argosy.engine.passes.fuse_optimizer import FuseOptimizer
-from argosy.engine.ps.table.spec import TableSpec
 from argosy.engine.ps.table.table import SparseTable
+from argosy.engine.ps.table.table_spec import TableSpec
 from argosy.engine.runtime.scope import global_scope
 from argosy.fluid import optimizer as fluid
 from argosy.optimizer.algorithms import ALGORITHMS

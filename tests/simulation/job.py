@@ -25,7 +25,7 @@ from argosy.engine.ps.protocol.job_plan import Dense, JobPlan
 from argosy.engine.ps.protocol.slicing import VariableBlock
 from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server.service import Service
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
+from argosy.engine.ps.table.table_spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.histories import checker
 from tests.histories.checker import PUSHES_OF_ROW, History, Pull, Push

@@ -25,14 +25,14 @@ from argosy.engine.ps.rpc.client import Link
 from argosy.engine.ps.rpc.server import Entry, RpcServer
 from argosy.engine.ps.rpc.wire import Header, decode_tensors
 from argosy.engine.ps.server import wal
-from argosy.engine.ps.server.collectives import AllGathers
 from argosy.engine.ps.server.service import Service
 from argosy.engine.ps.server.snapshots import Snapshots
 from argosy.engine.ps.server.state import AppliedPushes, ServerState
 from argosy.engine.ps.server.sync import Round
+from argosy.engine.ps.server.trainer_collectives import AllGathers
 from argosy.engine.ps.server.wal import GroupCommit, LogRecord, WriteAheadLog
 from argosy.engine.ps.table.persistence import Segments
-from argosy.engine.ps.trainer.connection import Connection
+from argosy.engine.ps.trainer.connection import TrainerConnection
 from argosy.engine.ps.trainer.trainer import TrainerGroup
 from tests.simulation.disk import SimulatedDisk, _SimulatedFile
 from tests.simulation.job import simulate
@@ -414,7 +414,7 @@ def be_away_for_complete_barriers(original: Callable[..., None]) -> Callable[...
 def pull_before_own_push(original: Callable[..., None]) -> Callable[..., None]:
     """Does not wait for the answers of pushes."""
 
-    def wait_acked(self: Connection) -> None:
+    def wait_acked(self: TrainerConnection) -> None:
         if self.plan.mode in ("sync", "geo"):
             original(self)
         else:
@@ -509,7 +509,7 @@ MUTANTS = (
            SYNC | SLOW | {"servers": 2, "trainers": 3, "kinds": ("pause trainer", "kill trainer", "kill server") * 3}),
     Mutant("away for barriers that are complete", TrainerGroup, "_result", be_away_for_complete_barriers,
            SYNC | TRAINER_KILLS | {"trainers": 3, "servers": 2}),
-    Mutant("a trainer does not wait for its pushes", Connection, "wait_acked", pull_before_own_push, ONE_BY_ONE),
+    Mutant("a trainer does not wait for its pushes", TrainerConnection, "wait_acked", pull_before_own_push, ONE_BY_ONE),
     Mutant("servers do not agree on a step", Service, "_agreed", skip_agreement,
            SYNC | JOBS | {"kinds": ("cut server", "kill job") * 3, "every_s": 0.02, "faults": Faults(latency_s=2e-3)}),
     Mutant("barriers of another job count", Snapshots, "begin_job", keep_barriers_of_other_job,

@@ -16,7 +16,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program
 from argosy.engine.passes.base import rewrite
 from argosy.engine.passes.keep_known_rows import KeepKnownRows
-from argosy.engine.ps.table.spec import TableSpec
+from argosy.engine.ps.table.table_spec import TableSpec
 from argosy.engine.ps.trainer.trainer import Trainer
 from argosy.engine.runtime.scope import Scope
 

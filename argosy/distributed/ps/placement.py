@@ -14,7 +14,7 @@ from argosy.engine.ir.training_info import OptimizerCall
 from argosy.engine.ir.variable import Parameter, Variable
 from argosy.engine.ps.protocol.job_plan import Compensation, Dense, JobPlan
 from argosy.engine.ps.protocol.slicing import MIN_BLOCK_SIZE, VariableBlock, round_robin, split_variable
-from argosy.engine.ps.table.spec import TableSpec
+from argosy.engine.ps.table.table_spec import TableSpec
 from argosy.nn.clip import ClipGradByNorm
 from argosy.optimizer.optimizer import optimizer_of
 from argosy.optimizer.spec_optimizer import SpecOptimizer

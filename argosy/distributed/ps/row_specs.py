@@ -6,7 +6,7 @@ from typing import Any
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ir.variable import Parameter
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
+from argosy.engine.ps.table.table_spec import RowInit, RowOptimizer, TableSpec
 from argosy.framework import initializer as initial
 from argosy.optimizer.algorithms import ALGORITHMS
 from argosy.optimizer.optimizer import Optimizer

@@ -75,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     cli.open_standard_streams()
     try:
+        if words[:1] and words[0] in cli.SUBCOMMANDS:
+            return cli.main(words)
         p = parser()
         options, rest = cli.split(words, p)
         known = vars(p.parse_args(options))
@@ -124,7 +126,7 @@ def _run(known: dict[str, Any], rest: list[str]) -> int:
     if target.is_guarded:
         return run_guarded(lambda: follow(target, target.submit(job), requeue_code))
     job_id = target.submit(job)
-    if target.is_detached and not chosen["attach"]:
+    if target.is_detached and not chosen["attach"] and not job.config.doctor:
         print(
             f"submitted {job.name} as job {job_id}; follow it: fleetrun --on={chosen['on']} --attach {job_id}"
         )
@@ -156,7 +158,7 @@ def _job(
     token = env.variables().get("ARGOSY_JOB_TOKEN") or secrets.token_hex(16)
     job = ClusterJob(
         config=replace(config, nodes=_num_nodes(config.nodes, settings)),
-        name=chosen["job_name"] or Path(config.script).stem,
+        name=chosen["job_name"] or ("doctor" if config.doctor else Path(config.script).stem),
         settings=settings,
         arguments=tuple(shlex.split(words)),
         environ={**profile.environment, "ARGOSY_JOB_TOKEN": token},

@@ -4,14 +4,11 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.launch.configuration import Configuration
-
-_RENAMED = {"timeout_s": "timeout", "grace_s": "grace"}
-_NOT_OPTIONS = ("script", "script_args", "module", "run_mode")
+from argosy.engine.launch.configuration import Configuration, words
 
 
 @dataclass(frozen=True)
@@ -45,24 +42,6 @@ class ClusterJob:
         """
         config = replace(self.config, node_rank=node_rank, master=master)
         return [self.python, "-m", "argosy.engine.launch", *words(config)]
-
-
-def words(config: Configuration) -> list[str]:
-    """The command line that gives this configuration: options that differ from their defaults, the script."""
-    options = []
-    for option in fields(config):
-        value = getattr(config, option.name)
-        if option.name in _NOT_OPTIONS or value == option.default:
-            continue
-        name = _RENAMED.get(option.name, option.name)
-        if value is True:
-            options.append(f"--{name}")
-        else:
-            text = ",".join(value) if isinstance(value, tuple) else f"{value}"
-            options.append(f"--{name}={text}")
-    if config.run_mode is not None:
-        options.append(f"--run_mode={config.run_mode}")
-    return [*options, *(["-m"] if config.module else []), config.script, *config.script_args]
 
 
 def host_list(settings: Mapping[str, str]) -> list[str]:

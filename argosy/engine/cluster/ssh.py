@@ -4,6 +4,7 @@
              ──ssh b──▶ …                                       launcher of node 1
 
 A launcher ends when its standard input ends (--end_with_stdin): when fleetrun closes it, or the connection is lost.
+With --grace, SIGTERM to fleetrun goes to node 0 as a line of its standard input, and fleetrun waits for the checkpoint.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -44,6 +45,7 @@ class Ssh(Engine):
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._failed: Connection | None = None
         """The host that failed first."""
+        self._grace_s: float | None = None
 
     def plan(self, job: ClusterJob) -> str:
         names = ", ".join(sorted(node_environ(job)))
@@ -51,7 +53,7 @@ class Ssh(Engine):
         return "\n".join([f"# over standard input to each host: {names}", *commands])
 
     def submit(self, job: ClusterJob) -> str:
-        environ = node_environ(job)
+        environ, self._grace_s = node_environ(job), job.config.grace_s
         for number, (host, words) in enumerate(_commands(job)):
             self._connections.append(Connection(number, host, words, environ, self._events))
         return f"ssh-{os.getpid()}"
@@ -88,11 +90,19 @@ class Ssh(Engine):
         return Outcome(1 if code in (126, 127, 255) else code, self._failed.reason())
 
     def cancel(self, job_id: str) -> None:
+        if self._grace_s is not None:
+            self._connections[0].preempt()
+            self._wait_for_all(self._grace_s + _END_S)
         self._close_all()
-        until = time.monotonic() + _END_S
+        self._wait_for_all(_END_S)
+        self._kill_all()
+        failed = (connection for connection in self._connections if connection.finish())
+        self._failed = self._failed or next(failed, None)
+
+    def _wait_for_all(self, timeout_s: float) -> None:
+        until = time.monotonic() + timeout_s
         for connection in self._connections:
             connection.wait(until - time.monotonic())
-        self._kill_all()
 
     def _close_all(self) -> None:
         for connection in self._connections:

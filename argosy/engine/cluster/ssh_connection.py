@@ -8,6 +8,8 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 
+from argosy.engine.launch.signals import PREEMPT
+
 STARTED = "argosy-launcher-starts"
 """What the host prints when the connection is open and the launcher starts; not shown."""
 _SSH_FAILED = 255
@@ -84,6 +86,13 @@ class Connection:
         assert self._process.stdin is not None, "a pipe"
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
+
+    def preempt(self) -> None:
+        """Let the launcher handle SIGTERM: with --grace, the job saves a checkpoint."""
+        assert self._process.stdin is not None, "a pipe"
+        with contextlib.suppress(BrokenPipeError, ValueError):  # ssh has ended, or it is closed
+            self._process.stdin.write(PREEMPT + b"\n")
+            self._process.stdin.flush()
 
     def wait(self, timeout_s: float) -> None:
         """Wait so long for ssh to end."""

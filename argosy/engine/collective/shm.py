@@ -55,14 +55,14 @@ def host_id() -> str:
     return "/".join([_BOOT_ID.read_text().strip(), *namespaces])
 
 
-class AllGather(Protocol):
+class AllGatherStrings(Protocol):
     """Gathers a value from every rank of the job, or from these ranks, in their order."""
 
     def __call__(self, what: str, value: str, ranks: Sequence[int] | None = None) -> list[str]: ...
 
 
 def map_segment(
-    all_gather: AllGather, name: str, ranks: Sequence[int], rank: int, nbytes: int
+    all_gather: AllGatherStrings, name: str, ranks: Sequence[int], rank: int, nbytes: int
 ) -> SharedSegment | None:
     """Map a segment of this size for each set of `ranks` (all ranks of the job call this); None if one rank cannot."""
     descriptor, problem = -1, ""

@@ -13,6 +13,7 @@ from argosy.engine.data.arrays import to_tensor
 from argosy.engine.data.epoch import ReaderState, discard
 from argosy.engine.data.feed import FeedVariable, check_places, fields_of, specs_of
 from argosy.engine.data.input_wait import counted
+from argosy.engine.data.loader_progress import LoaderProgress
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.data.readers import positive
 from argosy.engine.data.samplers import BatchSampler
@@ -87,15 +88,19 @@ class DatasetLoader:
         self._skipping: _Skipping | None = None
         for name in options.keys() & {"batch_sampler", "sampler"}:
             self._skipping = options[name] = _Skipping(options[name])
+        self._progress = LoaderProgress()
         self._batches: TorchLoader[Any] = TorchLoader(dataset, **options)
 
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch; with `use_buffer_reader` and no workers, a thread reads two batches ahead."""
         # The samplers draw their order here, in the caller's thread, so that a seed set before takes effect.
         batches = iter(self._batches)
+        converted: Iterator[Any]
         if self._ahead:
-            return Prefetch(lambda: map(self._convert, batches), _AHEAD)
-        return counted(map(self._convert, batches))
+            converted = Prefetch(lambda: map(self._convert, batches), _AHEAD)
+        else:
+            converted = counted(map(self._convert, batches))
+        return self._progress.counted(converted, self.__len__)
 
     def open_at(self, at: ReaderState | None) -> Iterator[Any]:
         """Resume an epoch at `at`; with a sampler, the samples before it are not read."""

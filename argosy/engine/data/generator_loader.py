@@ -15,6 +15,7 @@ import torch
 from argosy.engine.data.arrays import to_tensor
 from argosy.engine.data.epoch import ReaderState
 from argosy.engine.data.feed import FeedSpec, FeedVariable, check_places, fields_of, specs_of
+from argosy.engine.data.loader_progress import LoaderProgress
 from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.data.prefetch import Prefetch
 from argosy.engine.data.readers import batch, check_reader, positive
@@ -49,6 +50,7 @@ class GeneratorLoader:
         self._specs = specs_of(feed_list)
         self._source: Callable[[], Iterable[Tensors]] | None = None
         self._started: Prefetch[Feed] | None = None
+        self._progress = LoaderProgress()
         self._running: weakref.WeakSet[Prefetch[Any]] = weakref.WeakSet()
         if not self._specs and not (iterable and return_list):
             raise ConfigError(
@@ -95,7 +97,7 @@ class GeneratorLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         """Start an epoch; several may run at once, and deleting the iterator stops its thread."""
-        return self.open_at(None)
+        return self._progress.counted(self.open_at(None))
 
     def open_at(self, at: ReaderState | None) -> Iterator[Batch]:
         """Resume an epoch at `at`: the batches before it are read again and dropped."""

@@ -198,21 +198,25 @@ def _differentiable(
             return autograd(outputs, inputs, seeds, True)
     except GuardOnDataDependentSymNode:
         first = autograd(outputs, inputs, seeds, False)
-        return [None if g is None else _DifferentiatedOnce.apply(g, *inputs) for g in first]  # type: ignore[no-untyped-call]
+        message = "torch's formula of the second derivative reads values; differentiate it only once"
+        return [None if g is None else differentiable_once(g, inputs, message) for g in first]
 
 
-class _DifferentiatedOnce(torch.autograd.Function):
-    """A gradient whose derivative raises."""
+def differentiable_once(gradient: torch.Tensor, inputs: Sequence[torch.Tensor], message: str) -> torch.Tensor:
+    """The gradient with respect to `inputs`; its own derivative raises ProgramError with this message."""
+    result: torch.Tensor = _DifferentiableOnce.apply(message, gradient, *inputs)  # type: ignore[no-untyped-call]
+    return result
 
+
+class _DifferentiableOnce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gradient: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, message: str, gradient: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        ctx.message = message
         return gradient.view_as(gradient)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> NoReturn:
-        raise ProgramError(
-            "torch's formula of the second derivative reads values; differentiate it only once"
-        )
+        raise ProgramError(ctx.message)
 
 
 def autograd(

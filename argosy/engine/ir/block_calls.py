@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from argosy.engine.errors import ProgramError
-from argosy.engine.ir.backward import autograd, stopped
+from argosy.engine.ir.backward import autograd, differentiable_once, stopped
 from argosy.engine.ir.block_assembly import Recorded, assemble, recorded
 from argosy.engine.ir.block_recorder import contiguous_fake, extending_block
 from argosy.engine.ir.blocks import Block, BlockCall, Branch, Loop, LoopGradient, new_state
@@ -116,7 +116,7 @@ def add_loop(
 def _add(program: Program, call: DifferentiableCall) -> list[torch.Tensor]:
     """Add the node in forward, as one operation of autograd."""
     with program.recording():
-        results = _Run.apply(call, *call.tensors())  # type: ignore[no-untyped-call]
+        results = _BlockFunction.apply(call, *call.tensors())  # type: ignore[no-untyped-call]
         call.state = results[-1] if getattr(call.target, "saves_state", False) else None
         recorder = program.recorder
         leading = [] if call.condition is None else [call.condition]
@@ -126,7 +126,10 @@ def _add(program: Program, call: DifferentiableCall) -> list[torch.Tensor]:
     return list(results[: len(call.outputs)])
 
 
-class _Run(torch.autograd.Function):
+_SECOND = "the second derivative of a branch or a loop is not supported; differentiate it once"
+
+
+class _BlockFunction(torch.autograd.Function):
     """A node with blocks as an operation of autograd: its results have no data, so there is nothing to compute."""
 
     @staticmethod
@@ -159,23 +162,9 @@ class _Run(torch.autograd.Function):
         else:
             computed = _branch_gradient(program, call, present, wanted)
         if torch.is_grad_enabled():
-            computed = [_DifferentiatedOnce.apply(g, *call.tensors()) for g in computed]  # type: ignore[no-untyped-call]
+            computed = [differentiable_once(g, call.tensors(), _SECOND) for g in computed]
         by_source = dict(zip(map(id, wanted), computed, strict=True))
         return None, *(by_source.get(id(source)) for source in _tensors(call.sources))
-
-
-class _DifferentiatedOnce(torch.autograd.Function):
-    """A gradient whose derivative raises."""
-
-    @staticmethod
-    def forward(ctx: Any, gradient: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
-        return gradient.view_as(gradient)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> NoReturn:
-        raise ProgramError(
-            "the second derivative of a branch or a loop is not supported; differentiate it once"
-        )
 
 
 def _check_versions(call: DifferentiableCall) -> None:

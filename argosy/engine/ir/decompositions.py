@@ -35,6 +35,7 @@ REJECTED: tuple[OpOverload, ...] = (
     aten.multilabel_margin_loss_forward.default,  # wrong after a target of -1, and shape [1] for a vector
     aten.multi_margin_loss.default,
     aten.cudnn_batch_norm.default,
+    aten.miopen_batch_norm.default,  # a decomposition of inductor: torch has it once inductor is imported
     aten.upsample_nearest1d.default,
     aten.upsample_nearest2d.default,
     aten.upsample_nearest3d.default,

@@ -184,7 +184,7 @@ _KINDS: dict[str, tuple[type, Callable[..., Any], Callable[..., Any]]] = {
 
 
 def _source_record(line: SourceLine | None) -> list[Any] | None:
-    """Without the directory, which is specific to this machine."""
+    """File, line and function, without the directory, which is specific to this machine."""
     return None if line is None else [os.path.basename(line.file), line.line, line.function]
 
 
@@ -494,9 +494,8 @@ def _add_variable(
     value = (placeholder or node).meta["val"]
     if not isinstance(value, torch.Tensor) or name in program.vars:
         raise ProgramError(f"variable {name!r} ({node.name}) is not a tensor, or its name is not unique")
-    if id(value) in taken or _is_second_item(
-        program, value, node
-    ):  # two names for one value: x and x.detach()
+    has_name = id(value) in taken or _is_second_item(program, value, node)
+    if has_name:  # two names for one value: x and x.detach()
         with program.symbols.mode:
             value = value.detach()
         program.recorder.node_of[value] = node

@@ -26,6 +26,8 @@ from typing import Any
 import sympy
 import torch
 from sympy.logic.boolalg import Boolean, BooleanFunction
+from torch._guards import SLoc
+from torch._logging._internal import trace_structured
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import ToFloat
 from torch.utils._sympy.solve import try_solve
@@ -33,6 +35,7 @@ from torch.utils._sympy.solve import try_solve
 from argosy.engine.errors import UnknownSizeError
 from argosy.engine.ir.shape_memo import ShapeMemo
 from argosy.engine.ir.source import SourceLine, user_line
+from argosy.engine.ir.without_dynamo import without_dynamo
 
 Context = Callable[[], tuple[SourceLine | None, str, int | None]]
 Hints = dict[sympy.Symbol, sympy.Integer]
@@ -84,9 +87,12 @@ class SizeEnv(ShapeEnv):
     """torch's ShapeEnv with the rules above, for the sizes of one program."""
 
     def __init__(self) -> None:
-        super().__init__(
-            duck_shape=False,
-            specialize_zero_one=False,
+        with without_dynamo():
+            super().__init__(duck_shape=False, specialize_zero_one=False)
+        # torch's trace log removes itself at its first record, unless TORCH_TRACE is set. This record has no stack: to
+        # format one imports inductor.
+        trace_structured(
+            "argosy_program", suppress_context=True, expect_trace_id=False, record_logging_overhead=False
         )
         self.assumptions: list[Assumption] = []
         self.context: Context = lambda: (user_line(), "forward", None)
@@ -219,6 +225,12 @@ class SizeEnv(ShapeEnv):
             return False
         self._assume(orig_expr, is_required=True)
         return True
+
+    def _get_stack_summary(
+        self, is_debug: bool = False, framework_loc: str | None = None
+    ) -> tuple[SLoc, str]:
+        """The user's line, for torch's messages. Overrides torch's method, which imports torch.export."""
+        return SLoc(framework_loc or str(user_line()), None), ""
 
     # --- snapshots ------------------------------------------------------------------------------------
 

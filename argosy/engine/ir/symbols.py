@@ -22,6 +22,7 @@ from torch.utils._sympy.printers import PythonPrinter
 from argosy.engine.errors import FeedError
 from argosy.engine.ir.size_conditions import FastCheck, compile_conditions
 from argosy.engine.ir.size_env import Assumption, SizeEnv
+from argosy.engine.ir.without_dynamo import ProgramFakeMode
 
 Size = int | torch.SymInt
 Sizes = Mapping[sympy.Symbol, int]
@@ -91,10 +92,7 @@ class Symbols:
     @cached_property
     def mode(self) -> FakeTensorMode:
         """The mode of the program's fake tensors; many a default program stays empty, and needs none."""
-        mode = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
-        # A program is built once: torch's cache of fake results costs more than it saves.
-        mode.cache_enabled = False
-        return mode
+        return ProgramFakeMode(self.env)
 
     @property
     def assumptions(self) -> list[Assumption]:

@@ -87,7 +87,7 @@ def call_module(program: Program, module: nn.Module, args: tuple[Any, ...], kwar
         if any(is_lazy(t) for t in (*module.parameters(), *module.buffers())):
             _initialize_lazy(module, plain_args, plain_kwargs)
         values = _variables(program, module)
-        run = _Run(
+        run = _ModuleCall(
             module,
             {key: program.recorder.local(v.value) for key, v in values.items()},
             plain_args,
@@ -120,7 +120,7 @@ def values_for(program: Program, module: nn.Module) -> dict[str, Variable]:
     return {key: program.var(name) for key, name in names.items() if name is not None}
 
 
-class _Run:
+class _ModuleCall:
     """One call of a module on tensors of a program; it is run to record it, and again for evaluation mode."""
 
     def __init__(self, module: nn.Module, tensors: dict[str, Tensor], args: Any, kwargs: Any) -> None:
@@ -317,7 +317,7 @@ def _run_on_zeros(module: nn.Module, args: Any, kwargs: Any, number: Callable[[A
 # --- state in attributes ------------------------------------------------------------------------------
 
 
-def _check_state(run: _Run) -> None:
+def _check_state(run: _ModuleCall) -> None:
     """Raise if forward depends on attributes that it sets itself: in eager mode the second call would differ."""
     changes, module = run.changes, run.module
     if not changes.tensors and not changes.values:
@@ -343,7 +343,7 @@ def _check_state(run: _Run) -> None:
 
 
 def _trace(
-    run: _Run, tensors: dict[tuple[nn.Module, str], Any], values: dict[tuple[nn.Module, str], Any]
+    run: _ModuleCall, tensors: dict[tuple[nn.Module, str], Any], values: dict[tuple[nn.Module, str], Any]
 ) -> tuple[list[Any], bool]:
     """The ops of the call with these attributes set, traced in a new program; True if it reads one of the tensors."""
     program = Program("trace")

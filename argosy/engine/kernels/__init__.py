@@ -8,6 +8,6 @@ fused: `unavailable()` returns the reason. Default fusions do not wait for the c
 """
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.engine.kernels.build import are_ready, compiler, library, unavailable
+from argosy.engine.kernels.shared_library import are_ready, compiler, library, unavailable
 
 __all__ = ["are_ready", "compiler", "library", "unavailable"]

@@ -8,7 +8,7 @@ import os
 import sys
 
 from argosy.engine.errors import KernelError
-from argosy.engine.kernels.build import built
+from argosy.engine.kernels.shared_library import built
 
 
 def main() -> int:

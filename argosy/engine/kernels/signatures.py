@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from argosy.engine.kernels.build import library
+from argosy.engine.kernels.shared_library import library
 
 _ARGUMENT = re.compile(r"(\w+): (\w+)(\??)(!?)((?: over)?)((?: \w+)*)")
 _MAX_SEEN = 4096

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from argosy.engine.kernels.build import library
+from argosy.engine.kernels.shared_library import library
 
 _FORMATS = (torch.contiguous_format, torch.channels_last)
 _GRADIENT = 1

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from argosy.engine.launch import failure_report
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.failure_report import ProcessExit
+from argosy.engine.launch.job_record import Place
 from argosy.engine.launch.processes import (
     COLLECT_S,
     POLL_S,
@@ -40,6 +41,9 @@ class Attempt(Processes):
     placement: Placement
     on_failure: Callable[["Attempt"], None]
     """Called when the cause of a failure is known, before the other ranks are terminated, which may take a while."""
+    restart: int = 0
+    hosts: tuple[str, ...] = ()
+    """The host of every rank of the job, in their order; none: this host starts all that are known."""
     began: float = 0.0
     first_failure: float = float("inf")
     culprit: int = -1
@@ -65,6 +69,9 @@ class Attempt(Processes):
         """The local rank of a rank of this host."""
         return next(r.local_rank for r in self.placement.ranks if r.rank == rank)
 
+    def _places(self) -> list[Place]:
+        return [Place("rank", rank, host) for rank, host in enumerate(self.hosts)]
+
     def _shown(self) -> list[tuple[str, str]]:
         first = () if self.node else self.placement.ranks[:1]  # node 0 shows rank 0
         ranks = self.placement.ranks if self.config.tee else first
@@ -73,9 +80,11 @@ class Attempt(Processes):
     def _start_all(self) -> None:
         store = self.placement.store
         try:
+            self.record.start(self._places(), self.restart)
             for rank in self.placement.ranks:
                 has_store = store is not None and "ARGOSY_STORE_FD" in rank.environ
                 self.start(rank, (store.fileno(),) if store is not None and has_store else ())
+            self.record.write()
         finally:
             if store is not None:
                 store.close()  # rank 0 has inherited it

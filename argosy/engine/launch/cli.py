@@ -11,6 +11,7 @@ from argosy.engine.env import TIMELINE_STEPS
 from argosy.engine.errors import ConfigError, nearest
 from argosy.engine.launch.configuration import (
     DEAD_WORKER,
+    DOCTOR,
     LOG_LEVELS,
     MODES,
     NODE_ROLES,
@@ -19,6 +20,8 @@ from argosy.engine.launch.configuration import (
 )
 from argosy.engine.version import VERSION
 
+_DOCTOR_TIMEOUT_S = 30.0
+"""How long the doctor's ranks wait for each other in a collective."""
 _EXAMPLES = """
 examples:
   fleetrun --gpus=0,1 train.py --lr 0.1             two ranks, one for each GPU (on the CPU if there is none)
@@ -28,11 +31,16 @@ examples:
   fleetrun --nproc_per_node=2 --max_restarts=3 -m mypackage.train
   fleetrun --server_num=2 --worker_num=4 train.py   two parameter servers and four workers on this host
   fleetrun --servers=10.0.0.1:6174 --workers=10.0.0.1,10.0.0.2 train.py      on both hosts: each starts its processes
+  fleetrun status [DIR], fleetrun top [DIR]         show a job of this host: once, or live; DIR: its --log_dir
+  fleetrun --doctor --ips=10.0.0.1,10.0.0.2         on both hosts: check them, and the network between them
 
 All arguments after the script are passed to the script. --like-this and --like_this are the same.
 Exit code: 0 all ranks or workers succeeded, 1 one failed, 2 invalid arguments, 130 Ctrl-C, 143 SIGTERM; with --grace:
 75 SIGTERM, and a checkpoint was saved.
 """
+
+
+SUBCOMMANDS = ("status", "top")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -45,7 +53,8 @@ def parser() -> argparse.ArgumentParser:
     p = _Parser(
         prog="fleetrun",
         usage="fleetrun [options] script.py [arguments of the script]\n"
-        "       fleetrun [options] -m module [arguments of the module]",
+        "       fleetrun [options] -m module [arguments of the module]\n"
+        "       fleetrun --doctor [options] [directory of checkpoints]",
         description="Run a script on several ranks of this host; if one fails, terminate all.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -57,7 +66,9 @@ def parser() -> argparse.ArgumentParser:
     _add_script(p.add_argument_group("the script"))
     _add_logs(p.add_argument_group("logs and failures"))
     _add_timeline(p.add_argument_group("profiling"))
+    _add_watching(p.add_argument_group("watching a job"))
     _add_ps(p.add_argument_group("parameter servers"))
+    _add_doctor(p.add_argument_group("health of the hosts"))
     return p
 
 
@@ -159,6 +170,23 @@ def _add_timeline(g: argparse._ArgumentGroup) -> None:
     g.add_argument("--timeline_steps", metavar="A-B", help=f"of these steps (default: {TIMELINE_STEPS})")
 
 
+def _add_watching(g: argparse._ArgumentGroup) -> None:
+    g.add_argument(
+        "--dashboard",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="PORT",
+        help="serve a page that shows the job (default: port 8640, or a free one if it is taken)",
+    )
+    g.add_argument("--metrics_port", type=int, metavar="P", help="serve metrics to Prometheus at this port")
+    for kind, what in (("dashboard", "of the page"), ("metrics", "of the metrics")):
+        text = f"address {what} (default: 127.0.0.1); others need ARGOSY_JOB_TOKEN"
+        default = getattr(Configuration, f"{kind}_host")
+        g.add_argument(f"--{kind}_host", default=default, metavar="A", help=text)
+    g.add_argument("--tensorboard", metavar="DIR", help="write watched values and speed for TensorBoard")
+
+
 def _add_ps(g: argparse._ArgumentGroup) -> None:
     for kind, note in (("server", ""), ("worker", "; without a port: 6170 + servers + i")):
         endpoints = f"endpoints of all {kind}s, on all hosts{note}"
@@ -186,6 +214,15 @@ def _add_ps(g: argparse._ArgumentGroup) -> None:
     )
 
 
+def _add_doctor(g: argparse._ArgumentGroup) -> None:
+    g.add_argument(
+        "--doctor",
+        action="store_true",
+        help="check hosts, links, collectives and the disk instead of running a script; exit code 1 on a failure",
+    )
+    g.add_argument("--json", action="store_true", help="with --doctor: print one JSON document")
+
+
 def _list(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",")) if text else ()
 
@@ -199,6 +236,10 @@ def parse(argv: Sequence[str]) -> Configuration:
 
 def from_options(known: dict[str, Any], rest: Sequence[str]) -> Configuration:
     """The Configuration of the parsed options, and the script with its arguments."""
+    if known["doctor"]:
+        rest = _doctor_options(known, rest)
+    elif known["json"]:
+        raise ConfigError("--json is for --doctor; add it, or leave out --json")
     if not rest:
         raise ConfigError("no script is given; write fleetrun [options] script.py, see fleetrun --help")
     known["timeout_s"], known["grace_s"] = known.pop("timeout"), known.pop("grace")
@@ -208,6 +249,23 @@ def from_options(known: dict[str, Any], rest: Sequence[str]) -> Configuration:
             "--use_paddlecloud: the variables of PaddleCloud are not read; write --ips=$PADDLE_TRAINERS --host=$POD_IP"
         )
     return Configuration(rest[0], tuple(rest[1:]), **known)
+
+
+def _doctor_options(known: dict[str, Any], rest: Sequence[str]) -> list[str]:
+    """Set the options of the doctor's job; returns its module with the directory of checkpoints, if it is given."""
+    if len(rest) > 1 or (rest and os.path.isfile(rest[0])) or known["module"]:
+        raise ConfigError(
+            f"--doctor runs no script, and {' '.join(rest) or '-m'} is given; leave it out, or give the directory of "
+            "checkpoints"
+        )
+    if known["max_restarts"]:
+        raise ConfigError(f"--doctor and --max_restarts={known['max_restarts']}: leave out one of them")
+    known |= {"module": True, "quiet": True, "run_mode": known["run_mode"] or "collective"}
+    if known["log_dir"] == Configuration.log_dir:
+        known["log_dir"] = os.path.join(Configuration.log_dir, "doctor")  # the logs of jobs are not rotated
+    if known["timeout"] is None:
+        known["timeout"] = _DOCTOR_TIMEOUT_S
+    return [DOCTOR, *rest]
 
 
 def split(argv: Sequence[str], p: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
@@ -225,7 +283,8 @@ def split(argv: Sequence[str], p: argparse.ArgumentParser) -> tuple[list[str], l
                 f"unknown option {name}{nearest(name, known, lists=False)}; see fleetrun --help"
             )
         options.append(name + equals + value)
-        if not equals and known[name].nargs != 0 and args:
+        is_optional = known[name].nargs == "?"
+        if not equals and known[name].nargs != 0 and args and (not is_optional or args[0].isdecimal()):
             options.append(args.pop(0))
     return options, args
 
@@ -237,7 +296,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     open_standard_streams()
     try:
-        config = parse(sys.argv[1:] if argv is None else argv)
+        words = sys.argv[1:] if argv is None else argv
+        if (command := subcommand(words)) is not None:
+            return command
+        config = parse(words)
         # Imported here: --help is fast, and an invalid ARGOSY_LOG is caught below.
         from argosy.engine.launch.supervise import run
 
@@ -247,6 +309,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def subcommand(words: Sequence[str]) -> int | None:
+    """Run `fleetrun status` or `fleetrun top`; returns the exit code, None if it is none of them."""
+    if not words or words[0] not in SUBCOMMANDS:
+        return None
+    name = words[0]
+    if os.path.isfile(name):
+        raise ConfigError(
+            f"{name!r} is a command of fleetrun and a file here; write ./{name} to run it, or change the directory"
+        )
+    from argosy.engine.launch import status
+
+    return status.main(name, words[1:])
 
 
 def open_standard_streams() -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from argosy.engine.env import step_range
 from argosy.engine.errors import ConfigError
-from argosy.engine.net import Endpoint, has_port, host_of, without_brackets
+from argosy.engine.net import Endpoint, has_port, host_of, is_numeric, without_brackets
 
 RunMode = Literal["collective", "ps", "ps-heter"]
 MODES = ("collective", "ps", "ps-heter")
@@ -18,13 +18,18 @@ _ARGOSY_PS = ("server_state", "server_durability", "dead_worker", "encrypt")
 _PS = ("servers", "workers", "worker_num", "server_num", "http_port", *_ARGOSY_PS)
 _NODES = ("nodes", "node_rank", "master", "interface", "node_role")
 """Options of a job whose launchers find each other."""
-_SHOWN_IF_GIVEN = (*_NODES, "grace_s", "requeue_code")
+_WATCHING = ("dashboard", "dashboard_host", "metrics_port", "metrics_host", "tensorboard")
+_SHOWN_IF_GIVEN = (*_NODES, "grace_s", "requeue_code", *_WATCHING)
 """Options that the banner, which is Paddle's, shows only if they are given."""
 _THIS_HOST = ("127.0.0.1",)
 NODE_ROLES = ("server", "worker")
 DEAD_WORKER = ("end", "drop")
 SERVER_DURABILITY = ("log", "disk", "snapshot")
+DOCTOR = "argosy.doctor"
+"""The module that --doctor runs on every rank."""
 _HETER = ("heter_workers", "heter_worker_num")
+_RENAMED = {"timeout_s": "timeout", "grace_s": "grace"}
+_NOT_OPTIONS = ("script", "script_args", "module", "run_mode")
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,14 @@ class Configuration:
     """A directory: each rank writes a timeline of its steps there."""
     timeline_steps: str | None = None
     """The steps of the timeline, such as 3-12."""
+    dashboard: int | None = None
+    """The port of the dashboard; 0: its default one, or a free one if that is taken, None: no dashboard."""
+    dashboard_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+    """The port at which Prometheus reads metrics; None: it cannot."""
+    metrics_host: str = "127.0.0.1"
+    tensorboard: str | None = None
+    """A directory in which values are written for TensorBoard."""
     run_mode: RunMode | None = None
     servers: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
@@ -91,11 +104,16 @@ class Configuration:
     """What happens if a worker has failed and has no restart left: the job ends (default), or the worker is dropped."""
     encrypt: bool = False
     """Encrypt the traffic between workers and servers."""
+    doctor: bool = False
+    """The job is that of --doctor: its ranks report failures themselves, and exit with 1."""
+    json: bool = False
+    """The doctor prints JSON."""
 
     def __post_init__(self) -> None:
         _check_numbers(self)
         _check_lists(self)
         _check_timeline(self)
+        _check_watching(self)
         _check_nodes(self)
         if self.run_mode not in (None, *MODES):
             raise ConfigError(f"--run_mode={self.run_mode} is not a mode; use one of {', '.join(MODES)}")
@@ -176,7 +194,7 @@ def _check_numbers(config: Configuration) -> None:
                 f"--{name}={value}: this host has {num_cores()} cores, and at most {max_processes()} processes of "
                 "a job are started on it; use fewer, or more hosts"
             )
-    for name in ("start_port", "http_port"):
+    for name in ("start_port", "http_port", "metrics_port"):
         value = getattr(config, name)
         if value is not None and not 1 <= value <= 65535:
             raise ConfigError(f"--{name}={value} is not a port; use 1 to 65535, best above 1023")
@@ -222,6 +240,24 @@ def _check_timeline(config: Configuration) -> None:
         raise ConfigError(
             f"--timeline_steps={config.timeline_steps} without a timeline; add --timeline=DIR, or leave it out"
         )
+
+
+def _check_watching(config: Configuration) -> None:
+    if config.tensorboard == "":
+        raise ConfigError("--tensorboard= is empty; write --tensorboard=DIR, or leave it out")
+    if config.dashboard is not None and not 0 <= config.dashboard <= 65535:
+        raise ConfigError(f"--dashboard={config.dashboard} is not a port; use 1 to 65535, or none")
+    for name, port in (("dashboard", config.dashboard), ("metrics", config.metrics_port)):
+        host = getattr(config, f"{name}_host")
+        if not is_numeric(host):
+            raise ConfigError(
+                f"--{name}_host={host} is not an address of this host; use one, such as 127.0.0.1, or 0.0.0.0 for all"
+            )
+        if port is None and (given := _given(config, (f"{name}_host",))):
+            option = "dashboard" if name == "dashboard" else "metrics_port=P"
+            raise ConfigError(f"{given} without a port; add --{option}, or leave it out")
+    if config.metrics_port is not None and config.metrics_port == config.dashboard:
+        raise ConfigError(f"--metrics_port={config.metrics_port} is that of --dashboard, too; use two ports")
 
 
 def _check_nodes(config: Configuration) -> None:
@@ -318,8 +354,14 @@ def _check_counts_are_local(config: Configuration, names: tuple[str, ...]) -> No
 
 def shown(config: Configuration) -> str:
     """The banner at the start: every argument, sorted by name, in the format of Paddle's launcher."""
-    hidden = ["quiet", "end_with_stdin", *(_ARGOSY_PS if mode(config) == "collective" else ())]
-    hidden += [name for name in _SHOWN_IF_GIVEN if getattr(config, name) is None]
+    hidden = [
+        "quiet",
+        "end_with_stdin",
+        "doctor",
+        "json",
+        *(_ARGOSY_PS if mode(config) == "collective" else ()),
+    ]
+    hidden += [name for name in _SHOWN_IF_GIVEN if not _given(config, (name,))]
     values = {f.name: getattr(config, f.name) for f in fields(config) if f.name not in hidden}
     values["ips"] = config.hosts
     values["training_script"] = values.pop("script")
@@ -329,3 +371,23 @@ def shown(config: Configuration) -> str:
         values["grace"] = values.pop("grace_s")
     lines = [f"{name}: {_text(value)}" for name, value in sorted(values.items())]
     return "\n".join(["-----------  Configuration Arguments -----------", *lines, "-" * 48])
+
+
+def words(config: Configuration) -> list[str]:
+    """The command line that gives this configuration: options that differ from their defaults, the script."""
+    options = []
+    for option in fields(config):
+        value = getattr(config, option.name)
+        if option.name in _NOT_OPTIONS or value == option.default:
+            continue
+        name = _RENAMED.get(option.name, option.name)
+        if value is True:
+            options.append(f"--{name}")
+        else:
+            text = ",".join(value) if isinstance(value, tuple) else f"{value}"
+            options.append(f"--{name}={text}")
+    if config.run_mode is not None:
+        options.append(f"--run_mode={config.run_mode}")
+    if config.doctor:
+        return [*options, *config.script_args]
+    return [*options, *(["-m"] if config.module else []), config.script, *config.script_args]

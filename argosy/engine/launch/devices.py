@@ -77,7 +77,9 @@ def _visible(num_gpus: int, cuda_visible: str | None) -> tuple[str, ...]:
 
 def _on_cpu(config: Configuration, num_gpus: int) -> DeviceAssignment:
     if config.gpus is None:
-        return DeviceAssignment(((),) * (config.nproc_per_node or 1), gpu=False)
+        # Of a single rank the doctor could not measure any collective.
+        default = 2 if config.doctor else 1
+        return DeviceAssignment(((),) * (config.nproc_per_node or default), gpu=False)
     text = f"--gpus={','.join(config.gpus)}"
     ranks = config.nproc_per_node or len(config.gpus)
     _check_divides(ranks, len(config.gpus), text)

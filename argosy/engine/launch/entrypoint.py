@@ -18,7 +18,16 @@ def command(config: Configuration) -> list[str]:
         check_script(config.script)
     hook = ["--install", "argosy.paddle.hook"] if config.paddle else []
     module = ["-m"] if config.module else []
-    return [*hook, *module, config.script, *config.script_args]
+    return [*hook, *module, config.script, *config.script_args, *_report_options(config)]
+
+
+def _report_options(config: Configuration) -> list[str]:
+    """How the doctor prints its report: its output passes through a log file, so it cannot see the terminal."""
+    if config.json:
+        return ["--json"]
+    if config.doctor and sys.stdout.isatty():
+        return [f"--columns={os.get_terminal_size(sys.stdout.fileno()).columns}"]
+    return []
 
 
 def bootstrap_command(args: list[str], error_file: str) -> list[str]:

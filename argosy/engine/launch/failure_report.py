@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from argosy.engine.launch import logs
+from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.rank_env import ProcessSpec
 
@@ -25,6 +26,15 @@ _HINTS: dict[int, str] = {
 _EARLY_SERVER = (
     "it exited while workers still ran; a server must stay in fleet.run_server() until it is terminated"
 )
+_CONNECTIONS = (
+    *("CollectiveError", "PeerLostError", "DeadlineError", "DistNetworkError", "DistBackendError"),
+    *("ConnectionError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError", "TimeoutError"),
+    "gaierror",
+)
+"""Exceptions of a lost connection or of a timeout."""
+_SHARED_MEMORY = ("shared memory", "/dev/shm", "bus error", "no space left on device")
+"""In messages about shared memory that cannot be allocated, as torch's DataLoader writes them."""
+_DOCTOR = "  to check hosts, links and shared memory: fleetrun --doctor, with the --ips or --on of the job"
 STOPPED = "is stopped"
 _STATES = {
     "left": "has left the job without error",
@@ -187,7 +197,28 @@ def text(
     out += [_also(f, first) for f in failures if f is not first]
     if terminated:
         out.append(f"  terminated by fleetrun for that reason: {names(terminated)}")
+    if _may_be_the_host(root):
+        out.append(_DOCTOR)
     return "\n".join(out)
+
+
+def is_reported(config: Configuration, failures: Sequence[ProcessExit]) -> bool:
+    """True if the ranks have printed the failure themselves: those of --doctor, which exit with 1 then."""
+    return config.doctor and all(
+        f.error is not None and (f.error.type, f.error.exit_code) == ("SystemExit", 1) for f in failures
+    )
+
+
+def _may_be_the_host(root: Cause) -> bool:
+    """True for bus errors, timeouts, lost connections and a lack of shared memory; not if a rank failed otherwise."""
+    first = root.exit
+    if first.code in (-signal.SIGBUS, 128 + signal.SIGBUS):
+        return True
+    error = first.error or (root.victim.error if root.victim is not None else None)
+    if error is None or first.code == 0 or error.state in ("left", "failed"):
+        return False
+    is_connection = error.type.rpartition(".")[2] in _CONNECTIONS
+    return is_connection or any(words in error.message.lower() for words in _SHARED_MEMORY)
 
 
 def _explanation(root: Cause) -> list[str]:

@@ -32,6 +32,8 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _guard: int | None = None
 """In the launcher: the pid of its guard."""
+_companions: set[int] = set()
+"""In the launcher: children that are no part of the job, such as the dashboard. The guard kills them, too."""
 _KILL_S = 5.0
 """How long to wait for killed processes."""
 
@@ -72,9 +74,24 @@ def _subreaper() -> Iterator[None]:
             _prctl(_PR_SET_CHILD_SUBREAPER, before.value)
 
 
+def guard_pid() -> int | None:
+    """In the launcher: the process that the user has started, which has the terminal."""
+    return _guard
+
+
+def keep_child(pid: int, is_kept: bool = True) -> None:
+    """Spare a child of the launcher when those that a job has left behind are killed, and do not reap it."""
+    (_companions.add if is_kept else _companions.discard)(pid)
+
+
 def signal_name(number: int) -> str:
     """The name of a signal to the launcher, or its cause if the guard was killed."""
     return "fleetrun was killed" if is_orphan() else signal.Signals(number).name
+
+
+def signal_code(number: int) -> int:
+    """The exit code of a job that a signal to the launcher ended: 128 + n; 1, a failure, if the guard was killed."""
+    return 1 if is_orphan() else 128 + number
 
 
 def is_orphan() -> bool:
@@ -132,6 +149,13 @@ def _work(work: Callable[[], int], guard: int, writing: int) -> NoReturn:
         os._exit(code)
 
 
+def die_with(parent: int) -> None:
+    """Have the kernel end this process when its parent, or the thread that started it, ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, AttributeError):  # None: it was closed before the start
@@ -163,7 +187,7 @@ def _parent(pid: int) -> int | None:
 
 def kill_children(keep: Collection[int] = ()) -> None:
     """Kill all children of this process, and those it adopts by that, until only `keep` are left."""
-    deadline, spared = time.monotonic() + _KILL_S, set(keep)
+    deadline, spared = time.monotonic() + _KILL_S, {*keep, *_companions}
     # The kernel may omit a child while another one is reaped: an empty list is only certain if read twice.
     while left := (children() - spared or children() - spared):
         for pid in left:
@@ -184,7 +208,7 @@ def kill_children(keep: Collection[int] = ()) -> None:
 
 def reap_children(keep: Collection[int]) -> None:
     """Reap the children that have exited, except `keep`."""
-    for pid in children() - set(keep):
+    for pid in children() - {*keep, *_companions}:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 

@@ -1,12 +1,14 @@
-"""The files of a run: logs and error files of its processes, endpoints.log, fleetrun.log. Old ones are rotated.
+"""The files of a run: logs and error files of its processes, the launcher's log, records. Old ones are rotated.
 
-workerlog.0  workererror.0  serverlog.0  servererror.0
+workerlog.0  workererror.0  serverlog.0  servererror.0  endpoints.log      of an attempt
+fleetrun.log  job.json  metrics/  report.html                              of a job, with all its restarts
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 
 from argosy.engine.errors import ConfigError
@@ -15,7 +17,8 @@ from argosy.engine.launch.console import logger
 NUM_KEPT = 5
 """How many old versions of a file are kept."""
 LAUNCHER_LOG = "fleetrun.log"
-_CURRENT = re.compile(r"(?:worker|server)log\.\d+|endpoints\.log|fleetrun\.log")
+_OF_ATTEMPT = re.compile(r"(?:worker|server)log\.\d+|endpoints\.log")
+_OF_JOB = (LAUNCHER_LOG, "dashboard.log", "job.json", "metrics", "report.html")
 _FULL = 64 * 1024
 """A disk with fewer free bytes counts as full: the last lines of a process may be missing."""
 
@@ -37,14 +40,16 @@ def prepare(log_dir: str) -> None:
         ) from e
 
 
-def rotate(log_dir: str, keep: str = "") -> None:
-    """Rotate the files of the last run, except `keep`: x -> x.1 -> x.2 …; the oldest of five is deleted.
+def rotate(log_dir: str, restarts: bool = False) -> None:
+    """Rotate the files of the last run: x -> x.1 -> x.2 …; the oldest of five is deleted.
+
+    `restarts`: of the last attempt, in the same job.
 
     All of them, also those of ranks that the next run does not have, so that equal numbers are of one run.
     """
     try:
-        for name in sorted(filter(_CURRENT.fullmatch, os.listdir(log_dir))):
-            if name != keep:
+        for name in sorted(os.listdir(log_dir)):
+            if _OF_ATTEMPT.fullmatch(name) or (name in _OF_JOB and not restarts):
                 rotate_file(os.path.join(log_dir, name))
     except OSError as e:
         raise ConfigError(
@@ -53,13 +58,15 @@ def rotate(log_dir: str, keep: str = "") -> None:
 
 
 def rotate_file(path: str) -> str:
-    """Rename a log to number 1, and each older one to the next number; returns the new name.
+    """Rename a log, or a directory, to number 1, and each older one to the next number; returns the new name.
 
     Error files are rotated with the logs of their processes, so that equal numbers are of one run.
     """
     for moved in {path, error_file(path)}:
         oldest = f"{moved}.{NUM_KEPT}"
-        if os.path.exists(oldest):
+        if os.path.isdir(oldest):
+            shutil.rmtree(oldest)
+        elif os.path.exists(oldest):
             os.unlink(oldest)
         for number in range(NUM_KEPT - 1, -1, -1):
             source = f"{moved}.{number}" if number else moved

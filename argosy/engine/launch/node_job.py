@@ -31,12 +31,14 @@ from argosy.engine.launch import (
 from argosy.engine.launch.attempt import Attempt
 from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.console import logger
-from argosy.engine.launch.guard import run_guarded, signal_name
+from argosy.engine.launch.guard import run_guarded, signal_code, signal_name
+from argosy.engine.launch.job_record import JobRecord
 from argosy.engine.launch.node_messages import Joined, Offer, Plan, Result, Verdict
 from argosy.engine.launch.processes import Events, SignalEvent
 from argosy.engine.launch.ps_job import PsJob
 from argosy.engine.launch.record_forwarding import RecordForwarder
 from argosy.engine.launch.signals import signals_as_events
+from argosy.engine.launch.watch import watched
 from argosy.engine.version import VERSION
 
 E = TypeVar("E", Joined, Plan, Verdict)
@@ -59,6 +61,7 @@ def run(config: Configuration, environ: Mapping[str, str], num_gpus: int | None)
     nodes.master(config, environ)  # may raise: before anything is started
     if node == 0:
         entrypoint.command(config)
+    given = config
     config = replace(
         config, log_dir=os.path.join(config.log_dir, f"node-{node}"), quiet=config.quiet or node > 0
     )
@@ -68,7 +71,7 @@ def run(config: Configuration, environ: Mapping[str, str], num_gpus: int | None)
             group = nodes.join(config, environ, events)
             forwarder = RecordForwarder(config.log_dir, group.send_records) if node else None
             try:
-                return _NodeJob(group, config, environ, events, num_gpus).run()
+                return _NodeJob(group, config, given, environ, events, num_gpus).run()
             finally:
                 if forwarder is not None:
                     forwarder.finish()
@@ -86,6 +89,7 @@ class _NodeJob:
         self,
         group: nodes.NodeGroup,
         config: Configuration,
+        given: Configuration,
         environ: Mapping[str, str],
         events: Events,
         num_gpus: int | None,
@@ -93,6 +97,7 @@ class _NodeJob:
         self._group, self._config, self._environ = group, config, environ
         self._events, self._num_gpus = events, num_gpus
         self._has_reported = False
+        self._record = JobRecord(config.log_dir, given, group.size)
 
     def run(self) -> int:
         try:
@@ -100,17 +105,33 @@ class _NodeJob:
             with console.logged_to(logs.launcher_log(self._config.log_dir)):
                 address = self._address()
                 command = entrypoint.command(self._config)  # may raise: node 0 reports it
-                while True:
-                    verdict = self._attempt(command, address)
-                    if not verdict.restarts:
-                        return self._end(verdict)
-                    logs.rotate(self._config.log_dir, keep=logs.LAUNCHER_LOG)
+                if self._group.node:
+                    return self._record.run(lambda: self._run_attempts(command, address))
+                return watched(
+                    self._config,
+                    self._record,
+                    self._events,
+                    self._environ,
+                    lambda: self._run_attempts(command, address),
+                )
         except ConfigError as e:
             self._report(Result(self._group.node, "failed", 2, f"error: {e}"))
             raise
         except _Ended as ended:
             self._print(ended.verdict)
             return self._end(ended.verdict)
+
+    def _run_attempts(self, command: list[str], address: str) -> int:
+        number = 0
+        try:
+            while (verdict := self._attempt(command, address)).restarts:
+                number += 1
+                logs.rotate(self._config.log_dir, restarts=True)
+                self._record.restarted(f"restart {number} of {self._config.max_restarts}", number)
+        except _Ended as ended:
+            verdict = ended.verdict
+            self._print(verdict)
+        return self._end(verdict)
 
     def _address(self) -> str:
         """Where the other nodes reach this one: the address of --interface, else that of the route to node 0."""
@@ -137,7 +158,7 @@ class _NodeJob:
             self._report(Result(self._group.node, "preempted", code))
         elif processes.signal is not None:
             text = f"{signal_name(processes.signal)}: the job was ended"
-            self._report(Result(self._group.node, "signal", 128 + processes.signal, text))
+            self._report(Result(self._group.node, "signal", signal_code(processes.signal), text))
         else:
             self._report(Result(self._group.node, "done", code))
         return processes.verdict or self._verdict()
@@ -177,7 +198,10 @@ class _NodeJob:
             command=command,
             config=self._config,
             events=self._events,
+            record=self._record,
             on_failure=self._report_ranks,
+            restart=plan.attempt,
+            hosts=() if self._group.node else tuple(o.host for o in offers for _ in o.devices),
         )
 
     def _servers_and_workers(self, command: list[str], address: str) -> PsJob:
@@ -202,6 +226,7 @@ class _NodeJob:
             command=command,
             config=config,
             events=self._events,
+            record=self._record,
             on_failure=self._report_servers,
         )
 
@@ -224,8 +249,12 @@ class _NodeJob:
         others = attempt.others()
         cause = failure_report.cause(attempt.failures, others)
         attempt.culprit = cause.exit.spec.rank
+        if failure_report.is_reported(self._config, attempt.failures):
+            self._report(Result(self._group.node, "failed", 1))
+            return
         size = len(attempt.placement.endpoints)
         text = failure_report.text(attempt.failures, size, attempt.still_running(), others)
+        attempt.record.failed(text, cause, attempt.failures)
         self._report(Result(self._group.node, "failed", 1, text, is_cause=not cause.remote))
 
     def _report_servers(self, job: PsJob, text: str) -> None:
@@ -260,7 +289,9 @@ class _NodeJob:
                     raise _Ended(signalled) from None
                 continue
             if isinstance(event, SignalEvent):
-                signalled = Verdict(128 + event.number, f"{signal_name(event.number)}: the job was ended")
+                signalled = Verdict(
+                    signal_code(event.number), f"{signal_name(event.number)}: the job was ended"
+                )
                 self._group.report(Result(self._group.node, "signal", signalled.code, signalled.text))
                 until = time.monotonic() + _SIGNALLED_S
             elif isinstance(event, kind):
@@ -273,6 +304,8 @@ class _NodeJob:
         if not verdict.text:
             return
         path = logs.launcher_log(self._config.log_dir)
+        if verdict.code not in (0, *range(128, 256)) and not self._record.job["failure"]:
+            self._record.failed(verdict.text, is_end=not verdict.restarts)
         if self._group.node == 0 or verdict.is_local:
             console.print_block(verdict.text, path)
         else:
@@ -281,7 +314,7 @@ class _NodeJob:
     def _end(self, verdict: Verdict) -> int:
         if verdict.code == 0:
             logger.info("all %d nodes completed.", self._group.size)
-        elif self._group.node == 0 and verdict.code < 128:
+        elif self._group.node == 0 and verdict.code < 128 and not self._config.doctor:
             logger.error("ABORT!!! the job has ended with exit code %d on all nodes.", verdict.code)
         return verdict.code
 

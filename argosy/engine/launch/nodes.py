@@ -128,7 +128,7 @@ class NodeGroup(ABC):
         """In the loop's thread: connect, then handle messages until the end."""
 
     def offer(self, offer: Offer) -> None:
-        """Bring this node into the next attempt; a Plan follows as an event."""
+        """Join the next attempt with this offer; a Plan follows as an event."""
         self._thread.call(self._offer, offer)
 
     def report(self, result: Result) -> None:
@@ -223,7 +223,7 @@ class _Member(NodeGroup):
 
 
 class _Hub(NodeGroup):
-    """Node 0: all state is of the loop's thread."""
+    """Node 0. Only the thread of the event loop reads and writes its state."""
 
     def __init__(self, *args: Any) -> None:
         self._peers: dict[int, Peer] = {}
@@ -236,7 +236,7 @@ class _Hub(NodeGroup):
         self._timer: asyncio.TimerHandle | None = None
         self._left: set[int] = set()
         self._never = asyncio.Event()
-        """Never set; an attribute, since the loop has only weak references to tasks."""
+        """Never set; an attribute, because the event loop has only weak references to tasks."""
         super().__init__(*args)
 
     async def _run(self) -> None:
@@ -321,10 +321,9 @@ class _Hub(NodeGroup):
         return self._verdict is not None and not self._verdict.restarts
 
     def _result(self, result: Result) -> None:
-        is_between = (
-            self._verdict is not None
-        )  # a restart follows: what was terminated for it may report a failure
-        if self._has_ended or (is_between and result.kind != "signal"):
+        # Before a restart, the processes that were terminated for it may report failures.
+        is_restarting = self._verdict is not None and self._verdict.restarts
+        if self._has_ended or (is_restarting and result.kind != "signal"):
             return
         self._results[result.node] = result
         if result.kind == "failed":

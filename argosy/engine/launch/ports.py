@@ -62,7 +62,7 @@ def listen(address: str, port: int, timeout_s: float = 0.0, option: str = "--sta
                 continue
             if e.errno == errno.EADDRINUSE:
                 raise ConfigError(
-                    f"port {port} of {address} is in use{_holder(port)}; stop that process or choose another "
+                    f"port {port} of {address} is in use{holder(port)}; stop that process or choose another "
                     f"port with {option}"
                 ) from e
             raise ConfigError(
@@ -70,7 +70,7 @@ def listen(address: str, port: int, timeout_s: float = 0.0, option: str = "--sta
             ) from e
 
 
-def _holder(port: int) -> str:
+def holder(port: int) -> str:
     """' by process 12 (python x.py)', if /proc shows it, else empty."""
     inodes = {f"socket:[{inode}]" for inode in _inodes(port)}
     for pid in filter(str.isdecimal, os.listdir("/proc") if os.path.isdir("/proc") else []):

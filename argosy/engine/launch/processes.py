@@ -17,6 +17,7 @@ from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.failure_report import ErrorRecord, ProcessExit, read_error
 from argosy.engine.launch.guard import kill_children, kill_group, reap_children
+from argosy.engine.launch.job_record import JobRecord
 from argosy.engine.launch.node_messages import Joined, Plan, Verdict
 from argosy.engine.launch.preemption import GracePeriod
 from argosy.engine.launch.rank_env import ProcessSpec
@@ -62,6 +63,7 @@ class Processes:
     command: list[str]
     config: Configuration
     events: Events
+    record: JobRecord
     started: dict[ProcessSpec, subprocess.Popen[bytes]] = field(default_factory=dict)
     """Processes that are not reaped yet: the kernel does not reuse their pids and process groups."""
     running: set[ProcessSpec] = field(default_factory=set)
@@ -76,6 +78,7 @@ class Processes:
     """How the job has ended on all nodes."""
     on_verdict: Callable[[Verdict], None] | None = None
     grace: GracePeriod = field(init=False)
+    _terminated: set[ProcessSpec] = field(default_factory=set)
     _reaped_at: float = 0.0
     _unreadable: set[ProcessSpec] = field(default_factory=set)
     """Processes whose error file is malformed; each is reported once."""
@@ -113,6 +116,7 @@ class Processes:
                 )
             self._watch_for_exit(spec)
             self.running.add(spec)
+            self.record.started(spec, self.pid_of(spec), self.log_of(spec))
         except (OSError, subprocess.SubprocessError, RuntimeError) as e:
             raise ConfigError(
                 f"cannot start {spec.name}: {e}; see ulimit -u, ulimit -n, the free memory and the free disk"
@@ -148,12 +152,18 @@ class Processes:
                 return None  # a late event of the previous attempt
             self.running.remove(event.spec)
             self.codes[event.spec] = event.code
+            self.record.exited(event.spec, event.code, self._is_expected(event))
             return event
         assert isinstance(event, Verdict), "plans are read before processes are started"
         self.verdict = event
         if self.on_verdict is not None:
             self.on_verdict(event)
         return None
+
+    def _is_expected(self, event: ExitEvent) -> bool:
+        """True if the launcher has terminated the process, or it was preempted."""
+        is_requeue = self.config.grace_s is not None and event.code == self.config.requeued_with
+        return event.spec in self._terminated or is_requeue
 
     def error_of(self, spec: ProcessSpec) -> ErrorRecord | None:
         """The error file of a process, if it has written one."""
@@ -199,6 +209,7 @@ class Processes:
 
     def terminate(self, specs: Collection[ProcessSpec]) -> None:
         """Send SIGTERM to these processes and their children; servers of a job with a grace period get SIGINT, too."""
+        self._terminated.update(specs)
         for spec in specs:
             kill_group(self.pid_of(spec), signal.SIGTERM)
             if spec.role == "server" and self.config.grace_s is not None:

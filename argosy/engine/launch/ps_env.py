@@ -46,6 +46,11 @@ class PsLayout:
     def several_hosts(self) -> bool:
         return any(e not in self.local for e in (*self.servers, *self.workers))
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The addresses of all hosts."""
+        return tuple(dict.fromkeys(map(host_of, (*self.servers, *self.workers))))
+
     def endpoints(self, role: str) -> tuple[str, ...]:
         """The endpoints of all servers, or of all workers."""
         return self.servers if role == "server" else self.workers

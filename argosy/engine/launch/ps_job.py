@@ -16,6 +16,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from argosy.engine.launch import console, failure_report, logs
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.failure_report import ProcessExit
 from argosy.engine.launch.guard import kill_group, signal_name
+from argosy.engine.launch.job_record import Place
 from argosy.engine.launch.processes import (
     COLLECT_S,
     GRACE_S,
@@ -38,6 +40,7 @@ from argosy.engine.launch.processes import (
 from argosy.engine.launch.ps_env import PsLayout
 from argosy.engine.launch.rank_env import ProcessSpec, table
 from argosy.engine.launch.tee import Tee
+from argosy.engine.net import host_of
 
 SERVER_GRACE_S = 10.0
 """Between TERM and KILL for servers whose workers have all exited: they may have to write their state."""
@@ -142,14 +145,29 @@ class PsJob(Processes):
         others = self.others()
         size = len(self.layout.endpoints(failure_report.cause(failures, others).exit.spec.role))
         text = failure_report.text(failures, size, terminated, others)
+        self.record.failed(
+            text, failure_report.cause(failures, others), failures, is_end=failures is self.failures
+        )
         if self.on_failure is not None and self._is_aborting:
             self.on_failure(self, text)
         else:
             console.print_block(text, logs.launcher_log(self.config.log_dir))
 
     def _start_all(self) -> None:
+        self.record.start(self._places())
         for spec in (*self.layout.processes("server"), *self.layout.processes("worker")):
             self.start(spec)
+        self.record.write()
+
+    def _places(self) -> list[Place]:
+        """All processes of the job on node 0, those of this host on others."""
+        this, local = socket.gethostname(), self.layout.local
+        return [
+            Place(role, rank, this if endpoint in local else host_of(endpoint))
+            for role in ("server", "worker")
+            for rank, endpoint in enumerate(self.layout.endpoints(role))
+            if endpoint in local or not self.node
+        ]
 
     def _shown(self) -> dict[str, str]:
         """By log that is copied to the console, its prefix: only the first worker's, or all."""
@@ -280,12 +298,15 @@ class PsJob(Processes):
         self.print_report([replace(failure, log=logs.rotate_file(failure.log))], [])
         self.restarts[name] += 1
         spec = self.layout.process(role, failure.spec.rank, self.restarts[name])
+        number, limit = self.restarts.total(), self.config.max_restarts
+        self.record.restarted(f"restart {number} of {limit}: {name} ended with {failure}", number, spec)
         logger.warning(
             "restart %d of %d: %s ended with %s and is restarted at %s; its log is now %s.1",
-            *(self.restarts.total(), self.config.max_restarts, name, failure),
+            *(number, limit, name, failure),
             *(self.layout.endpoints(role)[failure.spec.rank], failure.log),
         )
         self.start(spec)
+        self.record.write()
         assert self._tee is not None, "created before the first event is read"
         if failure.log in self._prefixes:
             self._tee.add(self._prefixes[failure.log], failure.log)

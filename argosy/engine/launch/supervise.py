@@ -1,6 +1,7 @@
 """Run a job on this host, with restarts; returns its exit code."""
 
 # SPDX-License-Identifier: Apache-2.0
+import socket
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,10 +23,12 @@ from argosy.engine.launch.configuration import Configuration, num_cores
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.guard import run_guarded, signal_name
 from argosy.engine.launch.hosts import describe_address
+from argosy.engine.launch.job_record import JobRecord
 from argosy.engine.launch.processes import Events
 from argosy.engine.launch.ps_job import PsJob
 from argosy.engine.launch.rank_env import CollectiveLayout, Placement, place, plan, table
 from argosy.engine.launch.signals import signals_as_events
+from argosy.engine.launch.watch import watched
 from argosy.engine.net import host_of
 
 QUICK_S = 3.0
@@ -68,7 +71,14 @@ def _run_collective(layout: CollectiveLayout, command: list[str]) -> int:
         logs.rotate(layout.config.log_dir)
         with console.logged_to(logs.launcher_log(layout.config.log_dir)):
             _warn_about_layout(layout)
-            return _run_with_restarts(layout, placement, command, events)
+            record = JobRecord(layout.config.log_dir, layout.config, len(layout.addresses))
+            return watched(
+                layout.config,
+                record,
+                events,
+                layout.environ,
+                lambda: _run_with_restarts(layout, placement, command, events, record),
+            )
 
 
 def _run_with_servers(config: Configuration, environ: Mapping[str, str]) -> int:
@@ -86,7 +96,9 @@ def _run_with_servers(config: Configuration, environ: Mapping[str, str]) -> int:
                     logger.info(
                         "the other hosts reach this one at %s", ", ".join(map(describe_address, here))
                     )
-                return ps_job.run(PsJob(layout=layout, command=command, config=config, events=events))
+                record = JobRecord(config.log_dir, config, len(layout.hosts))
+                job = PsJob(layout=layout, command=command, config=config, events=events, record=record)
+                return watched(config, record, events, environ, lambda: ps_job.run(job))
 
     return run_guarded(work)
 
@@ -119,7 +131,7 @@ def _warn_about_layout(layout: CollectiveLayout) -> None:
 
 
 def _run_with_restarts(
-    layout: CollectiveLayout, placement: Placement, command: list[str], events: Events
+    layout: CollectiveLayout, placement: Placement, command: list[str], events: Events, record: JobRecord
 ) -> int:
     config = layout.config
     quick = 0
@@ -130,7 +142,14 @@ def _run_with_restarts(
         is_last = restart == config.max_restarts
         on_failure = partial(_report_failure, size=layout.size, is_last=is_last)
         attempt = Attempt(
-            placement=placement, command=command, config=config, events=events, on_failure=on_failure
+            placement=placement,
+            command=command,
+            config=config,
+            events=events,
+            record=record,
+            on_failure=on_failure,
+            restart=restart,
+            hosts=_hosts_of_ranks(layout),
         )
         attempt.run()
         if (code := attempt.grace.exit_code(attempt.signal, bool(attempt.failures))) is not None:
@@ -144,6 +163,8 @@ def _run_with_restarts(
         quick = quick + 1 if attempt.first_failure - attempt.began < QUICK_S else 0
         if not is_last:
             _log_restart(config, attempt, restart + 1, quick)
+    if failure_report.is_reported(config, attempt.failures):
+        return 1
     failed = {failure.spec.rank for failure in attempt.failures} | {attempt.culprit}
     logger.error(
         "ABORT!!! Out of all %d trainers, the trainer process with rank=%s was aborted. Please check its log.",
@@ -152,15 +173,30 @@ def _run_with_restarts(
     return 1
 
 
+def _hosts_of_ranks(layout: CollectiveLayout) -> tuple[str, ...]:
+    """The host of every rank; on several hosts only the first launcher lists those of the others."""
+    if len(layout.addresses) == 1:
+        return (socket.gethostname(),) * layout.size
+    if layout.host_index:
+        return ()
+    return tuple(address for address in layout.addresses for _ in range(layout.num_local))
+
+
 def _report_failure(attempt: Attempt, size: int, is_last: bool) -> None:
     """Print the report, before the other ranks are terminated; before a restart, rotate the logs first."""
     config, others = attempt.config, attempt.others()
-    attempt.culprit = failure_report.cause(attempt.failures, others).exit.spec.rank
-    if not is_last and attempt.signal is None:
-        logs.rotate(config.log_dir, keep=logs.LAUNCHER_LOG)
+    cause = failure_report.cause(attempt.failures, others)
+    attempt.culprit = cause.exit.spec.rank
+    if failure_report.is_reported(config, attempt.failures):
+        return
+    is_restarted = not is_last and attempt.signal is None
+    if is_restarted:
+        logs.rotate(config.log_dir, restarts=True)
+        cause = replace(cause, exit=replace(cause.exit, log=f"{cause.exit.log}.1"))
         attempt.failures = [replace(exit, log=f"{exit.log}.1") for exit in attempt.failures]
         others = [replace(exit, log=f"{exit.log}.1") for exit in others]
     text = failure_report.text(attempt.failures, size, attempt.still_running(), others)
+    attempt.record.failed(text, cause, attempt.failures, is_end=not is_restarted)
     console.print_block(text, logs.launcher_log(config.log_dir))
 
 
@@ -180,6 +216,9 @@ def _log_restart(config: Configuration, attempt: Attempt, number: int, quick: in
     log = logs.process_log(config.log_dir, "rank", attempt.local_rank(attempt.culprit))
     repeated = (
         f"; it has failed within {QUICK_S:g} s of its start {quick} times in a row" if quick > 1 else ""
+    )
+    attempt.record.restarted(
+        f"restart {number} of {config.max_restarts}: rank {attempt.culprit} failed", number
     )
     logger.warning(
         "restart %d of %d: rank %d failed%s; its log is now %s.1; the script resumes from its newest checkpoint, "

@@ -2,12 +2,11 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import os
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from argosy.engine.launch.console import logger
+from argosy.engine.launch.console import logger, write_output
 
 _PAUSE_S = 0.05
 
@@ -81,17 +80,11 @@ class Tee:
             has_new = False
             for tail in self._tails:
                 before = os.lseek(tail.fd, 0, os.SEEK_CUR)
-                _write(tail.read())
+                write_output(tail.read())
                 has_new |= os.lseek(tail.fd, 0, os.SEEK_CUR) > before
             if last and not has_new:
                 break
             if not has_new:
                 self._finishing.wait(_PAUSE_S)
         for tail in self._tails:
-            _write(tail.rest())
-
-
-def _write(data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(sys.stdout.fileno(), view) :]
+            write_output(tail.rest())

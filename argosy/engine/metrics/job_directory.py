@@ -1,6 +1,7 @@
 """The files of the job directory: where they are, how they are written and read (docs/reference/job-directory.md)."""
 
 # SPDX-License-Identifier: Apache-2.0
+import heapq
 import json
 import os
 import re
@@ -17,7 +18,9 @@ MAX_LINE = 1 << 20
 """A longer line is skipped: no writer of Argosy writes one."""
 JOB, METRICS, EVENTS, REQUESTS = "job.json", "metrics", "events.jsonl", "requests.json"
 _RECORDS = re.compile(r"(rank|server)(\d+)\.jsonl")
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 17
+_FREQUENT, _KIND_BYTES = (b'"steps"', b'"values"'), 24
+"""Kinds of records of which a job has many; a record begins with its kind."""
 
 
 @dataclass(frozen=True)
@@ -132,23 +135,57 @@ class JobDirectory:
 
     def poll(self) -> list[Record]:
         """The new records of all processes and events since the last call, by time."""
+        records = [record for name, process in self._files() for record in self._new(name, process)]
+        return sorted(records, key=lambda record: record.time)
+
+    def stream(self, thin: int = 1) -> Iterator[Record]:
+        """The same as an iterator: for the records of a whole job, which need not fit into memory.
+
+        `thin`: of the `steps` and `values` of a process, only every so-manieth record.
+        """
+        return heapq.merge(
+            *(self._new(*file, thin) for file in self._files()), key=lambda record: record.time
+        )
+
+    def size(self) -> int:
+        """The bytes of all records."""
+        return sum(_size(self.metrics / name) for name, _ in self._files())
+
+    def _files(self) -> list[tuple[str, str]]:
+        """The files of records and events, each with its process."""
         try:
             names = sorted(os.listdir(self.metrics))
         except OSError:
             return []
-        records: list[Record] = []
-        for name in names:
-            if match := _RECORDS.fullmatch(name):
-                records += self._new(name, match[1] + match[2])
-            elif name == EVENTS:
-                records += self._new(name, "")
-        return sorted(records, key=lambda record: record.time)
+        files = [(name, match[1] + match[2]) for name in names if (match := _RECORDS.fullmatch(name))]
+        return [*files, (EVENTS, "")]
 
-    def _new(self, name: str, process: str) -> Iterator[Record]:
+    def _new(self, name: str, process: str, thin: int = 1) -> Iterator[Record]:
         tail = self._tails.setdefault(name, _Tail(self.metrics / name))
-        for line in tail.read():
+        for line in tail.read() if thin == 1 else _thinned(tail.read(), thin):
             try:
                 fields = json.loads(line)
                 yield Record(process, str(fields["kind"]), float(fields["time"]), fields)
             except (ValueError, KeyError, TypeError):
                 self.num_malformed += 1
+
+
+def _thinned(lines: Iterator[bytes], thin: int) -> Iterator[bytes]:
+    """Of lines of the frequent kinds every so-manieth one, also the first after a start; all others."""
+    counts = dict.fromkeys(_FREQUENT, 0)
+    for line in lines:
+        kind = next((kind for kind in _FREQUENT if kind in line[:_KIND_BYTES]), None)
+        if kind is None:
+            counts = dict.fromkeys(_FREQUENT, 0) if b'"start"' in line[:_KIND_BYTES] else counts
+            yield line
+            continue
+        if counts[kind] % thin == 0:
+            yield line
+        counts[kind] += 1
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -20,6 +20,7 @@ MAX_POINTS = 2_000
 OPEN_STEPS = 256
 RECENT_RECORDS = 10
 """Rates are those of the last records: some ten seconds."""
+_DURATIONS = ("period_ms", "busy_ms", "exposed_ms", "outside_ms", "input_ms")
 _PHASES = ("forward", "backward", "optimize", "communicate", "exposed", "other")
 
 
@@ -55,7 +56,7 @@ class Series:
             known[rank] = value
             place = bisect_left(self.steps, step)
             if place < len(self.steps) and self.steps[place] == step:
-                self.values[place] = _reduced(known, self.reduce)
+                self.values[place] = reduced(known, self.reduce)
 
     def _append(self, step: int, value: float) -> None:
         self._count += 1
@@ -73,7 +74,8 @@ class Series:
         self._by_rank = {s: values for s, values in self._by_rank.items() if s < step}
 
 
-def _reduced(values: dict[int, float], how: str) -> float:
+def reduced(values: dict[int, float], how: str) -> float:
+    """One value for those of the ranks."""
     match how:
         case "min":
             return min(values.values())
@@ -97,6 +99,10 @@ class RankView:
     step: int = 0
     recent: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=RECENT_RECORDS))
     """Its last `steps` records."""
+    _totals: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=RECENT_RECORDS))
+    """The milliseconds of each of them, by key, summed over its steps."""
+    _known: dict[str, float | None] = field(default_factory=dict)
+    """What was computed since the last record: several views ask for the same, twice a second."""
     sample: dict[str, Any] | None = None
     """Its last `sample` record."""
     progress: dict[str, Any] | None = None
@@ -111,13 +117,33 @@ class RankView:
 
     def mean_ms(self, key: str) -> float | None:
         """The mean of a duration per step over the last records, such as `busy_ms`; None without steps."""
-        steps = sum(record["steps"] for record in self.recent)
-        return sum(_total(record, key) for record in self.recent) / steps if steps else None
+        if key not in self._known:
+            steps = sum(record["steps"] for record in self.recent)
+            self._known[key] = sum(totals[key] for totals in self._totals) / steps if steps else None
+        return self._known[key]
+
+    def add(self, record: dict[str, Any]) -> dict[str, float]:
+        """Add a `steps` record; returns the milliseconds of its steps, by key."""
+        totals = {key: _total(record, key) for key in _DURATIONS}
+        self.recent.append(record)
+        self._totals.append(totals)
+        self._known.clear()
+        return totals
+
+    def clear(self) -> None:
+        """Drop the last records: a new process begins."""
+        self.recent.clear()
+        self._totals.clear()
+        self._known.clear()
 
     def per_s(self, key: str) -> float | None:
         """A count per second over the last records, such as `examples` or `steps`."""
-        seconds = sum(record.get("wall_s") or 0.0 for record in self.recent)
-        return sum(record.get(key) or 0 for record in self.recent) / seconds if seconds else None
+        name = f"{key} per second"
+        if name not in self._known:
+            seconds = sum(record.get("wall_s") or 0.0 for record in self.recent)
+            count = sum(record.get(key) or 0 for record in self.recent)
+            self._known[name] = count / seconds if seconds else None
+        return self._known[name]
 
     @property
     def rss(self) -> int | None:
@@ -189,7 +215,7 @@ class JobView:
         match record.kind:
             case "start":
                 rank.start, rank.outcome = record.fields, None
-                rank.recent.clear()
+                rank.clear()
             case "strategy":
                 self.strategy = record.fields
             case "steps":
@@ -211,14 +237,13 @@ class JobView:
 
     def _add_steps(self, rank: RankView, record: Record) -> None:
         rank.step = int(record["step"])
-        rank.recent.append(record.fields)
+        totals = rank.add(record.fields)
         rank.sent_bytes += record.get("sent_bytes") or 0
         rank.examples += record.get("examples") or 0
         steps = max(1, record["steps"])
-        rank.history.add(rank.rank, rank.step, _total(record.fields, "period_ms") / steps)
-        rank.busy.add(rank.rank, rank.step, _total(record.fields, "busy_ms") / steps)
-        total = self.total_per_s("examples")
-        if total is not None and rank.rank == min(self.ranks):
+        rank.history.add(rank.rank, rank.step, totals["period_ms"] / steps)
+        rank.busy.add(rank.rank, rank.step, totals["busy_ms"] / steps)
+        if rank.rank == min(self.ranks) and (total := self.total_per_s("examples")) is not None:
             self.examples_per_s.add(0, rank.step, total)
 
     # --- the job as a whole ---------------------------------------------------------------------------

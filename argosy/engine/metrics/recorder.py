@@ -25,6 +25,7 @@ from typing import Any
 from argosy.engine import env, process_effects
 from argosy.engine.log import logger
 from argosy.engine.metrics.job_directory import VERSION, records_file
+from argosy.engine.metrics.links import LinkMeter
 from argosy.engine.metrics.resources import Usage, frequency_mhz, usage
 from argosy.engine.version import VERSION as ARGOSY_VERSION
 
@@ -85,6 +86,7 @@ class Recorder:
         self._steps: list[StepTimes] = []
         self._recorded_at = time.perf_counter()
         self._usage: Usage | None = None
+        self._links = LinkMeter()
         self._watched: dict[str, Any] | None = None
         self._progress: dict[str, Any] | None = None
         self._progress_at = 0.0
@@ -158,6 +160,7 @@ class Recorder:
             wall_s=round(wall_s, 4),
             **used.since(before),
             mhz=frequency_mhz(),
+            **({"links": links} if (links := self._links.take()) else {}),
         )
 
     # --- values and progress --------------------------------------------------------------------------

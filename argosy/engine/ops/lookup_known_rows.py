@@ -13,7 +13,7 @@ from torch import Tensor
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ops.op_spec import OpSpec, declare
-from argosy.engine.ps.table.spec import RowInit, first_values
+from argosy.engine.ps.table.table_spec import RowInit, first_values
 
 
 def _lookup(

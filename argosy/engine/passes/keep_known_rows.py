@@ -18,7 +18,7 @@ from argosy.engine.ir.infer import infer
 from argosy.engine.ir.verify import describe
 from argosy.engine.ops.lookup_known_rows import lookup_known_rows
 from argosy.engine.passes.base import Pass, Report
-from argosy.engine.ps.table.spec import TableSpec
+from argosy.engine.ps.table.table_spec import TableSpec
 
 _LOOKUP = torch.ops.aten.embedding.default
 

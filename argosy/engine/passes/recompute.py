@@ -33,7 +33,7 @@ from argosy.engine.ir.liveness import SizeOf, allocations, profile
 from argosy.engine.ir.symbols import hint
 from argosy.engine.passes.base import Pass, Report
 from argosy.engine.passes.recomputable import Forward
-from argosy.engine.passes.recompute_plan import Plan
+from argosy.engine.passes.recompute_plan import RecomputeSearch
 
 CHECKPOINT = "checkpoint"
 """The meta key of the nodes whose values are stored; fusions move it to the node that replaces them."""
@@ -65,19 +65,19 @@ class Recompute(Pass):
         if forward.boundary == len(forward.nodes):
             return Report(0, "there is no backward")
         before = self._peak(graph)
-        plan = Plan(forward, self.live_out, self.size_of) if self.is_auto else None
-        memories = _between_checkpoints(forward) if plan is None else plan.choose(self.budget_bytes)
+        search = RecomputeSearch(forward, self.live_out, self.size_of) if self.is_auto else None
+        memories = _between_checkpoints(forward) if search is None else search.choose(self.budget_bytes)
         num_nodes = _recompute(graph, forward, memories)
         after = self._peak(graph)
         mib = 2**20
         text = f"{num_nodes} nodes are recomputed in backward, the peak of the step's values falls from "
         text += f"{before / mib:,.1f} to {after / mib:,.1f} MiB"
         warnings = []
-        if plan is not None and after + plan.persistent > self.budget_bytes > 0:
+        if search is not None and after + search.persistent > self.budget_bytes > 0:
             warnings.append(
                 f"recompute: memory_budget_MB={self.budget_bytes / mib:,.0f} cannot be met; the computed peak is "
-                f"{(after + plan.persistent) / mib:,.0f} MB, of which {plan.persistent / mib:,.0f} MB are parameters, "
-                "optimizer state and feeds: use a smaller batch, or a larger budget"
+                f"{(after + search.persistent) / mib:,.0f} MB, of which {search.persistent / mib:,.0f} MB are "
+                "parameters, optimizer state and feeds: use a smaller batch, or a larger budget"
             )
         return Report(num_nodes, text, warnings=tuple(warnings))
 

@@ -73,7 +73,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Estimate:
     """The memory of the step if some values are recomputed."""
 
     peak: int
@@ -87,7 +87,7 @@ class Outcome:
     """By value, when it is freed, or its recomputed copy."""
 
 
-class Plan:
+class RecomputeSearch:
     """The search for the values to recompute."""
 
     def __init__(self, forward: Forward, live_out: frozenset[fx.Node], size_of: SizeOf) -> None:
@@ -109,13 +109,13 @@ class Plan:
         """The storages to recompute; `budget`: bytes of the whole step, 0 for the smallest product of peak and time."""
         target = max(budget - self.persistent, 0)
         plans = [self._without_useless(self._search(start, target), target) for start in self._starts()]
-        best = min(plans, key=lambda plan: self._score(self.outcome(plan), target))
+        best = min(plans, key=lambda plan: self._score(self.estimate(plan), target))
         return {self.values[i].memory for i in best}
 
-    def _score(self, outcome: Outcome, target: int) -> tuple[float, float]:
+    def _score(self, estimate: Estimate, target: int) -> tuple[float, float]:
         if target:
-            return max(outcome.peak - target, 0), outcome.cost
-        return (self.persistent + outcome.peak) * (_STEP * self.forward_cost + outcome.cost), 0
+            return max(estimate.peak - target, 0), estimate.cost
+        return (self.persistent + estimate.peak) * (_STEP * self.forward_cost + estimate.cost), 0
 
     def _starts(self) -> list[set[int]]:
         """Where to search from: nothing is recomputed; all but the boundaries of some segments, as many as are best."""
@@ -123,7 +123,7 @@ class Plan:
         # What backward does not read itself is not stored just because a recomputation reads it.
         unread = {i for i in every if not self.values[i].readers}
         segmented = [every - self._boundaries(count) for count in range(2, _MAX_SEGMENTS)]
-        return [unread, min(segmented, key=lambda start: self.outcome(start).peak)]
+        return [unread, min(segmented, key=lambda start: self.estimate(start).peak)]
 
     def _boundaries(self, segments: int) -> set[int]:
         """The values that forward passes from one segment to the next; segments allocate about as many bytes each."""
@@ -136,7 +136,7 @@ class Plan:
             if any(value.first <= place < value.last_forward for place in places)
         }
 
-    def outcome(self, chosen: set[int]) -> Outcome:
+    def estimate(self, chosen: set[int]) -> Estimate:
         """What the step needs if these values (their indices) are recomputed."""
         width, count = self._width, len(self.values)
         needed, ends = [self.never] * count, [0] * count
@@ -160,14 +160,14 @@ class Plan:
                 spans.append((needed[i] * width + i, end, value.nbytes))
                 cost += value.cost
         peak, key = _peak(spans)
-        return Outcome(peak, key, cost, tuple(needed), tuple(ends))
+        return Estimate(peak, key, cost, tuple(needed), tuple(ends))
 
     # --- the search -----------------------------------------------------------------------------------
 
     def _search(self, start: set[int], target: int) -> set[int]:
         """Lower the peak step by step, until it is the target or no step lowers it."""
         chosen = set(start)
-        current = self.outcome(chosen)
+        current = self.estimate(chosen)
         rejected: set[int] = set()
         while current.peak > target:
             index = self._best_at_peak(current, chosen, rejected)
@@ -176,14 +176,14 @@ class Plan:
                 if index is None:
                     break
                 rejected.clear()
-            trial = self.outcome(chosen ^ {index})
+            trial = self.estimate(chosen ^ {index})
             if (trial.peak, trial.key) < (current.peak, current.key):
                 chosen, current = chosen ^ {index}, trial
             else:
                 rejected.add(index)
         return chosen
 
-    def _best_at_peak(self, current: Outcome, chosen: set[int], rejected: set[int]) -> int | None:
+    def _best_at_peak(self, current: Estimate, chosen: set[int], rejected: set[int]) -> int | None:
         """The stored value across the peak that frees the most bytes for its cost."""
         best, best_ratio = None, 0.0
         for i, value in enumerate(self.values):
@@ -195,21 +195,21 @@ class Plan:
                 best, best_ratio = i, ratio
         return best
 
-    def _best_to_store(self, current: Outcome, chosen: set[int]) -> int | None:
+    def _best_to_store(self, current: Estimate, chosen: set[int]) -> int | None:
         """The value that is recomputed for the peak, and whose storing lowers it the most."""
         best, best_peak = None, current.peak
         for i in sorted(chosen):
             if current.needed[i] * self._width <= current.key <= current.ends[i]:
-                peak = self.outcome(chosen - {i}).peak
+                peak = self.estimate(chosen - {i}).peak
                 if peak < best_peak:
                     best, best_peak = i, peak
         return best
 
     def _without_useless(self, chosen: set[int], target: int) -> set[int]:
         """Store again what can be stored without a higher peak, the most expensive first."""
-        allowed = max(self.outcome(chosen).peak, target)
+        allowed = max(self.estimate(chosen).peak, target)
         for i in sorted(chosen, key=lambda i: -self.values[i].cost):
-            if self.outcome(chosen - {i}).peak <= allowed:
+            if self.estimate(chosen - {i}).peak <= allowed:
                 chosen = chosen - {i}
         return chosen
 

@@ -50,7 +50,15 @@ from argosy.engine.ops.sharding import (
 from argosy.engine.ops.updates import UPDATES
 from argosy.engine.optimizers import OPTIMIZERS
 from argosy.engine.passes.base import Pass, Report, new_collectives
-from argosy.engine.passes.shard_plan import Shard, Slot, bucket_bounds, mark, row_bounds, shard_of, shards
+from argosy.engine.passes.shard_plan import (
+    BucketSlot,
+    Shard,
+    bucket_bounds,
+    mark,
+    row_bounds,
+    shard_of,
+    shards,
+)
 
 aten = torch.ops.aten
 _NORM = aten.linalg_vector_norm.default
@@ -113,9 +121,9 @@ class _Bucket:
         return cls(start, arrived, bounds, {view: row_bounds(slot, bounds) for view, slot in slots.items()})
 
 
-def _slot(view: fx.Node) -> Slot:
+def _slot(view: fx.Node) -> BucketSlot:
     value = view.meta["val"]
-    return Slot(cast("int", view.args[2]), value.numel(), value.shape[0] if value.ndim else 1)
+    return BucketSlot(cast("int", view.args[2]), value.numel(), value.shape[0] if value.ndim else 1)
 
 
 def _check_order(graph: fx.Graph, buckets: Sequence[_Bucket]) -> None:

@@ -30,7 +30,7 @@ _SHARD = "shard"
 
 
 @dataclass(frozen=True)
-class Slot:
+class BucketSlot:
     """The place of a gradient in a bucket."""
 
     first: int
@@ -42,7 +42,7 @@ class Slot:
         return self.numel // self.rows if self.rows else 0
 
 
-def bucket_bounds(slots: Sequence[Slot], count: int, degree: int) -> list[int]:
+def bucket_bounds(slots: Sequence[BucketSlot], count: int, degree: int) -> list[int]:
     """The `degree` + 1 bounds of the shards of a bucket with `count` elements; each is at the beginning of a row."""
     bounds = [0]
     for number in range(1, degree):
@@ -52,7 +52,7 @@ def bucket_bounds(slots: Sequence[Slot], count: int, degree: int) -> list[int]:
     return [*bounds, count]
 
 
-def _rows_near(slot: Slot, place: float) -> list[int]:
+def _rows_near(slot: BucketSlot, place: float) -> list[int]:
     """The beginnings of the slot's rows around a place, at multiples of `_ALIGNMENT`: at most two."""
     if not slot.row_size:
         return []
@@ -61,7 +61,7 @@ def _rows_near(slot: Slot, place: float) -> list[int]:
     return [slot.first + r * slot.row_size for r in (row, row + step) if r < slot.rows]
 
 
-def row_bounds(slot: Slot, bounds: Sequence[int]) -> tuple[int, ...]:
+def row_bounds(slot: BucketSlot, bounds: Sequence[int]) -> tuple[int, ...]:
     """The bounds of the ranks' rows of one gradient."""
     if not slot.row_size:
         return (0,) * (len(bounds) - 1) + (slot.rows,)

@@ -32,6 +32,7 @@ from argosy.engine.ir.liveness import SizeOf
 from argosy.engine.ir.names import names_of_copies
 from argosy.engine.ir.periods import condition_text, conditions, inactive
 from argosy.engine.ir.program import Program
+from argosy.engine.ir.roles import TrainerRole
 from argosy.engine.ir.show import op_name, type_text
 from argosy.engine.ir.size_conditions import FastCheck
 from argosy.engine.ir.symbols import Symbols
@@ -169,8 +170,8 @@ class Compiled:
     def await_gathers(self, states: Sequence[torch.Tensor]) -> None:
         """Before a run: wait for all-gathers of an earlier step that this one does not await itself."""
         if len(world().gathers):
-            names_and_values = zip(self.states, states, strict=True)
-            world().gathers.wait_for(value for name, value in names_and_values if name not in self.awaited)
+            named = zip(self.states, states, strict=True)
+            world().gathers.wait_for(value for name, value in named if name not in self.awaited)
 
     def await_exposed(self, scope: Scope) -> None:
         """After a run: wait for the all-gathers of parameters that user code may read at any time."""
@@ -262,6 +263,8 @@ def compile_program(
     _log_compiled(program, fetches, len(ordered), time.perf_counter() - began)
     # No reference to the program: the executor's cache is weak.
     label = partial(_label, named, program.symbols)
+    # Trainers of parameter servers have no updates: they push gradients.
+    updating = ("optimize", "backward") if isinstance(program.role, TrainerRole) else ("optimize",)
     return Compiled(
         step=step,
         generate=generate_step,
@@ -276,7 +279,7 @@ def compile_program(
         initialized=tuple(initialized),
         is_random=any(is_random(n) for n in ordered),
         recorded=tuple(recorded),
-        trains=any(n.meta["role"] == "optimize" for n in ordered),
+        trains=any(n.meta["role"] in updating for n in ordered),
         shared=SharedNames.of(ordered, named),
         host=HostVariables.of(graph, named, copy_specs),
         awaited=frozenset(named[p] for bucket in buckets for p in bucket),
@@ -345,8 +348,8 @@ def _before_default(
 ) -> list[Pass]:
     """Autocast, the fusions and recompute, which must not remove these nodes."""
     fusions = default_fusions(_checked(build.fusions), without)
-    around = _checked((build.autocast,)), _checked((build.recompute,))
-    return [p.with_live_out(live_out).with_sizes(size_of) for p in (*around[0], *fusions, *around[1])]
+    autocast, recompute = _checked((build.autocast,)), _checked((build.recompute,))
+    return [p.with_live_out(live_out).with_sizes(size_of) for p in (*autocast, *fusions, *recompute)]
 
 
 def _checked(passes: Sequence[BuildPass | None]) -> list[Pass]:

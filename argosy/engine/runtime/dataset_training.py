@@ -24,6 +24,7 @@ from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ConfigError, ProgramError
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
+from argosy.engine.metrics.recorder import recorder
 from argosy.engine.runtime import remote
 from argosy.engine.runtime.fetching import to_numpy
 from argosy.engine.runtime.scope import Scope
@@ -109,6 +110,9 @@ class DatasetRun:
     handler: FetchHandler | None = None
     prefetch: Callable[[Batch], None] | None = None
     """Called with each batch before the previous one runs."""
+    trains: bool = False
+    num_batches: int | None = None
+    """How many batches there are, if that is known."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -183,6 +187,8 @@ class DatasetRun:
                 self.prefetch(following[1])
             began = time.perf_counter()
             self._run_batch(number, feed)
+            if self.trains:
+                recorder().progress(number, self.num_batches)
             stats.running_s += time.perf_counter() - began
             stats.batches += 1
             stats.examples += len(next(iter(feed.values())))
@@ -232,6 +238,7 @@ def run_dataset(
     debug: bool,
     printer: FetchPrinter,
     handler: FetchHandler | None,
+    trains: bool = True,
 ) -> None:
     """Run a program over a dataset in `thread` threads, or as many as the dataset has readers."""
     if dataset is None:
@@ -271,10 +278,20 @@ def run_dataset(
     if threads > 1 and env.timeline() is not None:
         raise ConfigError(f"{threads} threads, but a timeline supports one; use thread=1, or omit --timeline")
     began = time.perf_counter()
-    dataset_run = DatasetRun(executor, program, scope, dataset.batches(), printer, handler, prefetch)
+    batches, num_batches = dataset.batches(), _num_batches(dataset)
+    dataset_run = DatasetRun(
+        *(executor, program, scope, batches, printer, handler, prefetch, trains, num_batches),
+    )
     stats = dataset_run.run(threads)
     if debug:
         _show_times(stats, time.perf_counter() - began)
+
+
+def _num_batches(dataset: Dataset) -> int | None:
+    """The number of batches of a dataset that is in memory."""
+    if not hasattr(dataset, "get_memory_data_size") or not hasattr(dataset, "batch_size"):
+        return None
+    return -(-int(dataset.get_memory_data_size()) // int(dataset.batch_size))
 
 
 def _show_times(stats: Sequence[ThreadStats], seconds: float) -> None:

@@ -218,7 +218,9 @@ class Executor:
         printer = FetchPrinter.of(fetch_list, fetch_info, print_period)
         training, scope = program or default_main_program(), scope or global_scope()
         prefetch = remote.prefetch_of(_program(program))
-        run_dataset(self, training, prefetch, dataset, scope, thread, debug, printer, fetch_handler)
+        run_dataset(
+            self, training, prefetch, dataset, scope, thread, debug, printer, fetch_handler, trains=True
+        )
 
     def infer_from_dataset(
         self,
@@ -236,7 +238,9 @@ class Executor:
         printer = FetchPrinter.of(fetch_list, fetch_info, print_period)
         inference, scope = self._inference(_program(program)), scope or global_scope()
         prefetch = remote.prefetch_of(inference)
-        run_dataset(self, inference, prefetch, dataset, scope, thread, debug, printer, fetch_handler)
+        run_dataset(
+            self, inference, prefetch, dataset, scope, thread, debug, printer, fetch_handler, trains=False
+        )
 
     def is_synchronous(self, program: Program | None = None) -> bool:
         """True if a run of the program has collectives, or waits for other workers on the servers."""

@@ -24,6 +24,7 @@ from argosy.engine.ir.effects import live_nodes, mutated_inputs
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import SavedValues, ServerRole
 from argosy.engine.log import NOTICE, logger
+from argosy.engine.metrics.recorder import start_server
 from argosy.engine.ops.server_ops import listen_and_serv
 from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server import service
@@ -180,6 +181,7 @@ def serve(program: Program, role: ServerRole, scope: Scope) -> None:
         dead_workers=env.dead_workers(),
         durability=env.text("ARGOSY_SERVER_DURABILITY", "log"),
         job=env.text("ARGOSY_JOB_ID", ""),
+        recorder=start_server(role.number, len(role.plan.endpoints)),
     )
     server.loader = lambda path: _load(saved_in(role, path), updater, server.state)
     if not server.snapshots.is_restored:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from argosy.fluid.layers import (
     activation,
-    arrays,
     control_flow,
     crf,
     elementwise,
-    images,
+    image_layers,
     io,
     learning_rate_scheduler,
     linear,
@@ -24,6 +23,7 @@ from argosy.fluid.layers import (
     sequence,
     shapes,
     static_rnn,
+    tensor_array,
     units,
     variables,
 )
@@ -140,11 +140,10 @@ from argosy.tensor import unstack as unstack
 
 if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.activation import *
-    from argosy.fluid.layers.arrays import *
     from argosy.fluid.layers.control_flow import *
     from argosy.fluid.layers.crf import *
     from argosy.fluid.layers.elementwise import *
-    from argosy.fluid.layers.images import *
+    from argosy.fluid.layers.image_layers import *
     from argosy.fluid.layers.io import *
     from argosy.fluid.layers.learning_rate_scheduler import *
     from argosy.fluid.layers.linear import *
@@ -158,12 +157,13 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.sequence import *
     from argosy.fluid.layers.shapes import *
     from argosy.fluid.layers.static_rnn import *
+    from argosy.fluid.layers.tensor_array import *
     from argosy.fluid.layers.units import *
     from argosy.fluid.layers.variables import *
 
-_collect(globals(), activation, elementwise, images, linear, loss, norm, pool, ranking_loss, reduction)
+_collect(globals(), activation, elementwise, image_layers, linear, loss, norm, pool, ranking_loss, reduction)
 _collect(globals(), selection, shapes, units, variables)
-_collect(globals(), arrays, control_flow, crf, io, learning_rate_scheduler, rnn, sequence, static_rnn)
+_collect(globals(), tensor_array, control_flow, crf, io, learning_rate_scheduler, rnn, sequence, static_rnn)
 _check_inputs(globals(), _INPUTS)
 __getattr__ = _submodules(__name__, ("collective",), _missing(__name__, globals()))
 _add_submodules(_sys.modules[__name__])

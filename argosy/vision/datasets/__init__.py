@@ -6,7 +6,7 @@ are used. Nothing is downloaded: `download` only says whether files may be left 
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.framework.missing import missing
-from argosy.vision.datasets.archives import MNIST, VOC2012, Cifar10, Cifar100, FashionMNIST, Flowers
+from argosy.vision.datasets.archive_datasets import MNIST, VOC2012, Cifar10, Cifar100, FashionMNIST, Flowers
 from argosy.vision.datasets.folder import DatasetFolder, ImageFolder
 
 __all__ = [

@@ -64,7 +64,7 @@ def exports() -> None:
     np.savez(f"{folder}/{rank}.npz", **predicted)
 
 
-@pytest.mark.parametrize("rows", [HASHED, SMALL])
+@pytest.mark.parametrize("rows", [HASHED, pytest.param(SMALL, marks=pytest.mark.slow)])
 def test_a_model_with_hashed_ids_predicts_what_the_servers_predict(
     ranks: ForkServer, tmp_path: Path, rows: int
 ) -> None:

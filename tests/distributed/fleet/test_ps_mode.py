@@ -102,7 +102,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-FAST_MODES = ("unset", "half_async", "geo_1x", "merged")
+FAST_MODES = ("unset", "geo_1x", "merged")
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def learnt(share: float, seed: int = 0) -> tuple[Tensor, Tensor, int]:
             stack.callback(proxy.close)
             plan = replace(plan, endpoints=(proxy.endpoint,))
         team = stack.enter_context(workers_of(plan))
-        threads = [threading.Thread(target=train, args=(w, n, 25)) for n, w in enumerate(team)]
+        threads = [threading.Thread(target=train, args=(w, n, 12)) for n, w in enumerate(team)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -172,7 +172,7 @@ def learnt(share: float, seed: int = 0) -> tuple[Tensor, Tensor, int]:
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_sync_training_ends_bit_for_bit_the_same_when_messages_are_dropped_and_repeated(seed: int) -> None:
     w, table, _ = learnt(0.0)
-    found_w, found_table, mistreated = learnt(0.04, seed)
-    assert mistreated > 5
+    found_w, found_table, mistreated = learnt(0.05, seed)
+    assert mistreated > 2  # of about 20
     assert torch.equal(found_w, w)
     assert torch.equal(found_table, table)

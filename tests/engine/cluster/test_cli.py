@@ -146,6 +146,8 @@ def test_the_words_of_a_configuration_give_it_again() -> None:
         encrypt=True,
     )
     assert cli.parse(words(config)) == config
+    doctor = cli.parse(["--doctor", "--json", "--nodes=2", "checkpoints"])
+    assert cli.parse(words(doctor)) == doctor
 
 
 def test_a_hostfile_has_one_host_per_line(tmp_path: Path) -> None:

@@ -136,6 +136,7 @@ def test_ten_ranks_pass_barriers_of_two_rounds(ranks: ForkServer) -> None:
     ranks.check(10, rounds_of_barriers)
 
 
+@pytest.mark.slow
 def test_of_ten_ranks_the_killed_one_is_reported(ranks: ForkServer) -> None:
     ends = ranks.run(10, killed_among_many)
     assert ends[5].code == -signal.SIGKILL

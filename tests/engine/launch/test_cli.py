@@ -42,6 +42,7 @@ def test_the_list_of_options_is_a_decision() -> None:
         *("--cluster_node_ips", "--node_ip", "--started_port", "--use_paddlecloud", "--print_config"),
         *("--run_mode", "--ips", "--host", "--start_port", "--servers", "--server_num", "--workers"),
         *("--worker_num", "--heter_workers", "--heter_worker_num", "--http_port"),
+        *("--dashboard", "--dashboard_host", "--metrics_port", "--metrics_host", "--tensorboard"),
         *(
             "--timeline",
             "--timeline_steps",
@@ -50,6 +51,7 @@ def test_the_list_of_options_is_a_decision() -> None:
             "--dead_worker",
             "--encrypt",
         ),
+        *("--doctor", "--json"),
     }
 
 
@@ -66,6 +68,15 @@ def test_a_value_may_be_the_next_argument() -> None:
     config = parse(["--max-restarts", "3", "--ips", "10.0.0.1, 10.0.0.2", "--timeout", "5", "t.py", "x"])
     assert (config.max_restarts, config.ips, config.timeout_s) == (3, ("10.0.0.1", "10.0.0.2"), 5.0)
     assert (config.script, config.script_args) == ("t.py", ("x",))
+
+
+def test_the_port_of_the_dashboard_may_be_left_out() -> None:
+    assert parse(["t.py"]).dashboard is None
+    for words in (["--dashboard"], ["--dashboard", "--quiet"], ["--dashboard=0"]):
+        config = parse([*words, "t.py", "8080"])
+        assert (config.dashboard, config.script, config.script_args) == (0, "t.py", ("8080",))
+    for words in (["--dashboard", "8080"], ["--dashboard=8080"]):
+        assert parse([*words, "t.py"]).dashboard == 8080
 
 
 def test_arguments_after_the_script_are_passed_to_it() -> None:
@@ -108,6 +119,15 @@ def test_options_of_1_8_have_their_meaning() -> None:
         (["--start_port=70000", "t.py"], "--start_port=70000 is not a port"),
         (["--host=c", "--ips=a,b", "t.py"], "--host=c is not among --ips=a,b"),
         (["--timeline=", "t.py"], "--timeline= is empty"),
+        (["--tensorboard=", "t.py"], "--tensorboard= is empty"),
+        (["--dashboard=70000", "t.py"], "--dashboard=70000 is not a port"),
+        (["--metrics_port=0", "t.py"], "--metrics_port=0 is not a port"),
+        (["--dashboard=80", "--metrics_port=80", "t.py"], "--metrics_port=80 is that of --dashboard, too"),
+        (["--metrics_host=::1", "t.py"], "--metrics_host=::1 without a port; add --metrics_port=P"),
+        (
+            ["--dashboard", "--dashboard_host=localhost", "t.py"],
+            "--dashboard_host=localhost is not an address",
+        ),
         (["--timeline_steps=3-12", "t.py"], "--timeline_steps=3-12 without a timeline; add --timeline=DIR"),
         *(
             (
@@ -181,6 +201,29 @@ def test_invalid_arguments_are_rejected(words: list[str], message: str) -> None:
 
 def test_the_mode_does_not_depend_on_arguments_of_the_script() -> None:
     assert parse(["t.py", "--servers=x", "--worker_num=2"]).script_args == ("--servers=x", "--worker_num=2")
+
+
+def test_the_doctor_is_a_quiet_job_of_a_module() -> None:
+    config = parse(["--doctor", "--ips=10.0.0.1,10.0.0.2", "checkpoints"])
+    assert (config.script, config.script_args, config.module) == ("argosy.doctor", ("checkpoints",), True)
+    assert (config.quiet, config.log_dir, config.doctor, config.json) == (True, "log/doctor", True, False)
+    assert parse(["--doctor", "--log_dir=x", "--json"]).log_dir == "x"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--doctor", __file__], "--doctor runs no script"),
+        (["--doctor", "-m", "package"], "--doctor runs no script"),
+        (["--doctor", "a", "b"], "a b is given"),
+        (["--json", "t.py"], "--json is for --doctor"),
+        (["--doctor", "--max_restarts=3"], "--max_restarts=3: leave out one of them"),
+        (["--doctor", "--server_num=1", "--worker_num=1"], "leave out one of them"),
+    ],
+)
+def test_the_doctor_rejects_what_is_for_scripts(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(words)
 
 
 def test_a_python_caller_gets_the_same_errors() -> None:

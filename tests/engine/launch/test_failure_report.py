@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path
 
-from argosy.engine.launch.failure_report import ErrorRecord, ProcessExit, cause, text
+from argosy.engine.launch.configuration import Configuration
+from argosy.engine.launch.failure_report import ErrorRecord, ProcessExit, cause, is_reported, text
 from argosy.engine.launch.rank_env import ProcessSpec
 
 
@@ -138,3 +139,38 @@ def test_servers_and_workers_are_reported_by_role() -> None:
 def test_a_server_that_exits_by_itself_gets_a_hint() -> None:
     assert "fleet.run_server()" in exited(0, 0, role="server").hint
     assert exited(0, 0, role="worker").hint == ""
+
+
+def suggests_doctor(*failures: ProcessExit, others: tuple[ProcessExit, ...] = ()) -> bool:
+    lines = text(failures, 4, [], others).splitlines()
+    is_last = lines[-1].startswith("  to check hosts, links and shared memory: fleetrun --doctor")
+    assert is_last == any("--doctor" in line for line in lines)
+    return is_last
+
+
+def test_a_failure_that_may_be_the_hosts_suggests_the_doctor() -> None:
+    collective = "argosy.engine.errors.CollectiveError"
+    assert suggests_doctor(exited(0, -7))  # SIGBUS
+    assert suggests_doctor(exited(0, 1, f"{collective}: unreachable", blames=(1,), state="late"))
+    assert suggests_doctor(exited(0, 1, LOST, blames=(3,)))  # on another host
+    assert suggests_doctor(exited(0, 1, "ConnectionRefusedError: [Errno 111]"))
+    assert suggests_doctor(exited(0, 1, "RuntimeError: unable to allocate shared memory(shm)"))
+    assert suggests_doctor(exited(0, 1, LOST, blames=(1,), state="unresponsive"), others=(exited(1, None),))
+
+
+def test_a_failure_of_the_script_does_not_suggest_the_doctor() -> None:
+    assert not suggests_doctor(exited(0, 1, "ValueError: x"))
+    assert not suggests_doctor(exited(0, -9))
+    assert not suggests_doctor(exited(0, 1, LOST, blames=(1,)), exited(1, 1, "ValueError: x"))
+    assert not suggests_doctor(exited(0, 1, LOST, blames=(1,)), others=(exited(1, 0),))  # it left early
+    assert not suggests_doctor(exited(0, 1, LOST, blames=(1,), state="failed"))
+    assert not suggests_doctor(exited(0, 3, "SystemExit: 3"))
+
+
+def test_only_what_the_doctor_has_printed_is_not_reported_again() -> None:
+    doctor, job = Configuration("argosy.doctor", doctor=True), Configuration("t.py")
+    said, crashed = exited(0, 1, "SystemExit: 1"), exited(1, 1, "ValueError: x")
+    assert is_reported(doctor, [said])
+    assert not is_reported(doctor, [said, crashed])
+    assert not is_reported(doctor, [exited(0, -7)])
+    assert not is_reported(job, [said])

@@ -21,7 +21,7 @@ def test_logs_of_more_ranks_than_the_next_run_has_are_rotated_too(tmp_path: Path
     names = ("workerlog.0", "workerlog.11", "serverlog.1", "endpoints.log", "fleetrun.log", "mine.log")
     for name in names:
         (tmp_path / name).touch()
-    logs.rotate(str(tmp_path), keep="fleetrun.log")
+    logs.rotate(str(tmp_path), restarts=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         *("endpoints.log.1", "fleetrun.log", "mine.log", "serverlog.1.1", "workerlog.0.1", "workerlog.11.1"),
     ]

@@ -156,6 +156,18 @@ def test_a_killed_node_is_named_and_the_others_end(tmp_path: Path, killed: int) 
     assert not is_alive(pids[1 - killed])
 
 
+def test_a_node_whose_guard_alone_is_killed_is_a_failure(tmp_path: Path) -> None:
+    with two_nodes(tmp_path, "sleep", "-") as nodes:
+        pids = [wait_for(tmp_path / f"pid-TRAINER-{rank}-0") for rank in (0, 1)]
+        os.kill(nodes[1].process.pid, signal.SIGKILL)
+        nodes[1].end()
+        code, out = nodes[0].end()
+    assert code == 1
+    assert "node 1 of 2" in out
+    assert "fleetrun was killed" in out
+    assert not any(map(is_alive, pids))
+
+
 def test_sigterm_to_one_node_ends_all(tmp_path: Path) -> None:
     with two_nodes(tmp_path, "sleep", "-") as nodes:
         pids = [wait_for(tmp_path / f"pid-TRAINER-{rank}-0") for rank in (0, 1)]

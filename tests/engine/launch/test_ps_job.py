@@ -336,7 +336,8 @@ def test_servers_outlive_the_workers_of_their_host_for_those_of_others(fleetrun:
     for job in (first, second):
         _, err = job.communicate(timeout=20)
         assert job.returncode == 0, err
-    assert sorted(os.listdir(fleetrun.directory / "b")) == ["endpoints.log", "fleetrun.log", "workerlog.0"]
+    files = ["endpoints.log", "fleetrun.log", "job.json", "metrics", "workerlog.0"]
+    assert sorted(os.listdir(fleetrun.directory / "b")) == files
 
 
 def test_a_host_with_only_servers_waits_for_sigterm(fleetrun: Fleetrun) -> None:

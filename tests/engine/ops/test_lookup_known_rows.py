@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.ops.lookup_known_rows import lookup_known_rows
-from argosy.engine.ps.table.spec import RowInit, first_values
+from argosy.engine.ps.table.table_spec import RowInit, first_values
 
 INIT = RowInit("normal", 0.5, 2.0, 3)
 ENDS = torch.iinfo(torch.int64)

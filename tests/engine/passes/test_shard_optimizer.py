@@ -18,17 +18,17 @@ from argosy.engine.ops.sharding import all_gather_shards, reduce_scatter
 from argosy.engine.ops.updates import update_op
 from argosy.engine.passes.base import finalize_collectives, rewrite
 from argosy.engine.passes.shard_optimizer import adopt_shards, reject_sharded_state, shard_startup
-from argosy.engine.passes.shard_plan import Shard, Slot, bucket_bounds, row_bounds, shards
+from argosy.engine.passes.shard_plan import BucketSlot, Shard, bucket_bounds, row_bounds, shards
 from argosy.engine.runtime.compile import compile_program
 from argosy.nn.clip import ClipGradBase
 
 
-def slots_of(*shapes: tuple[int, ...]) -> list[Slot]:
+def slots_of(*shapes: tuple[int, ...]) -> list[BucketSlot]:
     """Slots at multiples of 64 elements, one after the other."""
     slots, first = [], 0
     for shape in shapes:
         numel = int(torch.Size(shape).numel())
-        slots.append(Slot(first, numel, shape[0]))
+        slots.append(BucketSlot(first, numel, shape[0]))
         first += -(-numel // 64) * 64
     return slots
 

@@ -15,7 +15,7 @@ from argosy.engine.ps.protocol.job_plan import Compensation, Dense, JobPlan
 from argosy.engine.ps.protocol.slicing import VariableBlock
 from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server.service import Service
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
+from argosy.engine.ps.table.table_spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.trainer.trainer import Trainer
 
 SETTINGS = RpcSettings(deadline_s=20.0, heartbeat_s=0.2, heartbeat_timeout_s=1.0)
@@ -83,7 +83,7 @@ def served(
     """A service that serves; gives it, and the plan for trainers."""
     service_more = {
         n: more.pop(n)
-        for n in ("drops_dead", "snapshot_s", "stays", "dead_workers", "durability", "job")
+        for n in ("drops_dead", "snapshot_s", "stays", "dead_workers", "durability", "job", "recorder")
         if n in more
     }
     updater = updater or PlainSgd(w=torch.zeros(3))

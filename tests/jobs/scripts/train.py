@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--fail", choices=["exception", "exit", "kill", "stop", "out_of_data"])
     parser.add_argument("--rank", type=int, default=0, help="the rank that fails")
     parser.add_argument("--pause_s", type=float, default=0.0, help="before each step")
+    parser.add_argument("--wait_for", type=Path, help="the last step begins when this file exists")
     known = parser.parse_args()
     fleet.init(is_collective=True)
     rank, ranks = fleet.worker_index(), fleet.worker_num()
@@ -51,6 +52,8 @@ def main() -> None:
         batch = numbers.standard_normal((BATCH, 10), dtype="float32")
         share = batch[rank::ranks]
         time.sleep(known.pause_s)
+        while known.wait_for and step == STEPS - 1 and not known.wait_for.exists():
+            time.sleep(0.01)
         if known.fail and rank == known.rank and step == 3:
             if known.fail == "out_of_data":
                 break

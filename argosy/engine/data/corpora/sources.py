@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.engine.data.corpora import draw_pictures, draw_text
-from argosy.engine.data.corpora.source import Source
+from argosy.engine.data.corpora.locate import Source
 
 IMDB = Source(
     "imdb", {"aclImdb_v1.tar.gz": "7c2ac02c03563afcf9b574c7e56c153a"}, "reviews", draw_text.write_imdb

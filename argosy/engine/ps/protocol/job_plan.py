@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from argosy.engine.ps.protocol.slicing import VariableBlock
-from argosy.engine.ps.table.spec import TableSpec
+from argosy.engine.ps.table.table_spec import TableSpec
 
 
 @dataclass(frozen=True)

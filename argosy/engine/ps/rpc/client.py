@@ -29,6 +29,7 @@ from torch import Tensor
 
 from argosy.engine.errors import BadMessage, ConfigError, DeadlineError, ProgramError, RejectedError, RpcError
 from argosy.engine.log import NOTICE, logger
+from argosy.engine.metrics import counters
 from argosy.engine.net import Endpoint
 from argosy.engine.ps.rpc import sockets
 from argosy.engine.ps.rpc.heartbeat import Heartbeat
@@ -376,7 +377,8 @@ class Client:
     def wait_for(self, reply: PendingReply, what: str) -> None:
         """Return once the request has completed; log from time to time what the thread waits for."""
         self._check()
-        log_at = time.monotonic() + self._settings.notice_s
+        began = time.monotonic()
+        log_at = began + self._settings.notice_s
         with self._lock:
             reply.what = what
             link = self._links[reply.server]
@@ -388,6 +390,7 @@ class Client:
                     self._log_wait(reply, link, now)
                     log_at = now + self._settings.notice_s
             self._completed.notify()  # another waiting thread takes over the polling
+        counters.exposed_ns += int(1e9 * (time.monotonic() - began))
 
     def receive(self, reply: PendingReply) -> None:
         """Process the messages that have arrived."""
@@ -478,6 +481,6 @@ class Client:
 def wait_for_servers(endpoints: Sequence[str]) -> None:
     """Return when all servers reply; raises DeadlineError for the first that does not, after the RPC deadline."""
     with Client(endpoints, "a trainer that waits for the servers", -1, RpcSettings.from_env()) as client:
-        asked = [client.start(server, "ping") for server in range(len(endpoints))]
-        for reply in asked:
+        pings = [client.start(server, "ping") for server in range(len(endpoints))]
+        for reply in pings:
             reply.wait("first reply")

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from argosy.engine.errors import ArgosyError, BadMessage, ConfigError, ProgramError
 from argosy.engine.log import logger
+from argosy.engine.ps.rpc.request_meter import RequestMeter
 from argosy.engine.ps.rpc.sockets import RpcSettings, ServerSocket
 from argosy.engine.ps.rpc.wire import VERSION, Frames, Header, Limits, WireMessage, decode, encode
 
@@ -46,6 +47,10 @@ class Entry:
     """The connection that sent it last: an older one may be closed."""
     is_done: bool = False
     reply: Frames | None = None
+    kind: str = ""
+    arrived: float = 0.0
+    nbytes: int = 0
+    """Of the request; for its measurements."""
 
     @property
     def may_run_again(self) -> bool:
@@ -54,7 +59,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Peer:
+class ClientState:
     """One incarnation of a client."""
 
     last_seen: float
@@ -74,27 +79,27 @@ class DedupTable:
     """The requests of each client, their replies, and when each client was last seen. The server's lock guards it."""
 
     def __init__(self) -> None:
-        self.peers: dict[str, Peer] = {}
+        self.clients: dict[str, ClientState] = {}
         self.trainers: dict[int, float] = {}
         """When the last message of each trainer arrived."""
         self._unresponsive: set[int] = set()
 
-    def note_message(self, header: Header, now: float) -> Peer:
+    def note_message(self, header: Header, now: float) -> ClientState:
         """Note a message of a client."""
-        peer = self.peers.get(header.client)
-        if peer is None:
-            peer = self.peers[header.client] = Peer(now)
-        peer.last_seen = now
-        peer.discard_acked(header.acked_below)
+        state = self.clients.get(header.client)
+        if state is None:
+            state = self.clients[header.client] = ClientState(now)
+        state.last_seen = now
+        state.discard_acked(header.acked_below)
         if header.trainer >= 0:
             self.trainers[header.trainer] = now
             self._unresponsive.discard(header.trainer)
-        return peer
+        return state
 
     def extend_deadlines(self, late_s: float) -> None:
         """The server itself was stopped for this long and could not receive: shift all times by it."""
-        for peer in self.peers.values():
-            peer.last_seen += late_s
+        for state in self.clients.values():
+            state.last_seen += late_s
         for trainer in self.trainers:
             self.trainers[trainer] += late_s
 
@@ -107,9 +112,9 @@ class DedupTable:
 
     def evict(self, now: float, timeout_s: float) -> None:
         """Remove the clients whose last message is older than the timeout."""
-        expired = [client for client, peer in self.peers.items() if now - peer.last_seen > timeout_s]
+        expired = [client for client, state in self.clients.items() if now - state.last_seen > timeout_s]
         for client in expired:
-            del self.peers[client]
+            del self.clients[client]
 
 
 class Request:
@@ -215,6 +220,11 @@ class Pool:
                 self._threads[-1].start()
         self._tasks.put(task)
 
+    @property
+    def num_waiting(self) -> int:
+        """Tasks that wait for a thread."""
+        return max(0, -self._free)
+
     def close(self, timeout_s: float) -> bool:
         """Run the queued tasks and end the threads; False if some still run after the timeout."""
         for _ in self._threads:
@@ -248,6 +258,11 @@ class HandlerPools:
             self._run(handler, request)
         else:
             self._pools[handler.pool].run(lambda: self._run(handler, request))
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for a thread."""
+        return sum(pool.num_waiting for pool in self._pools.values())
 
     def close(self, until: float) -> None:
         """Run the queued requests and end the threads; logs a warning for those that still run at that time."""
@@ -293,6 +308,8 @@ class RpcServer:
         self._lock = threading.RLock()  # a signal handler may call stop() while this thread holds it
         self._kinds: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
+        self.meter: RequestMeter | None = None
+        """Set before `serve` to measure the requests."""
         self._pools = HandlerPools(settings)
         self._unresponsive_threads: list[threading.Thread] = []
         self._socket = ServerSocket(endpoint, settings, self._lock, self._counts)
@@ -339,6 +356,12 @@ class RpcServer:
         with self._lock:
             return {"requests": dict(self._kinds), **{name: self._counts[name] for name in names}}
 
+    def take_measurements(self) -> dict[str, Any]:
+        """The requests since the last call, by kind, and how many wait for a thread now."""
+        with self._lock:
+            requests = {} if self.meter is None else self.meter.take()
+        return {"requests": requests, "queue": self._pools.num_waiting}
+
     # --- receiving: only the thread that serves --------------------------------------------------------
 
     def _receive_some(self) -> bool:
@@ -349,24 +372,26 @@ class RpcServer:
             if received is None:
                 return False
             route, frames = received
+            nbytes = sum(map(len, frames)) if self.meter is not None else 0
             try:
-                self._handle(route, decode(frames, self._limits))
+                self._handle(route, decode(frames, self._limits), nbytes)
             except BadMessage as e:
                 self._note_malformed(route, e)
         return True
 
-    def _handle(self, route: bytes, message: WireMessage) -> None:
+    def _handle(self, route: bytes, message: WireMessage, nbytes: int) -> None:
         header = message.header
         handler = self._handlers.get(header.kind)
+        now = time.monotonic()
         with self._lock:
-            peer = self._dedup.note_message(header, time.monotonic())
+            state = self._dedup.note_message(header, now)
             if header.kind == "heartbeat":
                 self._socket.send(route, encode(self._header("heartbeat", header, {})))
                 return
-            if header.id < peer.acked_below:  # a late duplicate: the client has the reply
+            if header.id < state.acked_below:  # a late duplicate: the client has the reply
                 self._counts["repeated"] += 1
                 return
-            entry = peer.entries.get(header.id)
+            entry = state.entries.get(header.id)
             if entry is not None and not entry.may_run_again:
                 self._counts["repeated"] += 1
                 entry.route = route
@@ -377,8 +402,9 @@ class RpcServer:
                 self._socket.send(route, encode(self._header("not_found", header, {})))
                 return
             is_repeated = entry is not None
-            entry = peer.entries[header.id] = Entry(header.id, route)
-            self._kinds[header.kind if handler else "unknown"] += 1
+            kind = header.kind if handler else "unknown"
+            entry = state.entries[header.id] = Entry(header.id, route, kind=kind, arrived=now, nbytes=nbytes)
+            self._kinds[kind] += 1
         request = Request(self, message, entry, handler is not None and handler.repeatable, is_repeated)
         if handler is None:
             request.reject(
@@ -449,6 +475,9 @@ class RpcServer:
             if keep:
                 entry.reply = frames
             self._socket.send(entry.route, frames)
+            if self.meter is not None:
+                nbytes = entry.nbytes + sum(map(len, frames))
+                self.meter.add(entry.kind, time.monotonic() - entry.arrived, nbytes)
             return True
 
     def send_progress(self, entry: Entry, frames: Frames) -> None:
@@ -466,8 +495,8 @@ class RpcServer:
         for thread in self._unresponsive_threads:
             thread.join(max(0.1, until - time.monotonic()))
         with self._lock:
-            for client, peer in self._dedup.peers.items():
-                for entry in peer.entries.values():
+            for client, state in self._dedup.clients.items():
+                for entry in state.entries.values():
                     if not entry.is_done:
                         entry.is_done = True
                         text = f"server {self.endpoint} stopped before it could reply; see its serverlog"

@@ -174,9 +174,8 @@ _LOST_S = 20
 
 def tune(socket: "zmq.Socket[Any]") -> None:
     """Options of both sides: unlimited queues, and detection of dead connections."""
-    socket.sndhwm = socket.rcvhwm = (
-        0  # clients limit their requests; at a high-water mark a ROUTER silently drops replies
-    )
+    # No high-water mark: at it a ROUTER silently drops replies. Clients limit their requests themselves.
+    socket.sndhwm = socket.rcvhwm = 0
     socket.maxmsgsize = FRAME_BYTES + _SEAL_BYTES
     socket.handshake_ivl = _HANDSHAKE_MS
     socket.tcp_keepalive, socket.tcp_keepalive_idle = 1, _LOST_S // 2

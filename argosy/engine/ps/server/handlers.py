@@ -99,6 +99,8 @@ class PullHandlers:
         is_copied = self._state.keeps_log or self._plan.compensation is not None
 
         def read_blocks() -> list[Tensor]:
+            if self._state.staleness is not None:
+                self._state.staleness.note_pull(request.trainer, blocks)
             values = [value.detach() for value in self._state.blocks(blocks).values()]
             return [value.clone() for value in values] if is_copied else values
 
@@ -114,13 +116,17 @@ class PullHandlers:
     def _pull_rows(self, request: Request) -> None:
         message = read(messages.PullRows, request.meta)
         table, (ids,) = self._state.table(message.table), request.tensors
+
+        def read_rows() -> Tensor:
+            if self._state.staleness is not None:
+                self._state.staleness.note_pull(request.trainer, [message.table])
+            return table.pull(ids, message.create)
+
         self._run_after(
             message.after,
             request,
             lambda request: self._state.read(
-                [message.table],
-                lambda: table.pull(ids, message.create),
-                lambda rows: request.reply({}, [rows]),
+                [message.table], read_rows, lambda rows: request.reply({}, [rows])
             ),
         )
 
@@ -144,7 +150,12 @@ class PullHandlers:
             ids, rows, self._marks[key] = changed
             request.reply({}, [ids, rows])
 
-        self._state.read([message.table], lambda: table.changed_since(since), reply)
+        def read_changes() -> tuple[Tensor, Tensor, int]:
+            if self._state.staleness is not None:
+                self._state.staleness.note_pull(request.trainer, [message.table])
+            return table.changed_since(since)
+
+        self._state.read([message.table], read_changes, reply)
 
     def _pull_state(self, request: Request) -> None:
         read(messages.PullState, request.meta)

@@ -20,17 +20,19 @@ from typing import Any
 from argosy.engine.disk import Disk
 from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
 from argosy.engine.log import NOTICE, logger
+from argosy.engine.metrics.recorder import Recorder
 from argosy.engine.ps.protocol import messages
 from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.protocol.messages import Restored, read
 from argosy.engine.ps.rpc.server import Handler, Request, RpcServer
 from argosy.engine.ps.rpc.sockets import RpcSettings
-from argosy.engine.ps.server.collectives import Norms, TrainerCollectives
 from argosy.engine.ps.server.handlers import PullHandlers
+from argosy.engine.ps.server.measurements import ServerMeasurements
 from argosy.engine.ps.server.membership import Membership, common_step, named
 from argosy.engine.ps.server.snapshots import Snapshots
 from argosy.engine.ps.server.state import ServerState, Updater
 from argosy.engine.ps.server.sync import DeferredRequests, LastPulled, PushHandlers, StepCoordinator
+from argosy.engine.ps.server.trainer_collectives import Norms, TrainerCollectives
 
 _TICK_S = 0.5
 _LINGER_S = 10.0
@@ -222,12 +224,14 @@ class Service:
         job: str = "",
         loader: Callable[[Path], None] | None = None,
         disk: Disk | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         """`directory`: for the state that must survive a kill. `drops_dead`: continue without an unresponsive trainer.
 
         `stays`: serve until `stop`, also when all trainers have left. `dead_workers`: a file with the numbers of dead
         trainers, one in each line. `durability`: see `ServerState`; `job`: see `Snapshots`.
-        `loader` loads a saved model. `disk`: where the directory is; by default this machine's.
+        `loader` loads a saved model. `disk`: where the directory is; by default this machine's. `recorder`: writes
+        measurements once per second.
         """
         self.plan, self.number, self.settings = plan, number, settings
         self._stays, self._snapshot_s, self.loader = stays, snapshot_s, loader
@@ -261,6 +265,9 @@ class Service:
         self.rpc = RpcServer(
             plan.endpoints[number], settings, self._handlers(), self.registry.on_unresponsive
         )
+        self._measurements = None
+        if recorder is not None and recorder.is_on:
+            self._measurements = ServerMeasurements(plan, number, self.state, self.rpc, settings, recorder)
 
     def _handlers(self) -> dict[str, Handler]:
         parts = (self._pull_handlers, self._push_handlers, self.steps, self.norms, self._collectives)
@@ -299,6 +306,8 @@ class Service:
         self._restored = Restored(done, self.snapshots.is_untouched)
         watcher = threading.Thread(target=self._watch, name="ps-watch", daemon=True)
         watcher.start()
+        if self._measurements is not None:
+            self._measurements.start()
         if self.snapshots.is_of_another_job:  # the other servers query this one, so it must already serve
             starter = threading.Thread(target=self._start, args=(done,), name="ps-start", daemon=True)
             starter.start()
@@ -310,6 +319,8 @@ class Service:
         finally:
             self._stopped.set()
             watcher.join()
+            if self._measurements is not None:
+                self._measurements.stop()
             if starter is not None:
                 starter.join()
             self.norms.close()

@@ -17,14 +17,14 @@ from torch import Tensor
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
-from argosy.engine.ps.server.collectives import (
+from argosy.engine.ps.server.state import PushUpdate, ServerState, SyncUpdate
+from argosy.engine.ps.server.trainer_collectives import (
     CollectiveKey,
     Gathered,
     GatherResults,
     decode_result,
     describe_result,
 )
-from argosy.engine.ps.server.state import PushUpdate, ServerState, SyncUpdate
 from argosy.engine.ps.server.wal import LogRecord
 from argosy.engine.ps.table.table import SparseTable, TableSnapshot
 

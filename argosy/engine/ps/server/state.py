@@ -24,14 +24,15 @@ from argosy.engine.disk import Buffer, Disk
 from argosy.engine.errors import ArgosyError, ConfigError
 from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.rpc.server import Request
-from argosy.engine.ps.server.collectives import (
+from argosy.engine.ps.server.membership import Membership
+from argosy.engine.ps.server.staleness import Staleness
+from argosy.engine.ps.server.trainer_collectives import (
     CollectiveKey,
     Gathered,
     GatherResults,
     Norms,
     describe_result,
 )
-from argosy.engine.ps.server.membership import Membership
 from argosy.engine.ps.server.wal import Done, GroupCommit, WriteAheadLog, encode_record
 from argosy.engine.ps.table.table import SparseTable
 
@@ -250,6 +251,8 @@ class ServerState:
         self.results = GatherResults()
         """Results of all-gathers; logged before any trainer gets them."""
         self.applied = AppliedPushes()
+        self.staleness: Staleness | None = None
+        """Set to measure how many updates pushes are behind."""
         self.loads = 0
         """How often the trainers of this job have loaded a checkpoint."""
         self.steps_reported = 0
@@ -316,6 +319,8 @@ class ServerState:
             if self.applied.has(request):
                 parts = []
             else:
+                if self.staleness is not None:
+                    self.staleness.note_push(request.trainer, push.names)
                 push.apply(self)
                 self.applied.add(request.trainer, request.client, request.id, request.acked_below)
                 if parts:

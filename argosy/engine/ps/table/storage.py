@@ -31,8 +31,8 @@ from argosy.engine import kernels
 from argosy.engine.errors import ConfigError
 from argosy.engine.kernels.signatures import INDEX_ERASE, INDEX_FIND, INDEX_INSERT
 from argosy.engine.ps.table.row_optimizers import RowRule
-from argosy.engine.ps.table.spec import TableSpec, first_values
 from argosy.engine.ps.table.spill import Rows, Spill
+from argosy.engine.ps.table.table_spec import TableSpec, first_values
 
 _MIN_SLOTS = 1024
 _NEVER = torch.iinfo(torch.int64).max
@@ -271,6 +271,11 @@ class RowStore:
 
     def __len__(self) -> int:
         return len(self._rows) + (0 if self._spill is None else self._spill.count)
+
+    @property
+    def num_spilled(self) -> int:
+        """Rows on disk."""
+        return 0 if self._spill is None else self._spill.count
 
     def slots(self, ids: Tensor) -> Tensor:
         """The slots of these rows, which are loaded from disk or created first."""

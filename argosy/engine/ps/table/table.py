@@ -14,12 +14,23 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ps.table import persistence
 from argosy.engine.ps.table.persistence import ProgressCallback, Segments
 from argosy.engine.ps.table.row_optimizers import RowRule
-from argosy.engine.ps.table.spec import TableSpec
 from argosy.engine.ps.table.spill import Rows
 from argosy.engine.ps.table.storage import RowStore
+from argosy.engine.ps.table.table_spec import TableSpec
 
 _RESTART = 1 << 32
 """Added to the clock at a restore: beyond all versions that were assigned after the snapshot and are lost."""
+
+
+@dataclass(frozen=True)
+class TableStats:
+    """The size of a table, and the rows that were pulled and pushed since its creation."""
+
+    rows: int
+    spilled_rows: int
+    nbytes: int
+    pulled_rows: int
+    pushed_rows: int
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,7 @@ class SparseTable:
         self._store = RowStore(spec, self._rule, directory)
         self._disk = disk or Disk()
         self._segments = Segments(spec.file_name, self._disk)
+        self._pulled_rows = self._pushed_rows = 0
         self._saved = 0  # the last version that is in a snapshot
         self._lock = threading.Lock()
         self._writing = threading.Lock()  # one snapshot at a time; rows may change meanwhile
@@ -51,6 +63,7 @@ class SparseTable:
         """The values of rows, float32 [n, dim]; unknown ids are created, or only read as their initial values."""
         ids = self._checked_ids(ids)
         with self._lock:
+            self._pulled_rows += len(ids)
             slots = self._store.slots(ids) if create else self._store.known(ids)
             is_known = slots >= 0
             values = self._store.values.index_select(0, slots if create else slots[is_known])
@@ -132,6 +145,14 @@ class SparseTable:
         """The memory use of the table."""
         with self._lock:
             return self._store.memory_bytes()
+
+    def stats(self) -> TableStats:
+        """Its size, and the rows that were pulled and pushed."""
+        with self._lock:
+            store = self._store
+            return TableStats(
+                len(store), store.num_spilled, store.memory_bytes(), self._pulled_rows, self._pushed_rows
+            )
 
     def close(self) -> None:
         """Remove the files on disk except snapshots; the table must not be used again."""
@@ -215,6 +236,7 @@ class SparseTable:
         ids = self._checked_ids(ids)
         rows = self._checked_rows(rows, len(ids))
         with self._lock:
+            self._pushed_rows += len(ids)
             slots = self._store.slots(ids)
             self._store.stamp(slots, ids)
             step(slots, rows)

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
+from argosy.engine.metrics import counters
 from argosy.engine.ps.protocol import messages
 from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.protocol.messages import read
@@ -45,7 +46,7 @@ class InFlight:
     """How many of the steps were reported to the servers."""
 
 
-class Connection:
+class TrainerConnection:
     """One trainer among the servers of one job."""
 
     def __init__(self, plan: JobPlan, number: int, settings: RpcSettings) -> None:
@@ -82,6 +83,7 @@ class Connection:
         return [reply.wait(what).meta for reply in pending]
 
     def start(self, server: int, message: messages.Message, tensors: Tensors = ()) -> PendingReply:
+        counters.sent_bytes += sum(tensor.nbytes for tensor in tensors)
         return self.client.start(server, messages.kind(type(message)), messages.meta(message), tensors)
 
     def push(self, server: int, message: messages.Message, tensors: Tensors, what: str) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from argosy.engine.ps.protocol import messages
 from argosy.engine.ps.protocol.slicing import VariableBlock
 from argosy.engine.ps.rpc.client import PendingReply
-from argosy.engine.ps.trainer.connection import Connection, PerThread
+from argosy.engine.ps.trainer.connection import PerThread, TrainerConnection
 
 _PACKED_BYTES = 1 << 18
 """Small gradients for one server are packed into one push of up to this many bytes."""
@@ -48,7 +48,7 @@ class _DenseState:
 class Blocks:
     """The dense variables of one trainer."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: TrainerConnection) -> None:
         self._connection, self._plan = connection, connection.plan
         self._state = PerThread(_DenseState)
 

@@ -17,9 +17,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from argosy.engine.metrics import counters
 from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.table.table import SparseTable
-from argosy.engine.ps.trainer.connection import Connection, Tensors
+from argosy.engine.ps.trainer.connection import Tensors, TrainerConnection
 from argosy.engine.ps.trainer.dense import Blocks
 from argosy.engine.ps.trainer.sparse import TableClient
 
@@ -30,7 +31,7 @@ _STEPS = "steps"
 class Geo:
     """The unsent changes of one trainer, and its cache of rows."""
 
-    def __init__(self, connection: Connection, blocks: Blocks, rows: TableClient) -> None:
+    def __init__(self, connection: TrainerConnection, blocks: Blocks, rows: TableClient) -> None:
         self._connection, self._blocks, self._rows = connection, blocks, rows
         self._old: dict[str, Tensor] = {}
         """The dense variables as the servers have them, as far as this trainer knows."""
@@ -114,7 +115,7 @@ class Geo:
 class _Cache:
     """The rows of a table that this trainer has looked up: the local values, and those of the servers."""
 
-    def __init__(self, connection: Connection, rows: TableClient, name: str) -> None:
+    def __init__(self, connection: TrainerConnection, rows: TableClient, name: str) -> None:
         self._connection, self._rows, self._name = connection, rows, name
         self._trained, self._old = _tables(connection.plan, name)
         self._touched: list[Tensor] = []
@@ -122,6 +123,8 @@ class _Cache:
     def pull(self, ids: Tensor) -> Tensor:
         """The rows as trained here; rows that are not cached are pulled."""
         new = ids[~self._trained.contains(ids)]
+        counters.prefetch_hits += len(ids) - len(new)
+        counters.prefetch_misses += len(new)
         if new.numel():
             rows = self._rows.start_pull(self._name, new).wait()
             self._trained.assign(new, rows)

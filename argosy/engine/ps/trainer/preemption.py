@@ -10,13 +10,13 @@ import torch
 from argosy.engine.collective.preemption import NEVER
 from argosy.engine.ps.protocol import messages
 from argosy.engine.ps.rpc.client import PendingReply
-from argosy.engine.ps.trainer.connection import Connection
+from argosy.engine.ps.trainer.connection import TrainerConnection
 
 
 class ServerChannel:
     """The workers exchange boundaries through server 0; any server may have been signalled."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: TrainerConnection) -> None:
         self._connection = connection
         self._gathered: PendingReply | None = None
 

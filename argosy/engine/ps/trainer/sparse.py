@@ -17,10 +17,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from argosy.engine.metrics import counters
 from argosy.engine.ps.protocol import messages
 from argosy.engine.ps.rpc.client import PendingReply
 from argosy.engine.ps.table.table import merge_rows
-from argosy.engine.ps.trainer.connection import Connection, PerThread, Tensors
+from argosy.engine.ps.trainer.connection import PerThread, Tensors, TrainerConnection
 
 _AHEAD = 2
 """Prefetched batches: the current one, and the next."""
@@ -36,6 +37,16 @@ class PendingRows:
     pending: list[tuple[Tensor | None, PendingReply]]
     """(positions among the ids, pending reply with their rows); None: all of them."""
 
+    def count_prefetched(self) -> None:
+        """Count which of the rows have arrived, and which are to be waited for."""
+        arrived = sum(
+            self.count if positions is None else len(positions)
+            for positions, reply in self.pending
+            if reply.is_done()
+        )
+        counters.prefetch_hits += arrived
+        counters.prefetch_misses += self.count - arrived
+
     def wait(self) -> Tensor:
         """The rows, in the order of the ids."""
         what = f"rows of {self.table}"
@@ -50,7 +61,7 @@ class PendingRows:
 class TableClient:
     """Pulls and pushes rows of the tables of a job. Ids must be unique."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: TrainerConnection) -> None:
         self._connection = connection
 
     def start_pull(self, table: str, ids: Tensor, after: int = 0, create: bool = True) -> PendingRows:
@@ -125,7 +136,7 @@ class _SparseState:
 class Lookups:
     """The lookups of one trainer, and the gradients of the rows that it has looked up."""
 
-    def __init__(self, connection: Connection, rows: TableClient, local: LocalRows | None) -> None:
+    def __init__(self, connection: TrainerConnection, rows: TableClient, local: LocalRows | None) -> None:
         """`local`: geo trains the rows in this process; the other modes on the servers."""
         self._connection, self._rows, self._local = connection, rows, local
         self._state = PerThread(_SparseState)
@@ -144,6 +155,7 @@ class Lookups:
             rows = self._local.rows(table, batch.unique)
         else:
             assert batch.pending_rows is not None, "the pull was started with the batch"
+            batch.pending_rows.count_prefetched()
             rows = batch.pending_rows.wait()
         parts = rows.index_select(0, batch.inverse).split([part.numel() for part in ids])
         return [part.view(*shaped.shape, rows.shape[1]) for part, shaped in zip(parts, ids, strict=True)]

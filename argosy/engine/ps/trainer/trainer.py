@@ -1,7 +1,7 @@
 """A trainer of a job with parameter servers: the interface of its program's nodes.
 
 Blocks         dense variables: gradients out, values back                       ─┐
-Lookups        rows of tables, the next batch's prefetched    ─▶ TableClient      ├─▶ Connection ─▶ the servers
+Lookups        rows of tables, the next batch's prefetched    ─▶ TableClient      ├─▶ TrainerConnection ─▶ servers
 Geo            deltas, synchronized every k steps                                 │
 TrainerGroup   collectives of the trainers, for fleet.util                        ─┘
 """
@@ -23,7 +23,7 @@ from argosy.engine.ps.protocol import messages
 from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.rpc.client import PendingReply, Reply
 from argosy.engine.ps.rpc.sockets import RpcSettings
-from argosy.engine.ps.trainer.connection import Connection, Tensors
+from argosy.engine.ps.trainer.connection import Tensors, TrainerConnection
 from argosy.engine.ps.trainer.dense import Blocks
 from argosy.engine.ps.trainer.geo import Geo
 from argosy.engine.ps.trainer.sparse import Lookups, TableClient
@@ -38,7 +38,7 @@ _REDUCERS: dict[str, Callable[[Tensor, int], Tensor]] = {
 class TrainerGroup:
     """Collectives of all live trainers: they do not wait for trainers that were dropped."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: TrainerConnection) -> None:
         self._connection = connection
         self._numbers: Counter[str] = Counter()
 
@@ -146,7 +146,7 @@ class Trainer:
 
     def __init__(self, plan: JobPlan, number: int, settings: RpcSettings | None = None) -> None:
         self.plan, self.number = plan, number
-        self.connection = Connection(plan, number, settings or RpcSettings.from_env())
+        self.connection = TrainerConnection(plan, number, settings or RpcSettings.from_env())
         self.blocks = Blocks(self.connection)
         self.rows = TableClient(self.connection)
         self.geo = Geo(self.connection, self.blocks, self.rows)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from argosy.engine.data.corpora import draw_text, sources
-from argosy.engine.data.corpora.source import Source
+from argosy.engine.data.corpora.locate import Source
 
 TEXTS = [
     sources.CONLL05,

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from numpy.typing import NDArray
 from torch import Tensor
 
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec, first_values
 from argosy.engine.ps.table.table import SparseTable
+from argosy.engine.ps.table.table_spec import RowInit, RowOptimizer, TableSpec, first_values
 from tests.engine.ps.table.snapshots import write_snapshot
 
 DIM, EPSILON = 3, 1e-3

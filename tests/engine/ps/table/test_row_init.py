@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from argosy.engine.ps.table.spec import RowInit, first_values
+from argosy.engine.ps.table.table_spec import RowInit, first_values
 
 IDS = torch.arange(-20_000, 20_000)
 FIXED = [[0.76075357, 0.73330194], [0.65457433, 0.84707278], [0.34115702, 0.66726679]]

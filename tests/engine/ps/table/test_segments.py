@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from argosy.engine.errors import ConfigError, CorruptFileError
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.table.table import SparseTable
+from argosy.engine.ps.table.table_spec import RowInit, RowOptimizer, TableSpec
 from tests.engine.ps.table.snapshots import write_snapshot
 from tests.ranks import ForkServer
 

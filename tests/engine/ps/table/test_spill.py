@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.table.spill import Rows, Spill
 from argosy.engine.ps.table.table import SparseTable
+from argosy.engine.ps.table.table_spec import RowInit, RowOptimizer, TableSpec
 from tests.ranks import ForkServer
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec, first_values
 from argosy.engine.ps.table.table import SparseTable
+from argosy.engine.ps.table.table_spec import RowInit, RowOptimizer, TableSpec, first_values
 from tests.engine.ps.table.snapshots import write_snapshot
 from tests.ranks import ForkServer
 

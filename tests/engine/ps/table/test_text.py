@@ -9,8 +9,8 @@ import torch
 
 from argosy.engine.errors import ArgosyError
 from argosy.engine.ps.table.persistence import files_of_paddle, remove_other_saves
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
 from argosy.engine.ps.table.table import SparseTable
+from argosy.engine.ps.table.table_spec import RowInit, RowOptimizer, TableSpec
 
 META = "param=emb\nshard_id=0\nrow_names=Param\nrow_dims=2\ncount=1\n"
 

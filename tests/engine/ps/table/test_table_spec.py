@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.table.spec import RowInit, RowOptimizer, TableSpec
+from argosy.engine.ps.table.table_spec import RowInit, RowOptimizer, TableSpec
 
 
 def test_a_spec_goes_through_json() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from argosy.engine.data.corpora import sources
-from argosy.engine.data.corpora.source import Source
+from argosy.engine.data.corpora.locate import Source
 from argosy.engine.errors import ConfigError, CorruptFileError, DataError
 
 TEXT = b"original"

@@ -10,7 +10,7 @@ import pytest
 
 import argosy as paddle
 from argosy.engine import kernels
-from argosy.engine.kernels.build import SOURCE, library_path
+from argosy.engine.kernels.shared_library import SOURCE, library_path
 from tests.ranks import ForkServer
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from argosy.engine.errors import ConfigError
-from argosy.engine.ps.server import collectives
-from argosy.engine.ps.server.collectives import AllGathers, CollectiveKey, Gathered
+from argosy.engine.ps.server import trainer_collectives
+from argosy.engine.ps.server.trainer_collectives import AllGathers, CollectiveKey, Gathered
 
 
 def join(
@@ -53,7 +53,7 @@ def test_a_restarted_member_gets_the_results_of_completed_all_gathers() -> None:
 def test_stored_results_are_bounded_and_older_ones_are_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(collectives, "_MAX_RESULT_BYTES", 1000)
+    monkeypatch.setattr(trainer_collectives, "_MAX_RESULT_BYTES", 1000)
     group, results = AllGathers(lambda _: {0}), list[Gathered]()
     for number in range(10):
         join(group, "large", number, 0, results, size=100)

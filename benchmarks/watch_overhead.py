@@ -1,0 +1,82 @@
+"""What watching a job costs: ResNet50, 2 ranks on this host, with all measurements and views on, and with all off.
+
+python benchmarks/watch_overhead.py --rounds 40
+
+On: records, samples and watched values on both ranks; a launcher's monitor that reads them, with TensorBoard and
+Prometheus; the dashboard with a page that streams. Off: ARGOSY_METRICS=0. Both take turns in rounds of a few steps; the
+views read the records of the ranks that run.
+"""
+
+# SPDX-License-Identifier: Apache-2.0
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import distributed_step
+import harness
+
+ON, OFF = "everything on", "everything off"
+
+
+def watched(batch: int, pixels: int, directory: str) -> harness.Step:
+    """A rank that writes records, and watches its loss."""
+    os.environ["ARGOSY_METRICS_DIR"] = directory
+    step = distributed_step.argosy(batch, pixels)
+    import argosy
+
+    argosy.metrics.watch("mean_0")
+    return step
+
+
+def unwatched(batch: int, pixels: int, directory: str) -> harness.Step:
+    """A rank that writes nothing."""
+    os.environ["ARGOSY_METRICS"] = "0"
+    return distributed_step.argosy(batch, pixels)
+
+
+@contextlib.contextmanager
+def views(directory: str) -> Iterator[None]:
+    """The processes that read the records: what fleetrun runs, and a client of the dashboard."""
+    code = "import views; views.main()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, directory],
+        cwd=Path(__file__).parent / "watch",
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    try:
+        yield
+    finally:
+        child.terminate()
+        child.wait()
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--rounds", type=int, default=40)
+    p.add_argument("--steps", type=int, default=10, help="steps of a round")
+    p.add_argument("--batch", type=int, default=2)
+    p.add_argument("--pixels", type=int, default=64)
+    args = p.parse_args()
+    title = f"ResNet50, 2 ranks on one host, batch {args.batch} each, {args.pixels} px"
+    with tempfile.TemporaryDirectory() as directory, views(directory):
+        results = harness.measure(
+            {ON: watched, OFF: unwatched},
+            args.rounds,
+            args.steps,
+            2,
+            batch=args.batch,
+            pixels=args.pixels,
+            directory=directory,
+        )
+    harness.write("watch-overhead", harness.table(title, results, ON), {title: results})
+
+
+if __name__ == "__main__":
+    main()
