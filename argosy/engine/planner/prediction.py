@@ -87,7 +87,7 @@ def bound_sentence(
     if what in ("latency", "messages"):
         thing = "the latency" if what == "latency" else "the time per message"
         return (
-            f"{thing} of {where!r} takes {part} of the step, in {num_collectives:g} collectives; fewer, larger buckets "
+            f"{thing} of {where!r} takes {part} of the step, in {_collectives(num_collectives)}; fewer, larger buckets "
             "or groups of fewer ranks would shorten it"
         )
     known = {
@@ -96,6 +96,10 @@ def bound_sentence(
         "measured": f"collectives with measured times take {part} of the step",
     }
     return known.get(what, f"the {cause} take{'s' if what == 'network' else ''} {part} of the step")
+
+
+def _collectives(count: float) -> str:
+    return "1 collective" if count == 1 else f"{count:g} collectives"
 
 
 def _computation(path: Sequence[PathItem], part: str, step_ms: float, exposed_ms: float) -> str:
@@ -113,4 +117,4 @@ def _bandwidth(where: str, links: Sequence[LinkUse], part: str, num_collectives:
     busiest = max((u for u in links if u.kind == kind), key=lambda u: u.utilization, default=None)
     amount = "" if busiest is None else f": {busiest.megabytes:.1f} MB a step through {busiest.name}"
     name = where if where.startswith(("the ", "loopback")) else f"the link {where!r}"
-    return f"the bandwidth of {name} takes {part} of the step{amount}, in {num_collectives:g} collectives"
+    return f"the bandwidth of {name} takes {part} of the step{amount}, in {_collectives(num_collectives)}"
