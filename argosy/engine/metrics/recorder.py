@@ -282,7 +282,8 @@ def start_server(number: int, size: int) -> Recorder:
 
 
 def _create(process: Process | None = None) -> Recorder:
-    directory = env.metrics_dir()
+    is_early = process is None and env.is_server(env.variables())  # `start_server` follows
+    directory = None if is_early else env.metrics_dir()
     process = process or _this_rank()
     path = None if directory is None else records_file(directory, process.role, process.rank)
     created = Recorder(path, process)

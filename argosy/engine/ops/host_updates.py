@@ -23,6 +23,7 @@ from argosy.engine.collective.group import Group
 from argosy.engine.collective.host_memory import Status
 from argosy.engine.collective.shm_collectives import add_up
 from argosy.engine.kernels.updates import Row, have_same_layout
+from argosy.engine.metrics import counters
 from argosy.engine.ops.gradient_buckets import slot
 from argosy.engine.ops.op_spec import OpSpec, declare
 
@@ -121,6 +122,8 @@ def _begin(
     if _in_shared_memory(ranks, buffers):
         statuses = world().flat_buffer("@UPDATE_STATUS@", 8, torch.int64, group, has_result=False)
         if world().host_memory.agree(ranks, statuses, variables, what) is Status.SHARED:
+            # The updates read the gradients of all ranks: this rank's are sent by the barrier, without a transfer.
+            counters.sent_bytes += sum(count * buffer.local.itemsize for buffer, _, count in spans)
             return
     else:
         world().host_memory.agreed = Status.PRIVATE

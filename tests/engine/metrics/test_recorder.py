@@ -157,3 +157,13 @@ def test_the_recorder_needs_no_torch() -> None:
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert out.strip() == "False"
     assert module.recorder() is module.recorder()
+
+
+def test_a_parameter_server_does_not_write_to_the_records_of_a_rank(tmp_path: Path) -> None:
+    code = (
+        "from argosy.engine.metrics import recorder\n"
+        "recorder.recorder().write('strategy', text=''); recorder.start_server(1, 2).write('tables')"
+    )
+    environ = os.environ | {"ARGOSY_METRICS_DIR": str(tmp_path), "TRAINING_ROLE": "PSERVER"}
+    subprocess.run([sys.executable, "-c", code], env=environ, check=True)
+    assert [path.name for path in (tmp_path / "metrics").iterdir()] == ["server1.jsonl"]
