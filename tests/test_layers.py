@@ -38,7 +38,7 @@ API = [
     ["nn", "metric"],
     ["optimizer"],
     ["io", "reader", "dataset", "text", "vision", "timeline", "doctor", "core", "incubate"],
-    ["static", "dashboard", "report"],
+    ["static", "dashboard", "report", "plan"],
     ["utils"],
     ["distributed"],
     ["fluid"],
