@@ -16,7 +16,7 @@ from types import FrameType
 from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.job_record import JobRecord, Place
 from argosy.engine.launch.live import Live
-from argosy.engine.launch.monitor import Monitor
+from argosy.engine.launch.monitor import Monitor, Sink
 from argosy.engine.launch.screen import Screen
 from argosy.engine.metrics.prometheus import PrometheusSink
 from argosy.engine.metrics.tensorboard import TensorBoardSink
@@ -45,7 +45,7 @@ def main(directory: str) -> None:
     record.write()
     master, slave = os.openpty()
     threading.Thread(target=drain, args=(master,), daemon=True).start()
-    sinks = [TensorBoardSink(f"{directory}/tensorboard"), PrometheusSink("127.0.0.1", 0, None)]
+    sinks: list[Sink] = [TensorBoardSink(f"{directory}/tensorboard"), PrometheusSink("127.0.0.1", 0, None)]
     Monitor(directory, record, Live(Screen(slave), "train.py"), sinks)
     command = [sys.executable, "-u", "-m", "argosy.dashboard", directory, "--port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as dashboard:
