@@ -17,7 +17,7 @@ import torch
 
 from argosy.engine.errors import ArgumentTypeError, ConfigError
 from argosy.engine.ir.variable import Variable
-from argosy.engine.metrics.recorder import recorder
+from argosy.engine.metrics.metrics_recorder import recorder
 from argosy.engine.runtime import watched_fetches
 
 REDUCTIONS = ("mean", "min", "max", "last")

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "argosy"
 
 ENGINE = [
-    ["errors", "env_table"],
+    ["errors", "env_table", "intervals"],
     ["env", "version"],
     ["log", "files", "net", "process_effects"],
     ["checksum", "metrics"],

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from argosy.timeline.intervals import Interval, length, overlap, union, within
+from argosy.engine.intervals import Interval, length, overlap, union, within
 from argosy.timeline.merge import Shift, shifts
 from argosy.timeline.traces import ROLES, Event, Key, Trace
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from argosy.timeline.intervals import Interval, union
+from argosy.engine.intervals import Interval, union
 from argosy.timeline.traces import ROLES, Event, Trace
 
 

@@ -8,7 +8,7 @@ report anything.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from argosy.engine.metrics.recorder import recorder
+from argosy.engine.metrics.metrics_recorder import recorder
 
 
 class LoaderProgress:

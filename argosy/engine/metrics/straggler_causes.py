@@ -29,7 +29,7 @@ _ADVICE = {
 
 
 @dataclass(frozen=True)
-class Cause:
+class SlowdownCause:
     """Why a rank is a straggler."""
 
     cause: str
@@ -75,7 +75,7 @@ def delayed_part(window: Window) -> float:
     return 1000 * (window.per_step("delay_s") or 0.0) / own_ms if own_ms > 0 else 0.0
 
 
-def explain(slow: Window, others: Sequence[Window], is_async: bool) -> Cause:
+def explain(slow: Window, others: Sequence[Window], is_async: bool) -> SlowdownCause:
     """The cause of the excess of a rank over the others."""
 
     def excess(name: str) -> float:
@@ -86,16 +86,20 @@ def explain(slow: Window, others: Sequence[Window], is_async: bool) -> Cause:
     base = median([_compared(other, is_async) for other in others])
     relative = whole / base if base > 0 else 0.0
     if is_async and excess("exposed_ms") >= _MAIN_PART * whole:
-        return Cause(
+        return SlowdownCause(
             "link", "", relative, _than("is blocked on parameter servers for", "exposed_ms", slow, others)
         )
     if excess("input_ms") >= _MAIN_PART * whole:
-        return Cause("input", "", relative, _than("waits for its input for", "input_ms", slow, others))
+        return SlowdownCause(
+            "input", "", relative, _than("waits for its input for", "input_ms", slow, others)
+        )
     if excess("outside_ms") >= _MAIN_PART * whole:
-        return Cause("script", "", relative, _than("spends between two steps", "outside_ms", slow, others))
+        return SlowdownCause(
+            "script", "", relative, _than("spends between two steps", "outside_ms", slow, others)
+        )
     because, fact = _slow_computation(slow, others, excess("busy_ms"))
     facts = _than("its computation takes", "busy_ms", slow, others)
-    return Cause("computation", because, relative, f"{facts}{f', {fact}' if fact else ''}")
+    return SlowdownCause("computation", because, relative, f"{facts}{f', {fact}' if fact else ''}")
 
 
 def _compared(window: Window, is_async: bool) -> float:

@@ -5,8 +5,7 @@
 In a synchronous job all ranks have the same period; a straggler has the longest own time (busy + outside) and the
 others are blocked. Workers of an asynchronous job do not wait for each other: they are compared by their periods.
 
-The test is sequential. It looks at the last 12, 16 and 20 steps, and for what is hidden in noise at the last 32, 64 and
-128. A rank is a straggler if the lower confidence bound of its mean excess is above MIN_EXCESS. Means are trimmed, so
+The test is sequential. It looks at the last 14 to 20 steps, and for what is hidden in noise at the last 32 to 256. A rank is a straggler if the lower confidence bound of its mean excess is above MIN_EXCESS. Means are trimmed, so
 that a pause of the garbage collector, a checkpoint or an evaluation does not count; the deviation is the larger one of
 the window's and of the job's so far; and an excess that this job had before and that went away is not reported again.
 """
@@ -23,7 +22,7 @@ from typing import Any
 
 from argosy.engine.metrics.job_directory import Record
 from argosy.engine.metrics.slow_links import SlowLinks
-from argosy.engine.metrics.straggler_causes import Cause, Window, delayed_part, explain
+from argosy.engine.metrics.straggler_causes import SlowdownCause, Window, delayed_part, explain
 
 MIN_EXCESS = 0.03
 """The lower confidence bound of the excess of a straggler, as a part of the others' time."""
@@ -88,7 +87,7 @@ class _Rank:
     deviations: deque[float] = field(default_factory=lambda: deque(maxlen=_HISTORY_BLOCKS))
     records: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=64))
     """Its last `steps` records."""
-    reported: Cause | None = None
+    reported: SlowdownCause | None = None
     """Not None while it is a straggler."""
     slots_since: int = 0
     """Compared slots since it was reported."""
@@ -329,7 +328,7 @@ def _period(slot: dict[str, float]) -> float:
     return slot["period_ms"]
 
 
-def _is_chance(cause: Cause, others: Sequence[Window], slots: int) -> bool:
+def _is_chance(cause: SlowdownCause, others: Sequence[Window], slots: int) -> bool:
     """Whether a rank is behind because the scheduler of a host that is overloaded for all ranks was unfair to it."""
     is_measured = cause.cause != "computation" or cause.because in ("batch", "page_faults", "frequency")
     if is_measured or slots >= _LOADED_SLOTS or cause.excess >= _LOADED_EXCESS:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from argosy.engine.errors import ConfigError
+from argosy.engine.intervals import length, overlap, union, within
 from argosy.engine.planner.critical_path import PathItem, critical_path
 from argosy.engine.planner.groups import Placement
-from argosy.engine.planner.intervals import overlap_length, union, union_length
 from argosy.engine.planner.prediction import LinkUse, Prediction, bound_sentence
 from argosy.engine.planner.ps_setup import PsSetup
 from argosy.engine.planner.schedule import Schedule
@@ -173,7 +173,8 @@ def _communication(simulated: Simulated, actor: Actor) -> tuple[float, float]:
     busy = union(_interval(one, actor) for one in actor.started)
     computing = union((span.began, span.ended) for span in actor.spans)
     scale = 1e3 / simulated.num_measured
-    return union_length(busy, window) * scale, overlap_length(busy, computing, window) * scale
+    inside = within(busy, window)
+    return length(inside) * scale, overlap(inside, within(computing, window)) * scale
 
 
 def _interval(started: Started, actor: Actor) -> tuple[float, float]:

@@ -34,7 +34,7 @@ from argosy.engine.errors import ArgosyError, ConfigError, Preempted
 from argosy.engine.ir.program import Program, default_main_program
 from argosy.engine.kernels import choices
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.metrics.recorder import recorder
+from argosy.engine.metrics.metrics_recorder import recorder
 from argosy.engine.ps.trainer.trainer import Trainer, current, disconnect, is_connected
 from argosy.engine.runtime import preemption, server_files
 from argosy.engine.runtime.checkpoint_files import CheckpointFiles

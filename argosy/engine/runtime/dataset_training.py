@@ -24,7 +24,7 @@ from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ConfigError, ProgramError
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.metrics.recorder import recorder
+from argosy.engine.metrics.metrics_recorder import recorder
 from argosy.engine.runtime import remote
 from argosy.engine.runtime.fetching import to_numpy
 from argosy.engine.runtime.scope import Scope

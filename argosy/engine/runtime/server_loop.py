@@ -24,7 +24,7 @@ from argosy.engine.ir.effects import live_nodes, mutated_inputs
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.roles import SavedValues, ServerRole
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.metrics.recorder import start_server
+from argosy.engine.metrics.metrics_recorder import start_server
 from argosy.engine.ops.server_ops import listen_and_serv
 from argosy.engine.ps.rpc.sockets import RpcSettings
 from argosy.engine.ps.server import service

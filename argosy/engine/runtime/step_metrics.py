@@ -29,7 +29,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
 from argosy.engine.metrics import counters
 from argosy.engine.metrics.job_directory import METRICS, REQUESTS, profile_file, read_json, write_json
-from argosy.engine.metrics.recorder import Recorder, StepTimes, recorder
+from argosy.engine.metrics.metrics_recorder import MetricsRecorder, StepTimes, recorder
 from argosy.engine.runtime import timeline
 from argosy.engine.runtime.codegen import Span
 from argosy.engine.runtime.compile import Compiled
@@ -46,7 +46,7 @@ ROLES = ("forward", "backward", "optimize", "communicate")
 class MeasuredRun:
     """A training step that runs."""
 
-    recorder: Recorder
+    recorder: MetricsRecorder
     began_ns: int
     exposed_ns: int
     sent_bytes: int
@@ -62,7 +62,7 @@ class StepMeter:
         self.input_ns = counters.input_ns
         self.hits, self.misses = counters.prefetch_hits, counters.prefetch_misses
         self.profiles: WeakIdKeyDictionary = WeakIdKeyDictionary()
-        """By compiled step, its Profile."""
+        """By compiled step, its StepProfile."""
         self.request = ""
         """The id of the last timeline that was requested."""
         self.requested_at = 0.0
@@ -152,7 +152,7 @@ def num_examples(fed: Mapping[str, Any]) -> int:
 
 
 @dataclass
-class Profile:
+class StepProfile:
     """The last samples of a compiled step."""
 
     node_ns: deque[list[int]]
@@ -178,7 +178,7 @@ def _write_sample(
     )
     profile = _meter.profiles.get(compiled)
     if profile is None:
-        profile = _meter.profiles[compiled] = Profile(deque(maxlen=NUM_SAMPLES), memory())
+        profile = _meter.profiles[compiled] = StepProfile(deque(maxlen=NUM_SAMPLES), memory())
     profile.node_ns.append(node_ns)
     _write_profile(records, compiled, program, profile, collectives)
 
@@ -197,10 +197,10 @@ def without_waits(spans: list[Span], waits: list[tuple[int, int]]) -> tuple[list
 
 
 def _write_profile(
-    records: Recorder,
+    records: MetricsRecorder,
     compiled: Compiled,
     program: str,
-    profile: Profile,
+    profile: StepProfile,
     collectives: list[TracedCollective],
 ) -> None:
     medians = [median(column) for column in zip(*profile.node_ns, strict=True)]
@@ -240,7 +240,7 @@ def _collective(traced: TracedCollective) -> dict[str, Any]:
 # --- requests of viewers ------------------------------------------------------------------------------
 
 
-def _start_requested_timeline(records: Recorder) -> None:
+def _start_requested_timeline(records: MetricsRecorder) -> None:
     """Start the timeline that a viewer has requested in requests.json, once."""
     directory = env.metrics_dir()
     request = read_json(directory / METRICS / REQUESTS) if directory is not None else None

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from argosy.engine.ir.variable import Variable
-from argosy.engine.metrics.recorder import recorder
+from argosy.engine.metrics.metrics_recorder import recorder
 
 watched: dict[str, tuple[str, str]] = {}
 """By the name of the variable: the name of the metric, and how it is reduced over the ranks."""

@@ -11,7 +11,7 @@ from tests.engine.launch.test_nodes import launchers
 
 SCRIPT = """
 import os
-from argosy.engine.metrics.recorder import recorder
+from argosy.engine.metrics.metrics_recorder import recorder
 rank = int(os.environ["PADDLE_TRAINER_ID"])
 for step in range(3):
     recorder().log(step, {"loss": float(rank)}, {"loss": "mean"})

@@ -14,9 +14,9 @@ import argosy as paddle
 from argosy.engine.collective import trace
 from argosy.engine.errors import ArgumentTypeError, ConfigError, FeedError
 from argosy.engine.ir.program import default_main_program, default_startup_program
-from argosy.engine.metrics import recorder as recorder_module
+from argosy.engine.metrics import metrics_recorder as recorder_module
 from argosy.engine.metrics.job_directory import METRICS, REQUESTS, JobDirectory
-from argosy.engine.metrics.recorder import Process, Recorder
+from argosy.engine.metrics.metrics_recorder import JobProcess, MetricsRecorder
 from argosy.engine.runtime import step_metrics
 from argosy.engine.runtime.executor import Executor
 
@@ -24,10 +24,10 @@ FEED = {"x": np.ones((6, 8), "float32"), "y": np.zeros((6, 1), "int64")}
 
 
 @pytest.fixture
-def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsRecorder]:
     """The recorder of this process, in tmp_path."""
     monkeypatch.setenv("ARGOSY_METRICS_DIR", str(tmp_path))
-    created = Recorder(tmp_path / METRICS / "rank0.jsonl", Process("rank", 0, 1, 0))
+    created = MetricsRecorder(tmp_path / METRICS / "rank0.jsonl", JobProcess("rank", 0, 1, 0))
     monkeypatch.setattr(recorder_module, "_recorder", created)
     monkeypatch.setattr(step_metrics, "_meter", step_metrics.StepMeter())
     yield created
@@ -53,7 +53,7 @@ def train(exe: Executor, loss: Any, steps: int) -> list[float]:
     return [float(exe.run(feed=FEED, fetch_list=[loss])[0]) for _ in range(steps)]
 
 
-def test_only_training_steps_are_counted(records: Recorder, tmp_path: Path) -> None:
+def test_only_training_steps_are_counted(records: MetricsRecorder, tmp_path: Path) -> None:
     exe, loss = net()
     test = default_main_program().clone(for_test=True)
     train(exe, loss, 3)
@@ -63,7 +63,7 @@ def test_only_training_steps_are_counted(records: Recorder, tmp_path: Path) -> N
     assert (records.step, sum(s["steps"] for s in steps), sum(s["examples"] for s in steps)) == (3, 3, 18)
 
 
-def test_the_times_of_a_step_add_up_to_its_period(records: Recorder, tmp_path: Path) -> None:
+def test_the_times_of_a_step_add_up_to_its_period(records: MetricsRecorder, tmp_path: Path) -> None:
     exe, loss = net()
     for _ in range(3):
         train(exe, loss, 1)
@@ -78,7 +78,7 @@ def test_the_times_of_a_step_add_up_to_its_period(records: Recorder, tmp_path: P
     assert min(rest["outside_ms"]) >= 20
 
 
-def test_the_wait_for_a_loader_is_counted_as_input(records: Recorder, tmp_path: Path) -> None:
+def test_the_wait_for_a_loader_is_counted_as_input(records: MetricsRecorder, tmp_path: Path) -> None:
     exe, loss = net()
 
     def slow_batches() -> Iterator[dict[str, Any]]:
@@ -97,7 +97,7 @@ def test_the_wait_for_a_loader_is_counted_as_input(records: Recorder, tmp_path: 
     assert sum(entries) > 20  # of two waits of 50 ms; the reader is ahead while a step compiles
 
 
-def test_a_sampled_step_says_where_the_time_went(records: Recorder, tmp_path: Path) -> None:
+def test_a_sampled_step_says_where_the_time_went(records: MetricsRecorder, tmp_path: Path) -> None:
     exe, loss = net()
     train(exe, loss, 6)
     (sample,) = written(tmp_path, "sample")
@@ -117,7 +117,7 @@ def test_a_sampled_step_says_where_the_time_went(records: Recorder, tmp_path: Pa
     assert trace.recording is None
 
 
-def test_sampling_changes_no_value(records: Recorder) -> None:
+def test_sampling_changes_no_value(records: MetricsRecorder) -> None:
     exe, loss = net()
     losses = train(exe, loss, 25)
     exe.run(default_startup_program())
@@ -125,7 +125,7 @@ def test_sampling_changes_no_value(records: Recorder) -> None:
     assert losses == sorted(losses, reverse=True)
 
 
-def test_a_sampled_step_that_fails_leaves_no_tracing_on(records: Recorder) -> None:
+def test_a_sampled_step_that_fails_leaves_no_tracing_on(records: MetricsRecorder) -> None:
     exe, loss = net()
     train(exe, loss, 4)
     with pytest.raises(FeedError):
@@ -138,7 +138,9 @@ def test_waits_are_subtracted_from_the_nodes_that_they_are_in() -> None:
     assert step_metrics.without_waits(spans, [(12, 20), (22, 25), (45, 48)]) == ([10, 9, 7], 14)
 
 
-def test_a_watched_fetch_is_logged_when_a_training_step_fetches_it(records: Recorder, tmp_path: Path) -> None:
+def test_a_watched_fetch_is_logged_when_a_training_step_fetches_it(
+    records: MetricsRecorder, tmp_path: Path
+) -> None:
     exe, loss = net()
     test = default_main_program().clone(for_test=True)
     paddle.metrics.watch(loss=loss, reduce="max")
@@ -150,7 +152,7 @@ def test_a_watched_fetch_is_logged_when_a_training_step_fetches_it(records: Reco
     ]
 
 
-def test_a_requested_timeline_is_recorded_once(records: Recorder, tmp_path: Path) -> None:
+def test_a_requested_timeline_is_recorded_once(records: MetricsRecorder, tmp_path: Path) -> None:
     exe, loss = net()
     train(exe, loss, 1)
     wanted = {"id": "a", "directory": str(tmp_path / "timeline"), "first_step": 4, "steps": 2}
@@ -165,7 +167,7 @@ def test_a_requested_timeline_is_recorded_once(records: Recorder, tmp_path: Path
 
 
 def test_a_malformed_request_is_a_warning(
-    records: Recorder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    records: MetricsRecorder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     exe, loss = net()
     train(exe, loss, 1)
@@ -175,14 +177,14 @@ def test_a_malformed_request_is_a_warning(
     assert "is not recorded" in caplog.text
 
 
-def test_logged_values_are_numbers_or_means_of_arrays(records: Recorder, tmp_path: Path) -> None:
+def test_logged_values_are_numbers_or_means_of_arrays(records: MetricsRecorder, tmp_path: Path) -> None:
     paddle.metrics.log(step=3, reduce={"loss": "min"}, loss=np.array([1.0, 3.0]), lr=0.5)
     (record,) = written(tmp_path, "values")
     assert (record["step"], record["values"]) == (3, {"loss": 2.0, "lr": 0.5})
     assert record["reduce"] == {"loss": "min", "lr": "mean"}
 
 
-def test_what_cannot_be_logged_raises(records: Recorder) -> None:
+def test_what_cannot_be_logged_raises(records: MetricsRecorder) -> None:
     with pytest.raises(ArgumentTypeError, match="fetch a Variable first"):
         paddle.metrics.log(loss="low")
     with pytest.raises(ConfigError, match="use one of mean, min, max, last"):
@@ -197,7 +199,7 @@ def test_what_cannot_be_logged_raises(records: Recorder) -> None:
         paddle.metrics.add_callback("print")
 
 
-def test_a_callback_gets_the_records_until_it_is_removed(records: Recorder) -> None:
+def test_a_callback_gets_the_records_until_it_is_removed(records: MetricsRecorder) -> None:
     got: list[dict[str, Any]] = []
     remove = paddle.metrics.add_callback(got.append)
     paddle.metrics.log(loss=1.0)

@@ -35,7 +35,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.ir.program import Program, default_main_program, default_startup_program
 from argosy.engine.ir.variable import Variable
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.metrics.recorder import recorder
+from argosy.engine.metrics.metrics_recorder import recorder
 from argosy.engine.passes.base import finalize_collectives, rewrite
 from argosy.engine.passes.shard_optimizer import adopt_shards, reject_sharded_state, shard_startup
 from argosy.engine.ps.trainer import trainer

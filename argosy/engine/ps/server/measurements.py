@@ -7,7 +7,7 @@ from typing import Any
 
 from argosy.engine.log import logger
 from argosy.engine.metrics.links import LinkMeter
-from argosy.engine.metrics.recorder import Recorder
+from argosy.engine.metrics.metrics_recorder import MetricsRecorder
 from argosy.engine.metrics.resources import usage
 from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.rpc.request_meter import RequestMeter
@@ -30,7 +30,7 @@ class ServerMeasurements:
         state: ServerState,
         rpc: RpcServer,
         settings: RpcSettings,
-        recorder: Recorder,
+        recorder: MetricsRecorder,
     ) -> None:
         self._state, self._rpc, self._settings, self._recorder = state, rpc, settings, recorder
         self._num_dense = len({variable.name for variable, _ in plan.blocks_of(number)})

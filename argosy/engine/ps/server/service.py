@@ -20,7 +20,7 @@ from typing import Any
 from argosy.engine.disk import Disk
 from argosy.engine.errors import ArgosyError, ConfigError, ProgramError
 from argosy.engine.log import NOTICE, logger
-from argosy.engine.metrics.recorder import Recorder
+from argosy.engine.metrics.metrics_recorder import MetricsRecorder
 from argosy.engine.ps.protocol import messages
 from argosy.engine.ps.protocol.job_plan import JobPlan
 from argosy.engine.ps.protocol.messages import Restored, read
@@ -224,7 +224,7 @@ class Service:
         job: str = "",
         loader: Callable[[Path], None] | None = None,
         disk: Disk | None = None,
-        recorder: Recorder | None = None,
+        recorder: MetricsRecorder | None = None,
     ) -> None:
         """`directory`: for the state that must survive a kill. `drops_dead`: continue without an unresponsive trainer.
 

@@ -12,15 +12,15 @@ import torch
 from argosy.engine.metrics import counters
 from argosy.engine.metrics.job_directory import JobDirectory, records_file
 from argosy.engine.metrics.job_view import JobView
-from argosy.engine.metrics.recorder import Process, Recorder
+from argosy.engine.metrics.metrics_recorder import JobProcess, MetricsRecorder
 from argosy.engine.ps.trainer.trainer import Trainer
 from tests.engine.ps.served import SETTINGS, served, step
 
 ROWS = torch.ones(2, 1, 2)
 
 
-def a_recorder(directory: Path) -> Recorder:
-    return Recorder(records_file(directory, "server", 0), Process("server", 0, 1, 0))
+def a_recorder(directory: Path) -> MetricsRecorder:
+    return MetricsRecorder(records_file(directory, "server", 0), JobProcess("server", 0, 1, 0))
 
 
 def total(directory: Path) -> dict[str, Any]:

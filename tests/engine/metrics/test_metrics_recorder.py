@@ -12,8 +12,14 @@ from typing import Any
 
 import pytest
 
-from argosy.engine.metrics import recorder as module
-from argosy.engine.metrics.recorder import MAX_ENTRIES, WATCHED_STEPS, Process, Recorder, StepTimes
+from argosy.engine.metrics import metrics_recorder as module
+from argosy.engine.metrics.metrics_recorder import (
+    MAX_ENTRIES,
+    WATCHED_STEPS,
+    JobProcess,
+    MetricsRecorder,
+    StepTimes,
+)
 
 STEP = StepTimes(
     period=4_000_000,
@@ -26,8 +32,8 @@ STEP = StepTimes(
 )
 
 
-def opened(path: Path) -> Recorder:
-    return Recorder(path / "metrics" / "rank0.jsonl", Process("rank", 0, 2, 0))
+def opened(path: Path) -> MetricsRecorder:
+    return MetricsRecorder(path / "metrics" / "rank0.jsonl", JobProcess("rank", 0, 2, 0))
 
 
 def written(path: Path, kind: str) -> list[dict[str, Any]]:
@@ -103,7 +109,7 @@ def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_without_a_directory_only_callbacks_get_records() -> None:
-    records = Recorder(None, Process("rank", 0, 1, 0))
+    records = MetricsRecorder(None, JobProcess("rank", 0, 1, 0))
     assert not records.is_on
     got: list[dict[str, Any]] = []
     records.callbacks.append(got.append)
@@ -138,7 +144,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_training(
 
 def test_the_process_of_fleetrun_writes_its_end_at_exit(tmp_path: Path) -> None:
     code = (
-        "import sys; from argosy.engine.metrics.recorder import recorder\n"
+        "import sys; from argosy.engine.metrics.metrics_recorder import recorder\n"
         "recorder().log(1, {'loss': 1.0}, {}); sys.last_value = ValueError('bad'); raise sys.last_value"
     )
     environ = os.environ | {
@@ -153,7 +159,8 @@ def test_the_process_of_fleetrun_writes_its_end_at_exit(tmp_path: Path) -> None:
 
 
 def test_the_recorder_needs_no_torch() -> None:
-    code = "import sys, argosy.engine.metrics.recorder, argosy.engine.metrics.job_view; print('torch' in sys.modules)"
+    imports = "import sys, argosy.engine.metrics.metrics_recorder, argosy.engine.metrics.job_view"
+    code = f"{imports}; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert out.strip() == "False"
     assert module.recorder() is module.recorder()
@@ -161,8 +168,8 @@ def test_the_recorder_needs_no_torch() -> None:
 
 def test_a_parameter_server_does_not_write_to_the_records_of_a_rank(tmp_path: Path) -> None:
     code = (
-        "from argosy.engine.metrics import recorder\n"
-        "recorder.recorder().write('strategy', text=''); recorder.start_server(1, 2).write('tables')"
+        "from argosy.engine.metrics import metrics_recorder\n"
+        "metrics_recorder.recorder().write('strategy', text=''); metrics_recorder.start_server(1, 2).write('tables')"
     )
     environ = os.environ | {"ARGOSY_METRICS_DIR": str(tmp_path), "TRAINING_ROLE": "PSERVER"}
     subprocess.run([sys.executable, "-c", code], env=environ, check=True)

@@ -1,7 +1,7 @@
 """Write the records of this process to the job directory (docs/reference/job-directory.md).
 
-    every training step     StepTimes ──▶ Recorder.add_step ──▶ a `steps` record, at most two per second
-    metrics.log, watch      values ─────▶ Recorder.write("values", …) ──▶ rank0.jsonl, and the callbacks
+    every training step     StepTimes ──▶ MetricsRecorder.add_step ──▶ a `steps` record, at most two per second
+    metrics.log, watch      values ─────▶ MetricsRecorder.write("values", …) ──▶ rank0.jsonl, and the callbacks
 
 Nothing is written unless ARGOSY_METRICS_DIR is set, as fleetrun does. A full disk ends the recording, not the training.
 """
@@ -61,7 +61,7 @@ class StepTimes:
 
 
 @dataclass(frozen=True)
-class Process:
+class JobProcess:
     """Which process of the job writes the records."""
 
     role: str
@@ -71,10 +71,10 @@ class Process:
     restart: int = 0
 
 
-class Recorder:
+class MetricsRecorder:
     """Appends records to a file, and passes them to callbacks. Threads may share one."""
 
-    def __init__(self, path: Path | None, process: Process) -> None:
+    def __init__(self, path: Path | None, process: JobProcess) -> None:
         self.path, self.process = path, process
         self.step = 0
         """Completed training steps, over all restarts of a training that is resumed from a checkpoint."""
@@ -238,11 +238,11 @@ def _opened(path: Path) -> int | None:
         return None
 
 
-def _start_fields(process: Process) -> dict[str, Any]:
+def _start_fields(process: JobProcess) -> dict[str, Any]:
     versions = {"argosy": ARGOSY_VERSION, "python": platform.python_version(), "torch": _version("torch")}
     return {
         "version": VERSION,
-        **{name: getattr(process, name) for name in Process.__dataclass_fields__},
+        **{name: getattr(process, name) for name in JobProcess.__dataclass_fields__},
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "threads": len(os.sched_getaffinity(0)),
@@ -259,11 +259,11 @@ def _version(package: str) -> str:
 
 # --- the recorder of this process ---------------------------------------------------------------------
 
-_recorder: Recorder | None = None
+_recorder: MetricsRecorder | None = None
 _creation = threading.Lock()
 
 
-def recorder() -> Recorder:
+def recorder() -> MetricsRecorder:
     """The recorder of this rank or worker, created at first use; it has no file unless fleetrun names a directory."""
     global _recorder  # noqa: PLW0603  (one per process)
     if _recorder is None:
@@ -273,32 +273,32 @@ def recorder() -> Recorder:
     return _recorder
 
 
-def start_server(number: int, size: int) -> Recorder:
+def start_server(number: int, size: int) -> MetricsRecorder:
     """Make the recorder of this process that of parameter server `number`."""
     global _recorder  # noqa: PLW0603
     with _creation:
-        _recorder = _create(Process("server", number, size, number, env.restart()))
+        _recorder = _create(JobProcess("server", number, size, number, env.restart()))
     return _recorder
 
 
-def _create(process: Process | None = None) -> Recorder:
+def _create(process: JobProcess | None = None) -> MetricsRecorder:
     is_early = process is None and env.is_server(env.variables())  # `start_server` follows
     directory = None if is_early else env.metrics_dir()
     process = process or _this_rank()
     path = None if directory is None else records_file(directory, process.role, process.rank)
-    created = Recorder(path, process)
+    created = MetricsRecorder(path, process)
     if path is not None:
         process_effects.install("metrics-at-exit", lambda: _close_at_exit(created))
     return created
 
 
-def _this_rank() -> Process:
+def _this_rank() -> JobProcess:
     launched = env.launched()
     role = "worker" if env.is_worker() else "rank"
-    return Process(role, launched.rank, launched.size, launched.local_rank or 0, env.restart())
+    return JobProcess(role, launched.rank, launched.size, launched.local_rank or 0, env.restart())
 
 
-def _close_at_exit(created: Recorder) -> process_effects.Undo:
+def _close_at_exit(created: MetricsRecorder) -> process_effects.Undo:
     def close() -> None:
         created.close(_outcome())
 

@@ -4,7 +4,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argosy.timeline.intervals import length, overlap, union, within
+from argosy.engine.intervals import length, overlap, union, within
 
 sets = st.lists(
     st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda p: (float(min(p)), float(max(p))))
