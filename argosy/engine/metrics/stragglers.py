@@ -5,7 +5,8 @@
 In a synchronous job all ranks have the same period; a straggler has the longest own time (busy + outside) and the
 others are blocked. Workers of an asynchronous job do not wait for each other: they are compared by their periods.
 
-The test is sequential. It looks at the last 14 to 20 steps, and for what is hidden in noise at the last 32 to 256. A rank is a straggler if the lower confidence bound of its mean excess is above MIN_EXCESS. Means are trimmed, so
+The test is sequential. It looks at the last 14 to 20 steps, and for what is hidden in noise at the last 32 to 256. A
+rank is a straggler if the lower confidence bound of its mean excess is above MIN_EXCESS. Means are trimmed, so
 that a pause of the garbage collector, a checkpoint or an evaluation does not count; the deviation is the larger one of
 the window's and of the job's so far; and an excess that this job had before and that went away is not reported again.
 """
