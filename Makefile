@@ -7,7 +7,7 @@ DOCS_STAMP := $(VENV)/.argosy-docs
 ENGINES_STAMP := $(VENV)/.argosy-engines
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow test-engines coverage check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
+.PHONY: help setup quickstart test test-slow test-engines test-browser coverage check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
 SECONDS ?= 3600
 # One more than cores: many tests wait, for a heartbeat that does not come or for a process that ends.
 WORKERS ?= $(shell expr $$(nproc) + 1)
@@ -50,9 +50,13 @@ $(ENGINES_STAMP): $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -e '.[engines]'
 	@touch $@
 
-test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine, and pages in a browser (12 minutes); what is missing is skipped
+test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (6 minutes); engines that are missing are skipped
 	$(BIN)/python tests/engines/install.py
-	$(BIN)/python -m pytest tests/engines tests/browser -m engines -rs
+	$(BIN)/python -m pytest tests/engines -m engines -rs
+
+test-browser: $(ENGINES_STAMP) ## look at the dashboard, reports and timelines of jobs in Chromium (2 minutes); skipped if it is missing
+	$(BIN)/python tests/engines/install.py
+	$(BIN)/python -m pytest tests/browser -m engines -rs
 
 check: $(STAMP) ## lint, format, types, layers
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """Takes the pictures of the dashboard: `python -m docs.scripts.dashboard_pictures` writes dashboard-*.png.
 
 The job is a generated one (tests/dashboard/generated_job.py): eight ranks, one of which becomes a straggler. Needs
-chromium and playwright, which `make test-engines` installs.
+chromium and playwright, which `make test-browser` installs.
 """
 
 # SPDX-License-Identifier: Apache-2.0

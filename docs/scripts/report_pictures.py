@@ -1,7 +1,7 @@
 """Photographs pages: `python -m docs.scripts.report_pictures PAGE.html docs/pictures/report.png [dark]`.
 
 The pictures of the documentation are those of real jobs: log/report.html, DIR/timeline.html. Needs chromium and
-playwright, as `make test-engines` installs them.
+playwright, as `make test-browser` installs them.
 """
 
 # SPDX-License-Identifier: Apache-2.0
