@@ -61,9 +61,14 @@ def main() -> None:
     p.add_argument("--steps", type=int, default=10, help="steps of a round")
     p.add_argument("--batch", type=int, default=2)
     p.add_argument("--pixels", type=int, default=64)
+    p.add_argument(
+        "--views", action=argparse.BooleanOptionalAction, default=True, help="else the records alone"
+    )
     args = p.parse_args()
     title = f"ResNet50, 2 ranks on one host, batch {args.batch} each, {args.pixels} px"
-    with tempfile.TemporaryDirectory() as directory, views(directory):
+    title += "" if args.views else ", records without views"
+    reading = views if args.views else contextlib.nullcontext
+    with tempfile.TemporaryDirectory() as directory, reading(directory):
         results = harness.measure(
             {ON: watched, OFF: unwatched},
             args.rounds,
@@ -73,7 +78,11 @@ def main() -> None:
             pixels=args.pixels,
             directory=directory,
         )
-    harness.write("watch-overhead", harness.table(title, results, ON), {title: results})
+    harness.write(
+        "watch-overhead" if args.views else "records-overhead",
+        harness.table(title, results, ON),
+        {title: results},
+    )
 
 
 if __name__ == "__main__":

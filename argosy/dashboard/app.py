@@ -36,7 +36,7 @@ from argosy.dashboard.security import STANDALONE_POLICY, Access, Guard
 from argosy.engine.errors import ConfigError
 from argosy.engine.metrics.job_directory import read_json
 
-POLL_S = 0.5
+POLL_S = 1.0
 IDLE_POLL_S = 2.0
 """Without pages."""
 KEEP_ALIVE_S = 10.0

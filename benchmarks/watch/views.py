@@ -4,6 +4,8 @@ python views.py DIRECTORY        until SIGTERM
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+import http.client
 import os
 import re
 import signal
@@ -24,7 +26,10 @@ from argosy.engine.metrics.tensorboard import TensorBoardSink
 
 def stream(url: str) -> None:
     """Read the events that a page reads."""
-    with urllib.request.urlopen(f"{url}events") as response:
+    with (
+        contextlib.suppress(OSError, http.client.HTTPException),
+        urllib.request.urlopen(f"{url}events") as response,
+    ):
         while response.read1(1 << 16):
             pass
 
@@ -49,6 +54,7 @@ def main(directory: str) -> None:
     Monitor(directory, record, Live(Screen(slave), "train.py"), sinks)
     command = [sys.executable, "-u", "-m", "argosy.dashboard", directory, "--port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as dashboard:
+        os.setpriority(os.PRIO_PROCESS, dashboard.pid, 10)  # as fleetrun does
         try:
             assert dashboard.stdout is not None
             url = re.search(r"http://\S+", dashboard.stdout.readline())

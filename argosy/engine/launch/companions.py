@@ -1,6 +1,7 @@
 """Processes that the launcher starts beside the job: the dashboard while it runs, the writer of the report at its end.
 
-They are no part of the job: it does not fail with them. They end with the launcher, or with its guard.
+They are no part of the job: it does not fail with them, and they have a lower priority than its ranks. They end with
+the launcher, or with its guard.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -70,14 +71,16 @@ def _announce(
 ) -> None:
     """Print the dashboard's URL, as soon as it serves; or that it has ended before the job."""
     is_announced = False
-    while not ending.wait(0.1):
-        lines = logs.last_lines(path, 100)
-        url = next((line for line in lines if line.startswith(_ANNOUNCEMENT)), None)
-        if url is not None and not is_announced:
-            is_announced = True
-            record.set(dashboard=url.removeprefix(_ANNOUNCEMENT))
-            print_line(url)
+    while not ending.wait(1.0 if is_announced else 0.1):
+        if not is_announced:
+            lines = logs.last_lines(path, 100)
+            url = next((line for line in lines if line.startswith(_ANNOUNCEMENT)), None)
+            if url is not None:
+                is_announced = True
+                record.set(dashboard=url.removeprefix(_ANNOUNCEMENT))
+                print_line(url)
         if process.poll() is not None:
+            lines = logs.last_lines(path, 1)
             last = f" ({lines[-1]:.200})" if lines else ""
             logger.warning(
                 "the dashboard has ended with exit code %d%s; the job continues without it; see %s",
@@ -87,7 +90,7 @@ def _announce(
 
 
 def write_report(config: Configuration, record: JobRecord, view: JobView, events: Events) -> None:
-    """Write log/report.html at low priority; a signal, or REPORT_S, ends it. What fails is only logged."""
+    """Write log/report.html; a signal, or REPORT_S, ends it. What fails is only logged."""
     content = record.content()
     is_short = content["ended"] - content["started"] < _SHORT_S
     if (is_short and not view.step) or config.doctor or find_spec(_REPORT) is None:
@@ -98,8 +101,6 @@ def write_report(config: Configuration, record: JobRecord, view: JobView, events
         except OSError as e:
             logger.info("no report: cannot start its writer (%s)", e.strerror)
             return
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
         try:
             problem = _wait_for_report(process, events)
         finally:
@@ -133,6 +134,8 @@ def _start(module: str, words: list[str], output: IO[bytes]) -> subprocess.Popen
         stderr=output,
         start_new_session=True,
     )
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
     keep_child(process.pid)
     return process
 

@@ -5,6 +5,8 @@ metrics/*.jsonl ──▶ JobDirectory.poll ──▶ JobView ──▶ live blo
 """
 
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -17,7 +19,9 @@ from argosy.engine.metrics.job_directory import JobDirectory, Record
 from argosy.engine.metrics.job_view import JobView
 from argosy.engine.metrics.stragglers import StragglerDetector
 
-POLL_S = 0.5
+POLL_S = 1.0
+NICE = 10
+"""The priority of this thread."""
 
 
 class Sink(Protocol):
@@ -63,6 +67,8 @@ class Monitor:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        with contextlib.suppress(OSError):  # of this thread alone, on Linux: the ranks need the cores
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         while not self._stopping.wait(POLL_S):
             self._poll()
         self._poll()
