@@ -134,7 +134,7 @@ def test_a_killed_rank_and_ctrl_c(fleetrun: Fleetrun, terminal: Open) -> None:
 @pytest.mark.slow
 def test_no_block_on_a_dumb_terminal_and_with_quiet(fleetrun: Fleetrun, terminal: Open) -> None:
     (fleetrun.directory / "go").touch()
-    script = fleetrun.script(TRAIN + "time.sleep(0.8)")
+    script = fleetrun.script(TRAIN + "time.sleep(2.5)")
     shown = terminal("--nproc_per_node=2", script, TERM="dumb")
     assert shown.end()[0] == 0
     assert b"\x1b" not in shown.raw
@@ -157,8 +157,8 @@ def test_in_the_background_of_the_terminal_there_is_no_block(fleetrun: Fleetrun,
     shown.wait_for(shows_values)
     os.kill(shown.process.pid, signal.SIGSTOP)  # as Ctrl-Z does in a shell
     (fleetrun.directory / "go").touch()
-    text = shown.wait_for(lambda text: text.endswith("\nlast"))
-    assert text.endswith("\nloss 0.5\nepoch 1 done\nlast")  # the block is not erased: it may be anywhere now
+    text = shown.wait_for(lambda text: "\nlast" in text)
+    assert "\nloss 0.5\nepoch 1 done\nlast" in text  # the block is not erased: it may be anywhere now
     os.kill(shown.process.pid, signal.SIGCONT)
     assert shown.end()[0] == 0
 
@@ -252,7 +252,7 @@ def test_elsewhere_a_line_is_logged_from_time_to_time(fleetrun: Fleetrun) -> Non
         "from argosy.engine.cluster.cli import main\nsys.exit(main(sys.argv[1:]))\n"
     )
     (fleetrun.directory / "go").touch()
-    script = fleetrun.script(TRAIN + "time.sleep(0.8)")
+    script = fleetrun.script(TRAIN + "time.sleep(2.5)")
     done = subprocess.run(
         [sys.executable, "-c", code, "--nproc_per_node=2", script],
         cwd=fleetrun.directory,
