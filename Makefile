@@ -52,7 +52,7 @@ $(ENGINES_STAMP): $(STAMP)
 
 test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (6 minutes); engines that are missing are skipped
 	$(BIN)/python tests/engines/install.py
-	$(BIN)/python -m pytest tests/engines -m engines -rs
+	$(BIN)/python -m pytest tests/engines tests/jobs/test_stragglers.py -m engines -rs
 
 test-browser: $(ENGINES_STAMP) ## look at the dashboard, reports and timelines of jobs in Chromium (2 minutes); skipped if it is missing
 	$(BIN)/python tests/engines/install.py

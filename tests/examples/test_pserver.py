@@ -30,7 +30,7 @@ def losses(ranks: ForkServer, log_dir: Path, *words: str, workers: int = 2) -> l
     words = (*launcher, str(SCRIPT), "--print_every=1", *words)
     job = WarmFleetrun(ranks, *words, cwd=log_dir, environ=environ)
     said = job.communicate(240.0)
-    logs = {path.name: path.read_text() for path in log_dir.iterdir()}
+    logs = {path.name: path.read_text() for path in log_dir.iterdir() if path.is_file()}
     assert job.returncode == 0, (said, logs)
     assert "server 0 ends after" in logs["serverlog.0"]
     matches = [re.findall(r"loss: (\S+),", logs[f"workerlog.{worker}"]) for worker in range(workers)]

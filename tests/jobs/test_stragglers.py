@@ -1,6 +1,7 @@
 """Stragglers of real jobs: a rank beside other load, a slow reader, a throttled link, and even jobs.
 
-Other processes of the machine may disturb a job: an event about their load is right, and not one of an even job.
+Other processes of the machine may disturb a job: an event about their load is right, and not one of an even job. So
+these tests run with `make test-engines`, one after the other.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -19,7 +20,7 @@ from argosy.engine.metrics.stragglers import StragglerDetector
 from tests.jobs.test_lab import a_lab
 from tests.ranks import clean_environ
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.engines
 
 WORKER = str(Path(__file__).parents[2] / "benchmarks" / "straggler_worker.py")
 FLEETRUN = [sys.executable, "-m", "argosy.distributed.launch"]
@@ -32,8 +33,8 @@ def events_of(directory: Path) -> list[dict[str, Any]]:
 
 
 def job(directory: Path, *words: str) -> list[dict[str, Any]]:
-    """The events of a job of two ranks."""
-    command = [*FLEETRUN, "--nproc_per_node=2", WORKER, f"--at={AT}", *words]
+    """The events of a job of two ranks; its steps are long enough to be recorded one by one."""
+    command = [*FLEETRUN, "--nproc_per_node=2", WORKER, "--hidden=2048", f"--at={AT}", *words]
     done = subprocess.run(
         command, cwd=directory, env=ENVIRON, capture_output=True, text=True, timeout=300, check=False
     )
@@ -69,7 +70,7 @@ def test_a_script_that_works_between_the_steps_is_named(tmp_path: Path) -> None:
 
 
 def test_an_even_job_has_no_straggler_but_by_load_of_other_processes(tmp_path: Path) -> None:
-    assert unexplained(job(tmp_path, "--slow=none", "--steps=400")) == []
+    assert unexplained(job(tmp_path, "--slow=none", "--steps=300")) == []
 
 
 def test_a_throttled_link_is_named(tmp_path: Path) -> None:
