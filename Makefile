@@ -50,7 +50,7 @@ $(ENGINES_STAMP): $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -e '.[engines]'
 	@touch $@
 
-test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (6 minutes); engines that are missing are skipped
+test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (8 minutes); engines that are missing are skipped
 	$(BIN)/python tests/engines/install.py
 	$(BIN)/python -m pytest tests/engines tests/jobs/test_stragglers.py -m engines -rs
 
