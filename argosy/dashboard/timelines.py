@@ -56,7 +56,7 @@ def pending(log_dir: Path, ranks: list[int]) -> TimelineRequest | None:
 
 
 def status(asked: TimelineRequest, step: int, is_running: bool) -> dict[str, Any]:
-    """`state`: waiting, recording, ready; or lost if the job ended, or went on, without all of the files."""
+    """`state`: waiting, recording, ready; or lost if the job ended, or continued, without all of the files."""
     done = [rank for rank in asked.ranks if (asked.directory / f"rank{rank}.json").exists()]
     last = asked.first_step + STEPS - 1
     if len(done) == len(asked.ranks):

@@ -81,7 +81,7 @@ def test_asynchronous_workers_are_bound_by_a_full_server_or_by_themselves() -> N
     setup = PsSetup("async", 1, threads=1, request_us=5000, push_s_per_gb=0, pull_s_per_gb=0)
     few = predict(ps_step("async", 1, 1, 50.0), cluster(2), setup).step_ms
     many = predict(ps_step("async", 1, 1, 50.0), cluster(12), setup).step_ms
-    assert few == close(50 + 2 * 5)  # their requests do not meet
+    assert few == close(50 + 2 * 5)  # their requests do not overlap
     assert many == close(12 * 2 * 5)  # the server is always busy
 
 
