@@ -7,7 +7,7 @@ DOCS_STAMP := $(VENV)/.argosy-docs
 ENGINES_STAMP := $(VENV)/.argosy-engines
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow test-engines test-browser coverage check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
+.PHONY: help setup quickstart test test-slow test-engines test-engines-slow test-browser coverage check format docs docs-generate coverage-torch soak kills fuzz bench clean clean-cache
 SECONDS ?= 3600
 # One more than cores: many tests wait, for a heartbeat that does not come or for a process that ends.
 WORKERS ?= $(shell expr $$(nproc) + 1)
@@ -30,7 +30,8 @@ quickstart: $(STAMP) ## train the ResNet of the quick start on two ranks, on an 
 	$(BIN)/fleetrun --nproc_per_node=2 examples/resnet/train_fleet_static.py \
 		--layers 18 --image_size 32 --batch_size 16 --epochs 2 --class_dim 102
 
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests
+TESTS ?= tests
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 test: $(STAMP) ## run the tests, without the slow ones
 	$(PYTEST) -m "not slow and not engines"
 
@@ -40,9 +41,9 @@ test-slow: $(STAMP) ## run the slow tests: examples, command lines, all pairs of
 
 # Ranks and launchers are processes of their own, which coverage follows (pyproject.toml).
 MARKS ?= not slow and not engines
-coverage: $(STAMP) ## measure the line coverage of the tests, without the slow ones; with them: make coverage MARKS="not engines"
+coverage: $(STAMP) ## measure the line coverage of the tests, without the slow ones; with them: MARKS="not engines"; of a directory: TESTS=tests/engine/ops
 	mkdir -p build/coverage && $(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal tests --timeout=900 -m "$(MARKS)"; status=$$?; \
+	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal $(TESTS) --timeout=900 -m "$(MARKS)"; status=$$?; \
 		$(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
 
 # torch by its version again: a package of an engine must not replace it.
@@ -50,9 +51,14 @@ $(ENGINES_STAMP): $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -e '.[engines]'
 	@touch $@
 
-test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (8 minutes); engines that are missing are skipped
+# Two at a time: a job mostly waits, for an engine or for imports. The longest files come first (tests/engines/conftest.py).
+test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (11 minutes); engines that are missing are skipped
 	$(BIN)/python tests/engines/install.py
-	$(BIN)/python -m pytest tests/engines tests/jobs/test_stragglers.py -m engines -rs
+	$(BIN)/python -m pytest tests/engines -m "engines and not slow" -rs
+
+test-engines-slow: $(ENGINES_STAMP) ## run what waits for minutes, or needs a quiet machine: a time limit of Slurm, stragglers (5 minutes)
+	$(BIN)/python tests/engines/install.py
+	$(BIN)/python -m pytest tests/engines tests/jobs/test_stragglers.py -m "engines and slow" -rs
 
 test-browser: $(ENGINES_STAMP) ## look at the dashboard, reports and timelines of jobs in Chromium (2 minutes); skipped if it is missing
 	$(BIN)/python tests/engines/install.py

@@ -23,6 +23,7 @@ def overview() -> str:
   fleetrun --doctor                     check this host, or all hosts of a job, and the network
   python -m argosy.report DIR           a report of a job, or a comparison of two, as a page
   python -m argosy.timeline DIR         where the time of a step went (fleetrun --timeline DIR)
+  python -m argosy.plan SCRIPT          choose the settings of a script for a cluster
   python -m argosy.plan simulate TRACE  predict the step of a recorded job on another cluster
   python -m argosy.engine.kernels       build the C++ kernels now instead of at their first use"""
 

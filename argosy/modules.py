@@ -28,7 +28,10 @@ def lazily(package: dict[str, Any], api: str) -> Callable[[str], Any]:
 
 @contextmanager
 def _garbage_collector_paused() -> Iterator[None]:
-    """No collections inside: importing torch creates a million objects that stay, and searching them takes 0.8 s."""
+    """No collections inside: importing torch creates a million objects that stay, and searching them takes 0.8 s.
+
+    In the list of process-wide effects it is part of `gc`.
+    """
     if not gc.isenabled():
         yield
         return

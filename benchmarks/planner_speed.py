@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from argosy.engine.planner.predict_step import REPEATS, prepare, simulate_step
 from argosy.engine.planner.ps_setup import PsSetup
-from argosy.engine.planner.step_trace import Collective, CollectiveKind, Node, Request, StepTrace
+from argosy.engine.planner.step_trace import Collective, CollectiveKind, Node, ServerRequest, StepTrace
 from argosy.engine.planner.topology import HostKind, Interference, Link, Straggler, Topology
 
 _NODES, _BUCKETS, _BUCKET_BYTES = 1200, 13, 8_000_000
@@ -35,7 +35,7 @@ def resnet_like(kind: CollectiveKind, communicators: int = 2) -> StepTrace:
 
 def worker() -> StepTrace:
     """A worker's step: 10 pushes of 1 MB, a barrier, a pull of 10 MB."""
-    pushes = tuple(Request(f"push{i}", "push", 1_000_000) for i in range(10))
+    pushes = tuple(ServerRequest(f"push{i}", "push", 1_000_000) for i in range(10))
     nodes = [
         Node(f"backward{i}", 3.0, role="backward", actions=(f"start {p.id}",)) for i, p in enumerate(pushes)
     ]
@@ -45,7 +45,7 @@ def worker() -> StepTrace:
     )
     return StepTrace(
         tuple(nodes),
-        requests=(*pushes, Request("barrier", "barrier"), Request("pull", "pull", 0, 10_000_000)),
+        requests=(*pushes, ServerRequest("barrier", "barrier"), ServerRequest("pull", "pull", 0, 10_000_000)),
     )
 
 

@@ -33,6 +33,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from argosy.engine.launch.ports import stable_ports
+
 ROOT = Path(__file__).parents[1]
 FOREIGN = (
     "PADDLE_",
@@ -53,15 +55,16 @@ _MOST_BYTES = 1 << 20
 
 def clean_environ() -> dict[str, str]:
     """This process's environment without what a launcher or a user may have left in it; kernels are not searched."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-    return kept | {"PYTHONPATH": str(ROOT), "ARGOSY_BACKGROUND_SEARCH": "0"}
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+    return environ | {"PYTHONPATH": str(ROOT), "ARGOSY_BACKGROUND_SEARCH": "0"}
 
 
 def free_endpoints(count: int) -> tuple[str, ...]:
-    """Endpoints on this host that are free, and all different."""
-    with contextlib.ExitStack() as taken:
-        sockets = [taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return tuple(f"127.0.0.1:{s.getsockname()[1]}" for s in sockets)
+    """Endpoints on this host that are free, all different, and not in the ephemeral range.
+
+    The kernel gives an ephemeral port that is free now to any connection of another test.
+    """
+    return tuple(f"127.0.0.1:{port}" for port in stable_ports("127.0.0.1", count))
 
 
 def free_endpoint() -> str:

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def serve(directory: Path, host: str = LOOPBACK, port: int | None = None) -> int:
-    """Serve the page of a job directory until the process is told to end; raises ConfigError if it cannot start."""
+    """Serve the page of a job directory until the process is terminated; raises ConfigError if it cannot start."""
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"the dashboard needs {' and '.join(missing)}: {INSTALL}")

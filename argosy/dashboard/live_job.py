@@ -18,6 +18,8 @@ from argosy.engine.metrics.job_directory import JobDirectory, Record
 from argosy.engine.metrics.job_view import JobView, RankView, Series, phases
 
 SLICE_S = 1.0
+MAX_JOINED_BYTES = 32_000_000
+"""Of more records, a dashboard that joins a job reads only a part."""
 MAX_EVENTS = 300
 MAX_SERIES = 64
 """Watched values beyond these are not shown; their number is."""
@@ -37,6 +39,10 @@ class LiveJob:
     _directory: JobDirectory | None = None
     _records: Iterator[Record] | None = None
     """The rest of the records, if the last poll has not read all."""
+    _has_read: bool = False
+    """Whether the records that there were at the start are read, or being read."""
+    _joined_thin: int = 1
+    """Of those records of steps, every so-manieth was read."""
     _started: Any = None
     _view: JobView = field(default_factory=JobView)
     _grid: StepGrid = field(default_factory=StepGrid)
@@ -96,13 +102,18 @@ class LiveJob:
         self._published, self._published_series = {}, {}
         self._num_events = self._num_published_events = 0
         self._timeline = self._records = None
+        self._has_read, self._joined_thin = False, 1
         self.num_malformed = 0
 
     def _read(self, directory: JobDirectory) -> None:
         """Add new records for at most SLICE_S, so that pages see something of a long job at once."""
         until = time.monotonic() + SLICE_S
         if self._records is None:
-            self._records = directory.stream()
+            # Of a long job that has run already, a part of the records is read; then all that follow.
+            if not self._has_read:
+                self._joined_thin = max(1, math.ceil(directory.size() / MAX_JOINED_BYTES))
+            self._records = directory.stream(1 if self._has_read else self._joined_thin)
+            self._has_read = True
         for record in self._records:
             self._add(record)
             if time.monotonic() > until:
@@ -149,6 +160,7 @@ class LiveJob:
             "directory": str(self.log_dir),
             "strategy": _clean(self._view.strategy),
             "is_reading": self.is_reading,
+            "thin": self._joined_thin,
             "num_malformed": malformed,
             "num_hidden_series": max(0, len(self._view.values) + 1 - MAX_SERIES),
         }
@@ -270,7 +282,7 @@ class LiveJob:
 
 
 def describe_job(job: dict[str, Any], this_host: str) -> dict[str, Any]:
-    """What the page shows of job.json. A process of this host that is gone is shown so, whoever failed to say it."""
+    """What the page shows of job.json. A process of this host that no longer exists is shown as gone."""
     state = str(job.get("state") or "unknown")
     is_local = job.get("host") == this_host
     launcher = job.get("launcher_pid")
@@ -282,12 +294,12 @@ def describe_job(job: dict[str, Any], this_host: str) -> dict[str, Any]:
             continue
         shown = {
             key: _clean(process.get(key))
-            for key in ("role", "rank", "local_rank", "host", "pid", "log", "exit")
+            for key in ("role", "rank", "local_rank", "host", "node", "pid", "log", "exit")
         }
         shown["state"] = str(process.get("state") or "unknown")
         shown["role"] = "server" if shown["role"] == "server" else "worker"
         pid = process.get("pid")
-        is_here = process.get("host") == this_host
+        is_here = process.get("host") == this_host and not process.get("node")
         if shown["state"] == "running" and is_here and isinstance(pid, int) and not _is_alive(pid):
             shown["state"] = "gone"
         processes.append(shown)

@@ -14,10 +14,10 @@ MAX_LINES = 1000
 MAX_LINE = 2000
 """Characters of a line that are shown."""
 MAX_SEARCHED = 512 << 20
-"""Of a longer file the last part is searched, and the answer says so."""
+"""Of a longer file the last part is searched; the reply has the size of the rest."""
 MAX_MATCHES = 300
-_NAMES = re.compile(r"(?:(?:worker|server)(?:log|error)\.\d{1,6}|fleetrun\.log)")
-_PROCESS = re.compile(r"(worker|server)(log|error)\.(\d+)")
+_NAMES = re.compile(r"(?:node\d{1,6}\.)?(?:(?:worker|server)(?:log|error)\.\d{1,6}|fleetrun\.log)")
+_PROCESS = re.compile(r"(?:node(\d+)\.)?(worker|server)(log|error)\.(\d+)")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 _ERROR = re.compile(
     r"\bTraceback \(|\b\w*(?:Error|Exception|Failed)\b(?=:| |$)|\b(?:ERROR|CRITICAL|FATAL|Killed|SIGKILL|SIGSEGV)\b"
@@ -56,13 +56,14 @@ def _open(path: Path) -> BinaryIO:
 
 
 def order(names: list[str], failed: set[str]) -> list[str]:
-    """The exceptions first, then the logs of failed processes, then the others by number."""
+    """The exceptions first, then the logs of failed processes, then the others by node and number."""
 
-    def key(name: str) -> tuple[int, int, str]:
+    def key(name: str) -> tuple[int, int, int, str]:
         match = _PROCESS.fullmatch(name)
         if match is None:
-            return (3, 0, name)
-        return (0 if match[2] == "error" else 1 if name in failed else 2, int(match[3]), name)
+            return (3, 0, 0, name)
+        kind = 0 if match[3] == "error" else 1 if name in failed else 2
+        return (kind, int(match[1] or 0), int(match[4]), name)
 
     return sorted(names, key=key)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from argosy.engine.metrics.job_directory import METRICS, REQUESTS, read_json, write_json
-from argosy.timeline import merge, page, read
+from argosy.timeline import merge, read, timeline_page
 
 STEPS = 10
 LEAD_S = 4.0
@@ -90,4 +90,4 @@ def merged(directory: Path) -> Path:
 
 def html(directory: Path) -> str:
     """The timeline as a page; raises ConfigError if there is no complete timeline, or OSError."""
-    return page.html(directory)
+    return timeline_page.html(directory)

@@ -35,7 +35,7 @@ def worst(checks: Iterable[Check]) -> Status:
 
 
 def guarded(name: str, run: Callable[[], Check | Iterable[Check]]) -> list[Check]:
-    """The results of a check; one that raises is a failure with its exception, and the others go on."""
+    """The results of a check; one that raises is a failure with its exception, and the other checks continue."""
     try:
         result = run()
         return [result] if isinstance(result, Check) else list(result)

@@ -9,33 +9,26 @@ A step that needs other ranks and fails is a failure in the report, and no furth
 import json
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from argosy.doctor import cgroup, cpu, disk, leftovers, limits, memory, network, report, software
 from argosy.doctor.check import Check, decode, encode, guarded
 from argosy.doctor.links import (
-    Link,
+    MeasuredLink,
     better,
     clocks,
     judge,
     rounds,
-    seconds_per_direction,
     suspects,
 )
-from argosy.doctor.tcp import LinkServer, measure
+from argosy.doctor.tcp import LinkServer
+from argosy.doctor.tournament import address_of, listed_address, tournament
 from argosy.engine import collective, env
 from argosy.engine.collective import Identity, World
 from argosy.engine.collective.identity import read
 from argosy.engine.errors import ArgosyError, CollectiveError
-from argosy.engine.net import (
-    Endpoint,
-    address_of_interface,
-    family_of,
-    host_of,
-    interface_of,
-    local_address,
-)
+from argosy.engine.net import Endpoint, host_of, interface_of
 
 CONNECT_S = 60.0
 """How long hosts that are started by hand may take; ARGOSY_CONNECT_TIMEOUT_S is another one."""
@@ -98,8 +91,8 @@ class _Job:
     def _host_checks(self) -> list[Check]:
         here, size = self._identity.local_size, self._identity.size
         limit = cgroup.read()
-        address = self._address()
-        listed = self._listed_address()
+        address = address_of(self._identity)
+        listed = listed_address(self._identity)
         in_use = {Endpoint.parse(e).port for e in self._identity.endpoints if host_of(e) == listed}
         groups: dict[str, Callable[[], Sequence[Check]]] = {
             "software": software.check,
@@ -112,23 +105,10 @@ class _Job:
         }
         return [check for name, group in groups.items() for check in guarded(name, group)]
 
-    def _address(self) -> str:
-        """The address that the collectives of this host use: that of --interface, if it is given."""
-        listed = self._listed_address()
-        interface = env.text("GLOO_SOCKET_IFNAME", "").split(",")[0]
-        return (
-            address_of_interface(interface, family_of(listed), "GLOO_SOCKET_IFNAME") if interface else listed
-        )
-
-    def _listed_address(self) -> str:
-        if self._identity.endpoints:
-            return host_of(self._identity.endpoints[self._identity.rank])
-        return local_address(host_of(self._identity.master)) if self._identity.size > 1 else "127.0.0.1"
-
     def _local_name(self) -> str:
         """Until the ranks are connected: the address, if the job has several hosts, else the name."""
         several = self._identity.local_size < self._identity.size
-        return self._listed_address() if several else socket.gethostname()
+        return listed_address(self._identity) if several else socket.gethostname()
 
     # --- all ranks ------------------------------------------------------------------------------------
 
@@ -138,7 +118,7 @@ class _Job:
         try:
             timeout_s = env.seconds("ARGOSY_CONNECT_TIMEOUT_S", CONNECT_S)
             self._world = world = collective.connect(timeout_s=timeout_s)
-            texts = self._gather("hello", f"{self._listed_address()} {socket.gethostname()}")
+            texts = self._gather("hello", f"{listed_address(self._identity)} {socket.gethostname()}")
         except ArgosyError as e:
             missing = sorted(world.monitor.unconnected) if world is not None else list(_blamed(e))
             self._common.append(self._unreachable(missing, e))
@@ -151,7 +131,7 @@ class _Job:
         is_first = world.rank in self._leaders
         if is_first and not self._own:  # the launcher did not say which rank is the first here
             self._own = self._host_checks()
-        speed = network.link_speed(interface_of(self._address()) or "")
+        speed = network.link_speed(interface_of(address_of(self._identity)) or "")
         shared = self._gather("hosts", json.dumps([encode(self._own if is_first else []), speed]))
         self._by_host = [decode(json.loads(shared[leader])[0]) for leader in self._leaders]
         speeds = [json.loads(shared[leader])[1] for leader in self._leaders]
@@ -244,7 +224,7 @@ class _Job:
         assert world is not None, "connected"
         # On one host: between its first two ranks. On several: between the first ranks of the hosts.
         ends = self._leaders if len(self._leaders) > 1 else [0, 1]
-        address = self._address()
+        address = address_of(self._identity)
         with LinkServer(address) as server:
             offers = self._gather("link servers", server.offer)
             links = self._tournament(ends, rounds(len(ends)), offers, address)
@@ -265,20 +245,15 @@ class _Job:
         schedule: Sequence[Sequence[tuple[int, int]]],
         offers: Sequence[str],
         source: str,
-    ) -> list[Link]:
-        """Measure the pairs of every round; every rank returns the links of all."""
-        world, links = self._world, []
-        assert world is not None, "connected"
-        for pairs in schedule:
-            measured: list[Link] = []
-            for a, b in pairs:
-                if world.rank == ends[a]:
-                    measured += _both_directions(a, b, offers[ends[b]], source, len(ends))
-            texts = self._gather("round of links", json.dumps([asdict(link) for link in measured]))
-            links += [Link(**fields) for text in texts for fields in json.loads(text)]
-        return links
+    ) -> list[MeasuredLink]:
+        assert self._world is not None, "connected"
 
-    def _loopback(self, links: Sequence[Link]) -> float:
+        def gather(what: str, value: object) -> list[object]:
+            return [json.loads(text) for text in self._gather(what, json.dumps(value))]
+
+        return tournament(gather, self._world.rank, ends, schedule, offers, source)
+
+    def _loopback(self, links: Sequence[MeasuredLink]) -> float:
         link = links[0]
         self._gather("loopback is measured")
         if link.error:
@@ -293,18 +268,6 @@ class _Job:
         first = decode(self._gather("gloo", encode([check]))[0])[0]
         where = self._names[0] if len(self._names) == 1 else "all hosts"
         self._common.append(replace(first, where=where))
-
-
-def _both_directions(a: int, b: int, offer: str, source: str, hosts: int) -> list[Link]:
-    try:
-        figures = measure(offer, source, seconds_per_direction(hosts))
-    except OSError as e:
-        error = f"{offer.split(maxsplit=1)[0]} cannot be reached: {e.strerror or e}"
-        return [Link(a, b, error=error)]
-    return [
-        Link(a, b, figures.sent, figures.latency_s, figures.clock_s),
-        Link(b, a, figures.received, figures.latency_s, -figures.clock_s),
-    ]
 
 
 def _blamed(error: BaseException) -> tuple[int, ...]:

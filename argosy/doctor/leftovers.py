@@ -114,9 +114,9 @@ def left_processes(
     left = orphans(everything, keep)
     if not left:
         return Check("left processes", "ok", "none", value=0.0, unit="processes")
-    held = sum(1 for process in left if _has_segment(root / str(process.pid)))
+    with_segment = sum(1 for process in left if _has_segment(root / str(process.pid)))
     listed = ", ".join(f"{p.pid} ({' '.join(p.command)[:40].strip()})" for p in left[:_NAMED])
-    note = f"; {held} of them hold shared memory of the job" if held else ""
+    note = f"; {with_segment} of them hold shared memory of the job" if with_segment else ""
     return Check(
         "left processes",
         "warning",

@@ -38,7 +38,7 @@ _REPEATED = 6
 
 
 @dataclass(frozen=True)
-class Link:
+class MeasuredLink:
     """The link from one host to another, or why it could not be measured."""
 
     source: int
@@ -71,14 +71,14 @@ def seconds_per_direction(hosts: int) -> float:
     return min(_LONGEST_S, max(_SHORTEST_S, BUDGET_S / (2 * max(1, len(rounds(hosts))))))
 
 
-def suspects(links: Sequence[Link], speeds: Mapping[int, float]) -> list[tuple[int, int]]:
+def suspects(links: Sequence[MeasuredLink], speeds: Mapping[int, float]) -> list[tuple[int, int]]:
     """The pairs of links that look slow, to be measured again; the slowest first."""
     slow = [link for link in links if not link.error and _rate_status(link, links, speeds)[0] != "ok"]
     slow.sort(key=lambda link: link.bits_per_s)
     return list(dict.fromkeys(link.pair for link in slow))[:_REPEATED]
 
 
-def better(first: Sequence[Link], again: Sequence[Link]) -> list[Link]:
+def better(first: Sequence[MeasuredLink], again: Sequence[MeasuredLink]) -> list[MeasuredLink]:
     """The links with the better figures of two measurements."""
     repeated = {(link.source, link.target): link for link in again if not link.error}
     return [
@@ -89,12 +89,14 @@ def better(first: Sequence[Link], again: Sequence[Link]) -> list[Link]:
     ]
 
 
-def judge(links: Sequence[Link], names: Sequence[str], speeds: Mapping[int, float]) -> list[Check]:
+def judge(links: Sequence[MeasuredLink], names: Sequence[str], speeds: Mapping[int, float]) -> list[Check]:
     """A line for each link. `names`: of the hosts; `speeds`: bits per second that a host's adapter has negotiated."""
     return [_judge(link, links, names, speeds) for link in links]
 
 
-def _judge(link: Link, links: Sequence[Link], names: Sequence[str], speeds: Mapping[int, float]) -> Check:
+def _judge(
+    link: MeasuredLink, links: Sequence[MeasuredLink], names: Sequence[str], speeds: Mapping[int, float]
+) -> Check:
     where = f"{names[link.source]} -> {names[link.target]}"
     if link.error:
         return Check(
@@ -115,12 +117,14 @@ def _judge(link: Link, links: Sequence[Link], names: Sequence[str], speeds: Mapp
     return Check("link", status, figure + reason, advice, link.bits_per_s, "bit/s", where)
 
 
-def _neighbours(link: Link, links: Sequence[Link]) -> list[Link]:
+def _neighbours(link: MeasuredLink, links: Sequence[MeasuredLink]) -> list[MeasuredLink]:
     ends = {link.source, link.target}
     return [other for other in links if other is not link and not other.error and ends & {*other.pair}]
 
 
-def _rate_status(link: Link, links: Sequence[Link], speeds: Mapping[int, float]) -> tuple[Status, str, str]:
+def _rate_status(
+    link: MeasuredLink, links: Sequence[MeasuredLink], speeds: Mapping[int, float]
+) -> tuple[Status, str, str]:
     """The status of a link's rate, the reason, what to do."""
     others = sorted(other.bits_per_s for other in _neighbours(link, links))
     reference = others[3 * len(others) // 4] if others else 0.0
@@ -147,7 +151,7 @@ def _rate_status(link: Link, links: Sequence[Link], speeds: Mapping[int, float])
     return "ok", "", ""
 
 
-def _slow_host(link: Link, links: Sequence[Link]) -> tuple[str, int] | None:
+def _slow_host(link: MeasuredLink, links: Sequence[MeasuredLink]) -> tuple[str, int] | None:
     """Where all links are as slow as this one: (from, its source) or (to, its target); None if it is the link."""
     fast = [other for other in links if other.bits_per_s * SLOW > link.bits_per_s]
     out = [other for other in links if other.source == link.source and other is not link]
@@ -159,7 +163,7 @@ def _slow_host(link: Link, links: Sequence[Link]) -> tuple[str, int] | None:
     return ("from", link.source) if is_source else ("to", link.target)
 
 
-def _lateness(link: Link, links: Sequence[Link]) -> str:
+def _lateness(link: MeasuredLink, links: Sequence[MeasuredLink]) -> str:
     others = sorted(other.latency_s for other in _neighbours(link, links))
     usual = others[len(others) // 4] if others else link.latency_s
     if link.latency_s > max(LATENCY_S, LATE * usual):
@@ -167,7 +171,7 @@ def _lateness(link: Link, links: Sequence[Link]) -> str:
     return ": far" if link.latency_s > FAR_S else ""
 
 
-def clocks(links: Sequence[Link], names: Sequence[str]) -> list[Check]:
+def clocks(links: Sequence[MeasuredLink], names: Sequence[str]) -> list[Check]:
     """The clock of every host against that of host 0, over links of which the sum is shortest in number."""
     ahead, error = {0: 0.0}, {0: 0.0}
     reached = [0]

@@ -24,10 +24,12 @@ _SAME = {"argosy": "failure", "torch": "failure", "python": "warning"}
 
 def compare_hosts(checks: Iterable[Check]) -> list[Check]:
     """A line for each version that differs between the hosts."""
-    found: dict[str, dict[str, list[str]]] = {name: {} for name in _SAME}
+    hosts_by_version: dict[str, dict[str, list[str]]] = {name: {} for name in _SAME}
     for check in checks:
         if check.name in _SAME:
-            found[check.name].setdefault(check.figure.split(" ")[0].rstrip(","), []).append(check.where)
+            hosts_by_version[check.name].setdefault(check.figure.split(" ")[0].rstrip(","), []).append(
+                check.where
+            )
     return [
         Check(
             f"{name} of all hosts",
@@ -36,7 +38,7 @@ def compare_hosts(checks: Iterable[Check]) -> list[Check]:
             "install the same version on all hosts: programs and messages may differ",
             where="all hosts",
         )
-        for name, versions in found.items()
+        for name, versions in hosts_by_version.items()
         if len(versions) > 1
     ]
 
@@ -111,10 +113,10 @@ def _table(lines: Sequence[Check]) -> Table:
         table.add_column(column, overflow="fold")
     for line in lines:
         style = _STYLES[line.status]
-        found = Text(line.figure)
+        cell = Text(line.figure)
         if line.advice:
-            found.append(f"\n-> {line.advice}", style)
-        table.add_row(Text(line.status, style), Text(line.name), Text(line.where), found)
+            cell.append(f"\n-> {line.advice}", style)
+        table.add_row(Text(line.status, style), Text(line.name), Text(line.where), cell)
     return table
 
 

@@ -111,7 +111,7 @@ def _ping(server: socket.socket) -> tuple[float, float]:
 
 
 def _rate(server: socket.socket, command: bytes, latency_s: float, seconds: float) -> float:
-    """Bits per second: probes tell how many bytes take this long."""
+    """Bits per second: short probes measure first how many bytes take this long."""
 
     def bytes_per_s(nbytes: int) -> float:
         return nbytes / max(_transfer(server, command, nbytes) - latency_s, 1e-6)

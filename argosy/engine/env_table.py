@@ -90,6 +90,11 @@ GROUPS = (
                 "`0`: processes write no [records](job-directory.md), and the views of the job show no steps",
             ),
             _variable(
+                "ARGOSY_AUTOTUNE",
+                "0",
+                "`1`: as `strategy.auto = True` ([autotune](../how-to/autotune.md), `fleetrun --autotune`)",
+            ),
+            _variable(
                 "ARGOSY_TIMELINE",
                 "",
                 "record a [timeline](../how-to/timeline.md) of steps in this directory (`fleetrun --timeline`)",

@@ -56,8 +56,9 @@ EFFECTS = (
     ),
     Effect(
         "open-files",
-        "the soft limit of open files is raised, so that every rank can connect to the job's store",
-        "fleet.init, on rank 0 of a job of so many ranks",
+        "the soft limit of open files is raised, so that every rank can connect to the job's store, or every "
+        "node to the launcher of node 0",
+        "fleet.init, on rank 0 of a job of so many ranks; in the launcher of node 0, its start",
         _SHUTDOWN,
     ),
     Effect(
@@ -132,11 +133,23 @@ EFFECTS = (
     Effect(
         "without-dynamo",
         "sys.modules has stand-ins for torch._dynamo, its config and torch.fx.experimental.validator, which import the "
-        "modules when more of them is used than a few options",
+        "modules when more of them is used than a few options; a FakeTensorMode that another thread creates then has "
+        "no cache",
         "shape inference of an op, unless torch._dynamo is imported",
         "the end of that",
     ),
-    Effect("gc", "Python's garbage collector is paused", "a program is built or compiled", "the end of that"),
+    Effect(
+        "gc",
+        "Python's garbage collector is paused",
+        "the first use of a name of argosy imports the API; a program is built or compiled",
+        "the end of that",
+    ),
+    Effect(
+        "random-state",
+        "torch's random generator has the state of the program's last run",
+        "a run of a program with random_seed that draws random numbers",
+        "the end of that run",
+    ),
     Effect(
         "num-threads",
         "torch.set_num_threads: the threads that train share the cores",

@@ -1,7 +1,7 @@
 """Names of Paddle 1.8 and 2.0 that Argosy does not support, and what to use instead.
 
 `missing` gives a stand-in for each, which raises with the reason; docs/reference/paddle_names.md lists them. A name is
-written without `paddle.`. A module stands for everything below it. A name that a module has is not looked up here.
+written without `paddle.`. A module covers all names below it. A name that a module has is not looked up here.
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,6 +1,9 @@
 """`python -m argosy.plan`: predict the step of a job on a cluster.
 
+SCRIPT --hosts cluster.toml              the best settings of this script on the cluster
 simulate TRACE --hosts cluster.toml      the step of one rank's trace on this cluster
+probe -o cluster.toml                    measure this host, or the hosts of --ips
+servers SCRIPT --hosts cluster.toml      how many parameter servers, and which mode
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -16,6 +19,7 @@ from argosy.engine.planner.predict_step import REPEATS, simulate_step
 from argosy.engine.planner.ps_setup import read_ps_setup
 from argosy.engine.planner.timeline_file import write_timeline
 from argosy.engine.planner.topology import read_topology
+from argosy.plan import arguments, probe, ps_choices, script
 from argosy.plan.recorded import read_trace
 from argosy.plan.report import show
 
@@ -45,7 +49,32 @@ def parser() -> argparse.ArgumentParser:
     )
     simulate.add_argument("--json", action="store_true", help="print the prediction as JSON")
     simulate.set_defaults(run=_simulate)
+    choose = commands.add_parser(
+        "choose",
+        help="measure a script, and choose its settings for a cluster; `choose` may be left out",
+        epilog="Arguments that are not listed, and all after --, are the script's.",
+    )
+    arguments.add_to(choose)
+    choose.set_defaults(run=_choose)
+    measured = commands.add_parser("probe", help="measure hosts and their links, and write cluster.toml")
+    probe.add_to(measured)
+    measured.set_defaults(run=probe.run)
+    servers = commands.add_parser(
+        "servers",
+        help="measure a script with parameter servers, and choose their number and the mode",
+        epilog="Arguments that are not listed, and all after --, are the script's.",
+    )
+    ps_choices.add_to(servers)
+    servers.set_defaults(run=lambda known: ps_choices.run(known, known.rest))
     return p
+
+
+def _choose(known: argparse.Namespace) -> int:
+    arguments.check(known)
+    topology = read_topology(known.hosts)
+    if known.ranks_per_host:
+        topology = topology.with_ranks_per_host(max(known.ranks_per_host))
+    return script.run(known.script, known.words, topology)
 
 
 def _simulate(known: argparse.Namespace) -> int:
@@ -67,7 +96,13 @@ def _simulate(known: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0, or 2 if the arguments or files are invalid."""
-    known = parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0].endswith(".py"):
+        words.insert(0, "choose")
+    known, rest = parser().parse_known_args(words)
+    if rest and known.command not in ("choose", "servers"):
+        parser().error(f"unrecognized arguments: {' '.join(rest)}")
+    known.words, known.rest = words[1:], [word for word in rest if word != "--"]
     try:
         code: int = known.run(known)
     except (ConfigError, OSError) as e:

@@ -174,7 +174,7 @@ _CRASH = Advice(
 )
 _TERMINATED = Advice(
     "terminated from outside",
-    "Somebody else ended the process: a scheduler, a time limit, or a user.",
+    "Another process ended it: a scheduler, a time limit, or a user.",
     (
         "With --grace S a job that gets SIGTERM saves a checkpoint and exits with a code for requeueing.",
         "Ask the scheduler why (Slurm: sacct -j JOB; Kubernetes: kubectl describe pod).",

@@ -21,7 +21,7 @@ from argosy.report.analyse_time import (
     steps,
     stragglers,
 )
-from argosy.report.collect import RankRun, Run, cut
+from argosy.report.collect import JobRun, RankRun, cut
 from argosy.report.failure import find_failure
 from argosy.report.values import finite, text
 
@@ -29,7 +29,7 @@ FORMAT, VERSION = "argosy.report", 1
 _MAX_EVENTS = 300
 
 
-def analyse(run: Run) -> dict[str, Any]:
+def analyse(run: JobRun) -> dict[str, Any]:
     """All sections of the report."""
     failure = find_failure(run)
     return {
@@ -62,7 +62,7 @@ def analyse(run: Run) -> dict[str, Any]:
 # --- what ran where ----------------------------------------------------------------------------------
 
 
-def _job(run: Run) -> dict[str, Any]:
+def _job(run: JobRun) -> dict[str, Any]:
     job = run.job
     ended = finite(job.get("ended")) or run.last_time or None
     started = finite(job.get("started")) or run.started or None
@@ -84,20 +84,20 @@ def _job(run: Run) -> dict[str, Any]:
     }
 
 
-def _versions(run: Run) -> dict[str, str]:
+def _versions(run: JobRun) -> dict[str, str]:
     """By package; where processes differ, each version with its ranks."""
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    names_by_version: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, start in _starts(run):
         versions = start.get("versions")
         for package, version in versions.items() if isinstance(versions, dict) else ():
-            found[str(package)][text(version)].append(name)
-    if not found and isinstance(run.job.get("versions"), dict):
+            names_by_version[str(package)][text(version)].append(name)
+    if not names_by_version and isinstance(run.job.get("versions"), dict):
         return {str(k): text(v) for k, v in run.job["versions"].items()}
     return {
         package: next(iter(by_version))
         if len(by_version) == 1
         else "; ".join(f"{version} ({_names(names)})" for version, names in by_version.items())
-        for package, by_version in found.items()
+        for package, by_version in names_by_version.items()
     }
 
 
@@ -105,7 +105,7 @@ def _names(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _starts(run: Run) -> Iterable[tuple[str, dict[str, Any]]]:
+def _starts(run: JobRun) -> Iterable[tuple[str, dict[str, Any]]]:
     for number, rank in sorted(run.ranks.items()):
         if rank.starts:
             yield f"rank {number}", rank.starts[-1]
@@ -114,7 +114,7 @@ def _starts(run: Run) -> Iterable[tuple[str, dict[str, Any]]]:
             yield f"server {number}", server.starts[-1]
 
 
-def _figures(run: Run) -> dict[str, Any]:
+def _figures(run: JobRun) -> dict[str, Any]:
     """The few numbers at the top."""
     ranks = list(run.ranks.values())
     trained = [rank for rank in ranks if rank.steps]
@@ -145,7 +145,7 @@ def _mean(ranks: Sequence[RankRun], key: str) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def _processes(run: Run) -> list[dict[str, Any]]:
+def _processes(run: JobRun) -> list[dict[str, Any]]:
     """A row per process: from job.json, completed by the records."""
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     recorded = run.job.get("processes")
@@ -191,7 +191,7 @@ def _complete(
         row["state"] = "running" if outcome is None else "done" if outcome == "done" else "failed"
 
 
-def _strategy(run: Run) -> dict[str, Any]:
+def _strategy(run: JobRun) -> dict[str, Any]:
     recorded = run.view.strategy or {}
     settings = recorded.get("settings")
     flat: dict[str, str] = {}
@@ -213,7 +213,7 @@ def _flatten(settings: Mapping[Any, Any], prefix: str, flat: dict[str, str]) -> 
 # --- events and problems -----------------------------------------------------------------------------
 
 
-def _events(run: Run) -> list[dict[str, Any]]:
+def _events(run: JobRun) -> list[dict[str, Any]]:
     return [
         {
             "time": finite(event.get("time")),
@@ -224,7 +224,7 @@ def _events(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _problems(run: Run) -> list[str]:
+def _problems(run: JobRun) -> list[str]:
     """What the reader should know first: values that are not finite, and what could not be read."""
     problems = []
     for name, series in shown(run):

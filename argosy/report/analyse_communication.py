@@ -6,7 +6,7 @@ from collections import defaultdict
 from statistics import median
 from typing import Any
 
-from argosy.report.collect import Run, cut
+from argosy.report.collect import JobRun, cut
 from argosy.report.values import dicts, finite, profiles, rounded, text
 
 _MAX_COLLECTIVES = 100
@@ -14,17 +14,17 @@ _LARGE = 9
 """The size class, 256 kB, from which on latency hardly counts."""
 
 
-def communication(run: Run) -> dict[str, Any]:
+def communication(run: JobRun) -> dict[str, Any]:
     """Each collective: bytes, times, bandwidth, and the best bandwidth known for such a transfer.
 
     A collective lasts until the last rank has joined, so its shortest time over the ranks is that of the transfer.
     """
-    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    entries_by_collective: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for profile in profiles(run):
         for entry in dicts(profile.get("collectives")):
-            found[text(entry.get("name")), text(entry.get("group"))].append(entry)
+            entries_by_collective[text(entry.get("name")), text(entry.get("group"))].append(entry)
     rows: list[dict[str, Any]] = []
-    for (name, group), entries in found.items():
+    for (name, group), entries in entries_by_collective.items():
         size = max((finite(e.get("bytes")) or 0.0) for e in entries)
         times = {
             key: [v for e in entries if (v := finite(e.get(key))) is not None]

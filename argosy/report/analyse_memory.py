@@ -3,11 +3,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
-from argosy.report.collect import Run, ServerRun, cut
+from argosy.report.collect import JobRun, ServerRun, cut
 from argosy.report.values import dicts, finite, over_time, rounded, text
 
 
-def memory(run: Run) -> dict[str, Any]:
+def memory(run: JobRun) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for number, rank in sorted(run.ranks.items()):
         memory = (rank.profile or {}).get("memory")
@@ -43,7 +43,7 @@ def memory(run: Run) -> dict[str, Any]:
     return {"ranks": rows, "rss": rss, "largest_rank": largest["rank"] if largest else None}
 
 
-def servers(run: Run) -> dict[str, Any] | None:
+def servers(run: JobRun) -> dict[str, Any] | None:
     if not run.servers:
         return None
     tables: dict[str, dict[str, Any]] = {}

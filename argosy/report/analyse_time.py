@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from argosy.engine.metrics.job_view import Series, phases
-from argosy.report.collect import RankRun, Run, bucket_ms, cut
+from argosy.report.collect import JobRun, RankRun, bucket_ms, cut
 from argosy.report.values import dicts, finite, over_time, profiles, rounded, text
 
 PHASES = ("forward", "backward", "optimize", "communicate", "exposed", "other")
@@ -19,11 +19,11 @@ _MAX_POINTS = 1000
 _MAX_NODES = 200
 
 
-def shown(run: Run) -> list[tuple[str, Series]]:
+def shown(run: JobRun) -> list[tuple[str, Series]]:
     return list(run.view.values.items())[:_MAX_CURVES]
 
 
-def curves(run: Run) -> list[dict[str, Any]]:
+def curves(run: JobRun) -> list[dict[str, Any]]:
     """The watched values and the rate over steps."""
     curves = [_curve(name, series, "value") for name, series in shown(run) if series.values]
     if run.view.examples_per_s.values:
@@ -60,7 +60,7 @@ def first_not_finite(series: Series) -> int | None:
     return next((i for i, v in enumerate(series.values) if not math.isfinite(v)), None)
 
 
-def steps(run: Run) -> dict[str, Any]:
+def steps(run: JobRun) -> dict[str, Any]:
     """The step time by rank over time."""
     means = over_time({n: r.period for n, r in run.ranks.items()})
     histogram: Counter[int] = Counter()
@@ -70,7 +70,7 @@ def steps(run: Run) -> dict[str, Any]:
     return means | {"quantiles": quantiles | {"max": quantile(histogram, 1.0)}}
 
 
-def breakdown(run: Run) -> dict[str, Any]:
+def breakdown(run: JobRun) -> dict[str, Any]:
     """Per rank: from step to step (means of all steps), and inside of a step (medians of the sampled ones)."""
     periods, inside = [], []
     for number, rank in sorted(run.ranks.items()):
@@ -105,7 +105,7 @@ def _sampled(rank: RankRun) -> dict[str, float | None] | None:
     return {phase: rounded(median(row[phase] for row in rows)) for phase in PHASES}
 
 
-def stragglers(run: Run) -> dict[str, Any]:
+def stragglers(run: JobRun) -> dict[str, Any]:
     """Each rank's own time against the median rank's, with what may explain it; and the events."""
     rows: list[dict[str, Any]] = []
     for number, rank in sorted(run.ranks.items()):
@@ -188,7 +188,7 @@ def _describe(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def nodes(run: Run) -> dict[str, Any]:
+def nodes(run: JobRun) -> dict[str, Any]:
     """Where the time goes in the program: by op and by source line; medians over the ranks of sums."""
     by_op: dict[str, list[float]] = defaultdict(list)
     by_source: dict[str, list[float]] = defaultdict(list)

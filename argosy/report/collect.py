@@ -43,7 +43,7 @@ _COUNTS = (
     *("prefetch_hits", "prefetch_misses"),
 )
 _DOCTOR = "doctor.json"
-_LOG = re.compile(r"(worker|server)log\.(\d+)")
+_LOG = re.compile(r"(?:node(\d+)\.)?(worker|server)log\.(\d+)")
 
 
 @dataclass
@@ -96,13 +96,10 @@ class RankRun:
     periods: Counter[int] = field(default_factory=Counter)
     """Histogram of the step times: logarithmic, see `_bucket`."""
     period: Bins = field(default_factory=Bins)
-    own: Bins = field(default_factory=Bins)
-    """The rank's computation and input, per step."""
     rss: Bins = field(default_factory=Bins)
     peak_rss: int = 0
     mhz: Bins = field(default_factory=Bins)
     samples: list[dict[str, Any]] = field(default_factory=list)
-    first_time: float = 0.0
     last_time: float = 0.0
     outcome: str | None = None
     profile: dict[str, Any] | None = None
@@ -131,7 +128,6 @@ class RankRun:
             self.counts[key] += record.get(key) or 0
         if counted:
             self.period.add(at_s, sums["period_ms"] / counted, counted)
-            self.own.add(at_s, (sums["busy_ms"] + sums["outside_ms"]) / counted, counted)
         if (rss := record.get("rss")) is not None:
             self.rss.add(at_s, float(rss))
         self.peak_rss = max(self.peak_rss, int(record.get("peak_rss") or record.get("rss") or 0))
@@ -220,7 +216,7 @@ class ProcessOutput:
 
 
 @dataclass
-class Run:
+class JobRun:
     """All that a report shows, before it is analysed."""
 
     path: Path
@@ -231,7 +227,6 @@ class Run:
     outputs: list[ProcessOutput] = field(default_factory=list)
     launcher_log: list[str] = field(default_factory=list)
     doctor: dict[str, Any] | None = None
-    num_records: int = 0
     num_malformed: int = 0
     started: float = 0.0
     last_time: float = 0.0
@@ -248,15 +243,14 @@ class Run:
         return f"{path.parent.name}/{path.name}" if path.parent.name else path.name
 
 
-def collect(directory: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Run:
+def collect(directory: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> JobRun:
     """Read a job's directory, of its records about `max_bytes`; raises ConfigError if there is none."""
     source = JobDirectory.find(directory)
     job = source.job()
-    run = Run(source.path, job, JobView())
+    run = JobRun(source.path, job, JobView())
     run.started = _number(job.get("started")) or 0.0
     run.thin = max(1, math.ceil(source.size() / max_bytes))
     for record in source.stream(run.thin):
-        run.num_records += 1
         try:
             _add(run, record)
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
@@ -278,7 +272,7 @@ def _number(value: Any) -> float | None:
     return float(value) if is_number else None
 
 
-def _add(run: Run, record: Record) -> None:
+def _add(run: JobRun, record: Record) -> None:
     if not math.isfinite(record.time):
         raise ValueError(f"time {record.time}")
     if not run.started:
@@ -297,7 +291,7 @@ def _add(run: Run, record: Record) -> None:
         elif record.kind == "end":
             server.outcome = cut(record.get("outcome", ""))
         return
-    rank = run.ranks.setdefault(record.number, RankRun(record.number, first_time=record.time))
+    rank = run.ranks.setdefault(record.number, RankRun(record.number))
     rank.last_time = record.time
     match record.kind:
         case "start":
@@ -339,8 +333,11 @@ def _log_files(path: Path, job: dict[str, Any]) -> list[tuple[str, Path]]:
     except OSError:
         names = []
     for name in names:
-        kind, number = name.split("log.")
-        files.setdefault(path / name, f"{'server' if kind == 'server' else 'process'} {number}")
+        match = _LOG.fullmatch(name)
+        assert match is not None, "the names are filtered"
+        where = f" of node {match[1]}" if match[1] else ""
+        kind = "server" if match[2] == "server" else "process"
+        files.setdefault(path / name, f"{kind} {match[3]}{where}")
     return [(name, log) for log, name in files.items()]
 
 

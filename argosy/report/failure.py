@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from argosy.report.advice import Advice, advise
-from argosy.report.collect import ProcessOutput, Run, cut
+from argosy.report.collect import JobRun, ProcessOutput, cut
 
 _MAX_WAITING = 16
 
@@ -34,7 +34,7 @@ class Failure:
         return asdict(self)
 
 
-def find_failure(run: Run) -> Failure | None:
+def find_failure(run: JobRun) -> Failure | None:
     """The cause, as the launcher found it, else as the files that the processes left suggest; None without one."""
     recorded = run.job.get("failure")
     if isinstance(recorded, dict):
@@ -49,7 +49,7 @@ def find_failure(run: Run) -> Failure | None:
     return _ended(run) if state in ("failed", "terminated") else None
 
 
-def _recorded(run: Run, recorded: dict[str, Any]) -> Failure:
+def _recorded(run: JobRun, recorded: dict[str, Any]) -> Failure:
     process, text = _text(recorded.get("process")), cut(_text(recorded.get("text")))
     log = _text(recorded.get("log"))
     output = next((o for o in run.outputs if o.log == log), None) or next(
@@ -80,28 +80,28 @@ def _text(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else str(value)
 
 
-def _waiting(run: Run, recorded: Any, failed: str) -> tuple[tuple[str, str], ...]:
+def _waiting(run: JobRun, recorded: Any, failed: str) -> tuple[tuple[str, str], ...]:
     """As recorded; completed by the error files of processes that blame others."""
-    found: dict[str, str] = {}
+    waiting: dict[str, str] = {}
     for entry in recorded if isinstance(recorded, list) else [recorded] if recorded else []:
         if isinstance(entry, dict):
-            found[cut(_text(entry.get("process")), 100)] = cut(_text(entry.get("what")), 1000)
+            waiting[cut(_text(entry.get("process")), 100)] = cut(_text(entry.get("what")), 1000)
         else:
-            found[f"{len(found) + 1}"] = cut(_text(entry), 1000)
+            waiting[f"{len(waiting) + 1}"] = cut(_text(entry), 1000)
     for output in run.outputs:
         if output.error is not None and output.error.ranks and output.name != failed:
-            found.setdefault(output.name, cut(output.error.what, 1000))
-    if not found:  # they were terminated before they raised
+            waiting.setdefault(output.name, cut(output.error.what, 1000))
+    if not waiting:  # they were terminated before they raised
         for process in run.job.get("processes") or []:
             if isinstance(process, dict) and process.get("state") == "terminated":
                 number = process.get("rank")
                 step = run.view.ranks[number].step if number in run.view.ranks else 0
                 after = f", last recorded step {step:,}" if step else ""
-                found[f"{process.get('role')} {number}"] = f"terminated by fleetrun{after}"
-    return tuple(found.items())[:_MAX_WAITING]
+                waiting[f"{process.get('role')} {number}"] = f"terminated by fleetrun{after}"
+    return tuple(waiting.items())[:_MAX_WAITING]
 
 
-def _after(run: Run, output: ProcessOutput | None) -> str:
+def _after(run: JobRun, output: ProcessOutput | None) -> str:
     if output is not None and output.error is not None and output.error.step:
         return f"{output.error.step:,} steps"
     number = output.name.rpartition(" ")[2] if output is not None and "server" not in output.name else ""
@@ -109,13 +109,13 @@ def _after(run: Run, output: ProcessOutput | None) -> str:
     return f"{view.step:,} steps" if view is not None and view.step else ""
 
 
-def _first_error(run: Run) -> ProcessOutput | None:
+def _first_error(run: JobRun) -> ProcessOutput | None:
     """The first process that raised; one that blames another only if there is no other."""
     raised = [output for output in run.outputs if output.error is not None]
     return min(raised, key=lambda o: (bool(o.error.ranks), o.error.time) if o.error else (), default=None)
 
 
-def _of_output(run: Run, output: ProcessOutput) -> Failure:
+def _of_output(run: JobRun, output: ProcessOutput) -> Failure:
     error = output.error
     assert error is not None, "it has raised"
     return Failure(
@@ -133,7 +133,7 @@ def _of_output(run: Run, output: ProcessOutput) -> Failure:
     )
 
 
-def _abandoned(run: Run) -> Failure:
+def _abandoned(run: JobRun) -> Failure:
     if (raised := _first_error(run)) is not None:
         return _of_output(run, raised)
     advice = Advice(
@@ -150,14 +150,14 @@ def _abandoned(run: Run) -> Failure:
     return _bare(run, what, advice)
 
 
-def _ended(run: Run) -> Failure:
+def _ended(run: JobRun) -> Failure:
     code = run.job.get("exit_code")
     what = f"state {run.job.get('state')!r}, exit code {code} of fleetrun; no exception was recorded"
     clues = {130: "SIGINT", 143: "SIGTERM", 129: "SIGHUP", 137: "SIGKILL"}.get(code, "")  # type: ignore[arg-type]
     return _bare(run, what, advise(clues, run.launcher_log, has_exception=False))
 
 
-def _bare(run: Run, what: str, advice: Advice) -> Failure:
+def _bare(run: JobRun, what: str, advice: Advice) -> Failure:
     return Failure(
         process="",
         what=what,

@@ -211,10 +211,10 @@ def _stragglers(analysis: dict[str, Any]) -> str:
         for row in stragglers["slow"]
     ]
     items += [f"{units.moment(e['time'])}: {e['text']}" for e in stragglers["events"]]
-    found = "".join(html.element("li", html.text(item)) for item in items)
+    findings = "".join(html.element("li", html.text(item)) for item in items)
     verdict = (
-        html.element("ul", found, class_="findings")
-        if found
+        html.element("ul", findings, class_="findings")
+        if findings
         else html.element(
             "p", "No rank was 10 % slower than the median rank over the whole run.", class_="good-text"
         )

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from argosy.report.collect import Bins, Run
+from argosy.report.collect import Bins, JobRun
 
 
 def finite(value: Any) -> float | None:
@@ -41,5 +41,5 @@ def over_time(bins: Mapping[int, Bins]) -> dict[str, Any]:
     }
 
 
-def profiles(run: Run) -> list[dict[str, Any]]:
+def profiles(run: JobRun) -> list[dict[str, Any]]:
     return [rank.profile for _, rank in sorted(run.ranks.items()) if rank.profile]

@@ -99,8 +99,8 @@ def py_func(
             f"py_func: {unknown[0]!r} of skip_vars_in_backward_input is neither in x nor in out"
         )
     shapes = [_sizes(variable, inputs) for variable in outs]
-    kept = [all(v is not other for other in skipped) for v in (*inputs, *outs)]
-    call = _function(func, backward_func, shapes, [v.dtype for v in outs], kept)
+    is_passed = [all(v is not other for other in skipped) for v in (*inputs, *outs)]
+    call = _function(func, backward_func, shapes, [v.dtype for v in outs], is_passed)
     program = inputs[0].program if inputs else default_main_program()
     results = LayerBuilder("py_func").run(lambda *values: tuple(call.apply(*values)), *inputs)
     for variable, result in zip(outs, results, strict=True):

@@ -5,7 +5,7 @@
     fuse_bn_act_ops              fuse_bn_act, native_batch_norm      fused
     fuse_bn_add_act_ops          fuse_bn_add_act                     not fused
     fuse_elewise_add_act_ops     fuse_elewise_add_act                fused
-    fuse_all_optimizer_ops       fuse_optimizer                      fused; never with ReduceStrategy.Reduce
+    fuse_all_optimizer_ops       fuse_optimizer                      fused
 
 A field that is assigned keeps Paddle's meaning. Of an unassigned one Argosy decides (passes/__init__.py).
 """
@@ -27,7 +27,7 @@ _PASSES = {
 
 def fusions(build: BuildStrategy) -> tuple[Pass, ...]:
     """The requested fusions. They run on a copy of the program when it is compiled or printed."""
-    names = _assigned(build, True) - _impossible(build)
+    names = _assigned(build, True)
     has_rival = "fuse_elewise_add_act" in names
     return tuple(
         FuseBnAddAct(has_rival=has_rival) if isinstance(fusion, FuseBnAddAct) else fusion
@@ -38,15 +38,10 @@ def fusions(build: BuildStrategy) -> tuple[Pass, ...]:
 
 def switched_off(build: BuildStrategy) -> frozenset[str]:
     """The names of the fusions that must not run."""
-    return _assigned(build, False) | _impossible(build)
+    return _assigned(build, False)
 
 
 def _assigned(build: BuildStrategy, value: bool) -> frozenset[str]:
     """The passes of the fields that this value was assigned to."""
     fields = [field for field in _PASSES if build.is_assigned(field) and getattr(build, field) is value]
     return frozenset(name for field in fields for name in _PASSES[field])
-
-
-def _impossible(build: BuildStrategy) -> frozenset[str]:
-    is_all_reduce = build.reduce_strategy is BuildStrategy.ReduceStrategy.AllReduce
-    return frozenset() if is_all_reduce else frozenset({"fuse_optimizer"})

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from argosy.engine import env
 from argosy.timeline.merge import merge
-from argosy.timeline.page import html
-from argosy.timeline.summary import Summary, summarize
+from argosy.timeline.step_summary import Summary, summarize
+from argosy.timeline.timeline_page import html
 from argosy.timeline.traces import Trace, read
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from argosy.engine.errors import ConfigError
 from argosy.timeline.merge import merge
-from argosy.timeline.page import PAGE, write_html
-from argosy.timeline.report import show
-from argosy.timeline.summary import summarize
+from argosy.timeline.step_summary import summarize
+from argosy.timeline.summary_text import show
+from argosy.timeline.timeline_page import PAGE, write_html
 from argosy.timeline.traces import read
 
 

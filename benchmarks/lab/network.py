@@ -116,6 +116,13 @@ class Lab:
         """Change the rate of the link of one host, also while processes use it."""
         self._shape(self.names[host], f"host{host}", bits_per_s(rate))
 
+    def unlimit(self, host: int) -> None:
+        """Remove the limit of the link of one host."""
+        name, port = self.names[host], f"host{host}"
+        call("ip", "-n", name, "link", "set", INTERFACE, "gso_max_size", "65536")
+        for where, interface in ((name, INTERFACE), (self._switch, port)):
+            call("tc", "-n", where, "qdisc", "del", "dev", interface, "root")
+
     def _shape(self, name: str, port: str, rate: float) -> None:
         """Limit both directions of a link.
 

@@ -40,7 +40,7 @@ class Comparison:
         return newest(self.results).name[:10]
 
     def _seconds(self, contender: str) -> list[float]:
-        cases = _read(newest(self.results))
+        cases = read(newest(self.results))
         assert contender in cases[self.case], f"{self.results}, {self.case}: no contender {contender!r}"
         return list(cases[self.case][contender]["seconds"])
 
@@ -62,7 +62,7 @@ def newest(results: str) -> Path:
 
 
 @cache
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text()))
 
 

@@ -7,34 +7,16 @@ Each picture has a light panel of its own, so that it is legible on a dark page.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
+from typing import Any
 
-from docs.scripts.headlines import PLOTS, Comparison, Plot
+from docs.scripts.headlines import PLOTS, Comparison, Plot, newest, read
+from docs.scripts.line_chart import Chart, Curve, draw
+from docs.scripts.planner_accuracy import scatter
+from docs.scripts.svg import AMBER, BLUE, GREEN, LINE, MUTED, PALE, svg, words
 
 PICTURES = Path(__file__).parents[1] / "pictures"
-TEXT, MUTED, LINE, PANEL = "#1f2937", "#4b5563", "#cbd5e1", "#fbfcfe"
 ARROW = f'fill="none" stroke="{MUTED}" stroke-width="1.5" marker-end="url(#head)"'
-BLUE, PALE, GREEN, AMBER = "#3949ab", "#e8eaf6", "#e3f1e8", "#fdf1dc"
-
-
-def svg(width: int, height: int, title: str, parts: list[str]) -> str:
-    """An SVG image on a light panel."""
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-            f'role="img" aria-label="{escape(title)}" font-family="system-ui, sans-serif" font-size="14">',
-            f"<title>{escape(title)}</title>",
-            f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8" fill="{PANEL}" stroke="{LINE}"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )
-
-
-def words(x: float, y: float, text: str, *, color: str = TEXT, anchor: str = "start", more: str = "") -> str:
-    """A line of text."""
-    return f'<text x="{x:g}" y="{y:g}" fill="{color}" text-anchor="{anchor}"{more}>{escape(text)}</text>'
 
 
 # --- bar charts ---------------------------------------------------------------------------------------
@@ -175,9 +157,40 @@ def architecture() -> str:
     return svg(860, 604, "Architecture of Argosy", [head, *(p for box in boxes for p in box.draw()), *arrows])
 
 
+def weak_scaling() -> str:
+    """Predicted efficiency of ResNet50 over hosts, by link and setting."""
+    content = read(newest("weak-scaling"))
+    rows = content["rows"]
+    charts = []
+    for speed in sorted({row["speed"] for row in rows}):
+        for gbit in sorted({row["gbit_per_s"] for row in rows}):
+            chosen = [row for row in rows if (row["speed"], row["gbit_per_s"]) == (speed, gbit)]
+            faster = "hosts like this machine" if speed == 1 else f"hosts {speed} times as fast"
+            charts.append(Chart(f"{gbit} Gbit/s, {faster}", _efficiencies(chosen)))
+    title = f"ResNet50, weak scaling: predicted, not measured ({content['date']})"
+    return draw(title, charts, "hosts", "efficiency: examples/s per host, of one host with the defaults")
+
+
+def _efficiencies(rows: list[dict[str, Any]]) -> list[Curve]:
+    """A curve for each setting, against one host with the defaults."""
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
+    one = next(row for row in rows if (row["setting"], row["hosts"]) == (settings[0], 1))["examples_per_s"]
+    return [
+        Curve(
+            name, [(r["hosts"], r["examples_per_s"] / r["hosts"] / one) for r in rows if r["setting"] == name]
+        )
+        for name in settings
+    ]
+
+
 def pictures() -> dict[str, str]:
     """All pictures: file name and contents."""
-    return {"architecture.svg": architecture()} | {f"{plot.name}.svg": bars(plot) for plot in PLOTS}
+    drawn = {
+        "architecture.svg": architecture(),
+        "weak-scaling.svg": weak_scaling(),
+        "planner-accuracy.svg": scatter(),
+    }
+    return drawn | {f"{plot.name}.svg": bars(plot) for plot in PLOTS}
 
 
 def main() -> None:

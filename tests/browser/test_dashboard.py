@@ -40,8 +40,8 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Genera
 
 def wait_for(page: Page, selector: str, text: str = "") -> None:
     """Wait until an element that matches has this text in it."""
-    found = "([selector, text]) => [...document.querySelectorAll(selector)].some(e => e.textContent.includes(text))"
-    page.wait(found, [selector, text], WAIT_MS)
+    is_shown = "([selector, text]) => [...document.querySelectorAll(selector)].some(e => e.textContent.includes(text))"
+    page.wait(is_shown, [selector, text], WAIT_MS)
 
 
 # --- real jobs --------------------------------------------------------------------------------------------

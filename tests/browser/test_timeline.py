@@ -8,7 +8,7 @@ import pytest
 
 from argosy import timeline
 from tests.browser.chromium import Page
-from tests.timeline.test_summary import step
+from tests.timeline.test_step_summary import step
 from tests.timeline.traces_by_hand import event, trace, write
 
 pytestmark = pytest.mark.engines
@@ -38,7 +38,7 @@ def steps(*numbers: int, late: float = 0.0) -> list[dict[str, Any]]:
 
 def center(page: Page, track: str, index: int) -> tuple[float, float]:
     """Where an event of rank 0 is drawn."""
-    found = page.evaluate(
+    position = page.evaluate(
         """([name, i]) => {
             const row = timeline.rows().find((r) => r.isTrack && r.track.name === name);
             const box = document.getElementById('tracks').getBoundingClientRect();
@@ -47,7 +47,7 @@ def center(page: Page, track: str, index: int) -> tuple[float, float]:
         }""",
         [track, index],
     )
-    return found[0], found[1]
+    return position[0], position[1]
 
 
 def test_wheel_keys_and_drag_zoom_and_move(page: Page, tmp_path: Path) -> None:

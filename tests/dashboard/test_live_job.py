@@ -25,8 +25,8 @@ class Shown:
         for name in SECTIONS:
             self.state.setdefault(name, {}).update(change.get(name, {}))
         for name, points in change.get("series", {}).items():
-            kept = {x: y for x, y in self.state["series"].get(name, {}).items() if x < points["from"]}
-            self.state["series"][name] = kept | dict(zip(points["x"], points["y"], strict=True))
+            before = {x: y for x, y in self.state["series"].get(name, {}).items() if x < points["from"]}
+            self.state["series"][name] = before | dict(zip(points["x"], points["y"], strict=True))
         if heat := change.get("heat"):
             self.state["heat"] = ({} if heat.get("reset") else self.state["heat"]) | heat["columns"]
         events = change.get("events", {"first": 0, "list": []})
@@ -64,3 +64,22 @@ def test_a_long_job_is_read_in_slices(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(live_job, "SLICE_S", 60.0)
     at_once.apply(LiveJob(tmp_path).poll())
     assert page.state == at_once.state
+
+
+def test_of_a_long_job_a_part_is_read_and_its_last_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with GeneratedJob(tmp_path) as job:
+        job.advance(60)
+        size = sum(file.stat().st_size for file in (tmp_path / "metrics").glob("*.jsonl"))
+        monkeypatch.setattr(live_job, "MAX_JOINED_BYTES", size // 8)
+        live = LiveJob(tmp_path)
+        state = live.poll()
+        assert state["job"]["thin"] in (8, 9)
+        assert state["overview"]["step"] == job.step
+        columns = len(state["heat"]["columns"])
+        job.advance(10)
+        change = live.poll()
+        assert change["overview"]["step"] == job.step
+        assert len(change["heat"]["columns"]) >= 3
+        assert columns > 20

@@ -69,10 +69,10 @@ def test_errors_are_told_from_words_that_look_like_them(line: str, level: int) -
 
 def test_a_search_is_bounded_and_counts_everything(log: Path) -> None:
     log.write_text("batch\n" * 5_000 + "ValueError: batch\n")
-    found = log_files.search(log.parent, [log.name], "Batch")
-    assert found["count"] == 5_001
-    assert len(found["matches"]) == log_files.MAX_MATCHES
-    assert found["matches"][0] == [log.name, 5_001, "ValueError: batch", 2]
+    result = log_files.search(log.parent, [log.name], "Batch")
+    assert result["count"] == 5_001
+    assert len(result["matches"]) == log_files.MAX_MATCHES
+    assert result["matches"][0] == [log.name, 5_001, "ValueError: batch", 2]
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(log: Path) -> None:

@@ -143,9 +143,9 @@ def test_a_log_is_read_from_its_end_and_then_from_a_position(job: GeneratedJob, 
 
 def test_a_search_finds_errors_first_in_all_logs(job: GeneratedJob, address: str) -> None:
     job.log(0, "a batch")
-    found = httpx.get(f"{address}/search?text=BATCH").json()
-    assert [match[0] for match in found["matches"]] == ["workerlog.1", "workerlog.0", "workerlog.1"]
-    assert found["matches"][0][2] == "ValueError: a bad batch"
+    result = httpx.get(f"{address}/search?text=BATCH").json()
+    assert [match[0] for match in result["matches"]] == ["workerlog.1", "workerlog.0", "workerlog.1"]
+    assert result["matches"][0][2] == "ValueError: a bad batch"
     assert httpx.get(f"{address}/search?text=batch&errors=1").json()["count"] == 1
     assert httpx.get(f"{address}/search?text=(.*").json()["count"] == 0
     assert httpx.get(f"{address}/search?text=").status_code == 400

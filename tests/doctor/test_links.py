@@ -8,7 +8,7 @@ import pytest
 
 from argosy.doctor.links import (
     MAX_ROUNDS,
-    Link,
+    MeasuredLink,
     better,
     clocks,
     judge,
@@ -23,17 +23,17 @@ NAMES = ("a", "b", "c", "d")
 FAST = 9.4e9
 
 
-def mesh(hosts: int, rate: float = FAST, **slow: float) -> list[Link]:
+def mesh(hosts: int, rate: float = FAST, **slow: float) -> list[MeasuredLink]:
     """All links, with other rates for some: `a_b=1e9`."""
     return [
-        Link(a, b, slow.get(f"{NAMES[a]}_{NAMES[b]}", rate), 50e-6)
+        MeasuredLink(a, b, slow.get(f"{NAMES[a]}_{NAMES[b]}", rate), 50e-6)
         for a in range(hosts)
         for b in range(hosts)
         if a != b
     ]
 
 
-def odd(links: list[Link], **speeds: float) -> dict[str, str]:
+def odd(links: list[MeasuredLink], **speeds: float) -> dict[str, str]:
     checks = judge(links, NAMES, {NAMES.index(name): speed for name, speed in speeds.items()})
     return {check.where: check.status for check in checks if check.status != "ok"}
 
@@ -125,27 +125,29 @@ def test_links_slower_than_their_adapters_or_than_training_needs_are_warnings() 
 
 
 def test_a_link_that_cannot_be_measured_is_a_failure() -> None:
-    links = [Link(0, 1, error="10.0.0.2:4 cannot be reached: timed out"), *mesh(3)[1:]]
+    links = [MeasuredLink(0, 1, error="10.0.0.2:4 cannot be reached: timed out"), *mesh(3)[1:]]
     assert odd(links) == {"a -> b": "failure"}
 
 
 def test_the_better_one_of_two_measurements_counts() -> None:
     first = mesh(2, a_b=1e9)
-    assert [link.bits_per_s for link in better(first, [Link(0, 1, 8e9), Link(1, 0, 2e9)])] == [8e9, FAST]
-    assert better(first, [Link(0, 1, error="x")]) == first
+    assert [
+        link.bits_per_s for link in better(first, [MeasuredLink(0, 1, 8e9), MeasuredLink(1, 0, 2e9)])
+    ] == [8e9, FAST]
+    assert better(first, [MeasuredLink(0, 1, error="x")]) == first
 
 
 def test_a_late_link_is_a_warning() -> None:
-    links = [*mesh(3)[1:], Link(0, 1, FAST, 5e-3)]
+    links = [*mesh(3)[1:], MeasuredLink(0, 1, FAST, 5e-3)]
     assert odd(links) == {"a -> b": "warning"}
 
 
 def test_clocks_are_compared_with_that_of_the_first_host_over_several_links() -> None:
     links = [
-        Link(0, 1, FAST, 1e-4, 0.2),
-        Link(1, 0, FAST, 1e-4, -0.2),
-        Link(1, 2, FAST, 1e-4, -0.199),
-        Link(2, 1, FAST, 1e-4, 0.199),
+        MeasuredLink(0, 1, FAST, 1e-4, 0.2),
+        MeasuredLink(1, 0, FAST, 1e-4, -0.2),
+        MeasuredLink(1, 2, FAST, 1e-4, -0.199),
+        MeasuredLink(2, 1, FAST, 1e-4, 0.199),
     ]
     behind, fine = clocks(links, NAMES)
     assert (behind.where, behind.status, behind.figure) == ("b", "warning", "200 ms ahead of a, ± 50 us")

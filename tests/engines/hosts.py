@@ -58,12 +58,17 @@ class Hosts:
         """The prefix of a command that runs on this host."""
         return [self._enter, str(host)]
 
-    def kill(self, host: int) -> None:
-        """Kill all processes on a host."""
-        while pids := processes([self.networks[host]]):
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+    def kill(self, host: int, at_once: bool = False) -> None:
+        """Kill all processes on a host. `at_once`: none of them sees that another one was killed before."""
+        if at_once:
+            self._signal(host, signal.SIGSTOP)
+        while processes([self.networks[host]]):
+            self._signal(host, signal.SIGKILL)
+
+    def _signal(self, host: int, number: signal.Signals) -> None:
+        for pid in processes([self.networks[host]]):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def _script(path: Path, text: str) -> str:

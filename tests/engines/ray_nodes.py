@@ -1,7 +1,7 @@
 """A real Ray cluster of several nodes on this host, in a process of its own: it takes one command per line.
 
 add               one more node with two CPUs
-drain ID          tell Ray that this node is about to be removed
+drain ID          report to Ray that this node is about to be removed
 state             the alive actors and the placement groups of all jobs, as JSON
 """
 
@@ -45,8 +45,8 @@ class RayNodes:
         self._errors = Path(self._folder, "errors")
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.mkdir(f"{self._folder}/ray")
-        own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_TMPDIR": self._folder}
-        environ = os.environ | token | own | PATIENT
+        settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_TMPDIR": self._folder}
+        environ = os.environ | token | settings | PATIENT
         command = [sys.executable, __file__, self._folder]
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(

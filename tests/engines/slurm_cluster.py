@@ -146,6 +146,11 @@ class SlurmCluster:
         done = self.run("sinfo", "--noheader", "--Node", "--format=%T")
         return set(done.stdout.split()) if done.returncode == 0 else set()
 
+    def start_requeued(self, job_id: str, *changes: str) -> None:
+        """Let a requeued job start now, and not after Slurm's delay; its nodes must have ended the run before."""
+        self.wait(lambda: self.node_states() == {"idle"}, "idle nodes")
+        self.slurm("scontrol", "update", f"JobId={job_id}", "StartTime=now", *changes)
+
     def job(self, job_id: str) -> dict[str, str]:
         """The fields of `scontrol show job`."""
         text = self.slurm("scontrol", "--oneliner", "show", "job", job_id)

@@ -1,23 +1,26 @@
 """Kubernetes: manifests against the published schemas, and the commands of their pods, run on this host.
 
-There is no cluster here: a pod is a process with the host name and the hosts file that Kubernetes would give it.
+There is no cluster here: a pod is the first process of a pid namespace, with the host name and the hosts file that
+Kubernetes would give it.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 
 from argosy.engine.cluster.kubernetes import Kubernetes
 from argosy.engine.cluster.kubernetes_manifests import manifests
 from tests.engine.cluster.cluster_jobs import cluster_job
-from tests.engines.proof import TIMEOUT_S, EngineJob
+from tests.engines.proof import HOLDING, SCRIPTS, TIMEOUT_S, EngineJob, Reference, wait_until
 
 COLLECTIVE = "--nodes=2 --nproc_per_node=2 --grace=60 --log_dir=logs train.py"
 SERVERS = "--server_num=1 --worker_num=2 --grace=60 --log_dir=logs train.py"
@@ -89,8 +92,9 @@ def start_pod(job: EngineJob, template: Any, name: str, index: int, hosts: Path)
     command = [expanded(word, variables) for word in container["command"]]
     inside = f'hostname {name} && mount --bind {hosts} /etc/hosts && exec "$@"'
     path = os.pathsep.join([str(Path(sys.executable).parent), job.environ["PATH"]])
+    namespaces = ["--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
     return subprocess.Popen(
-        ["unshare", "--mount", "--uts", "sh", "-c", inside, "sh", *command],
+        ["unshare", *namespaces, "sh", "-c", inside, "sh", *command],
         cwd=job.directory,
         env=job.environ | variables | {"PATH": path, "PYTHONPATH": str(Path(__file__).parents[2])},
         stdout=subprocess.PIPE,
@@ -99,14 +103,8 @@ def start_pod(job: EngineJob, template: Any, name: str, index: int, hosts: Path)
     )
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("unshare"), reason="namespaces need root and unshare"
-)
-@pytest.mark.parametrize("line", [COLLECTIVE, SERVERS])
-def test_the_commands_of_the_pods_form_one_job(line: str, job: EngineJob) -> None:
-    job.script(
-        "if os.environ['TRAINING_ROLE'] == 'TRAINER': print('worker', os.environ['PADDLE_TRAINER_ID'])\n"
-    )
+def start_pods(job: EngineJob, line: str) -> "list[subprocess.Popen[str]]":
+    """The pods of a job; the first one is node 0, and is started last."""
     pods, names = [], []
     for manifest in manifests(cluster_job(line, image="i")):
         spec: Any = manifest.get("spec", {})
@@ -116,12 +114,56 @@ def test_the_commands_of_the_pods_form_one_job(line: str, job: EngineJob) -> Non
             pods.append((spec["template"], names[-1], index))
     hosts = job.directory / "hosts"
     hosts.write_text("".join(f"127.0.0.1 {name} {name}.train\n" for name in names))
-    processes = [start_pod(job, template, name, i, hosts) for template, name, i in reversed(pods)]
-    outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(pods), "\n".join(outputs)
-    assert "worker 0\n" in outputs[-1]
+    return [start_pod(job, template, name, i, hosts) for template, name, i in reversed(pods)][::-1]
+
+
+def ended(pods: "list[subprocess.Popen[str]]") -> tuple[list[int], list[str]]:
+    """Exit codes and outputs, when all pods have ended."""
+    outputs = [pod.communicate(timeout=TIMEOUT_S)[0] for pod in pods]
+    return [pod.returncode for pod in pods], outputs
+
+
+needs_namespaces = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("unshare"), reason="namespaces need root and unshare"
+)
+
+
+@needs_namespaces
+@pytest.mark.parametrize("line", [COLLECTIVE, SERVERS])
+def test_the_commands_of_the_pods_form_one_job(line: str, job: EngineJob) -> None:
+    job.script(
+        "if os.environ['TRAINING_ROLE'] == 'TRAINER': print('worker', os.environ['PADDLE_TRAINER_ID'])\n"
+    )
+    codes, outputs = ended(start_pods(job, line))
+    assert codes == [0] * len(codes), "\n".join(outputs)
+    assert "worker 0\n" in outputs[0]
     lines = sorted(path.read_text() for path in (job.directory / "logs").glob("node-*/workerlog.*"))
     assert [line.split()[-1] for line in lines] == [f"{i}" for i in range(4 if line == COLLECTIVE else 2)]
+    job.check_nothing_left()
+
+
+@needs_namespaces
+@pytest.mark.slow
+def test_sigterm_to_the_first_process_of_a_pod_saves_a_checkpoint_from_which_new_pods_resume_bit_equal(
+    job: EngineJob, reference: Reference
+) -> None:
+    """As at an eviction: the kubelet signals the pod's first process, the Job replaces all pods that exit with 75."""
+    words = "--nodes=2 --nproc_per_node=1 --grace=120 --log_dir=logs"
+    script = f"{SCRIPTS['resnet18']} --checkpoint=checkpoints --hold_until=go {' '.join(HOLDING)}"
+    pods = start_pods(job, f"{words} {script}")
+    job.wait_until_held()
+    (first_process,) = psutil.Process(pods[1].pid).children()
+    first_process.send_signal(signal.SIGTERM)
+    log = job.directory / "logs/node-1/fleetrun.log"
+    wait_until(lambda: "SIGTERM: waiting at most 120 s" in log.read_text(), problem=log.read_text)
+    (job.directory / "go").touch()
+    codes, outputs = ended(pods)
+    assert codes == [75, 75], "\n".join(outputs)
+    job.check_nothing_left()
+    codes, outputs = ended(start_pods(job, f"{words} {script}"))
+    assert codes == [0, 0], "\n".join(outputs)
+    assert outputs[0].count("\nloss: ") < 10, "it began with the first step"
+    reference.check("resnet18", job.directory / "weights.npz")
     job.check_nothing_left()
 
 

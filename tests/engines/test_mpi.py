@@ -5,13 +5,13 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 
-from tests.engines.hosts import Hosts, two_hosts
+from tests.engines.conftest import KillAndName
+from tests.engines.hosts import Hosts
 from tests.engines.proof import SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference, wait_until
 
 AGENT = {
@@ -20,12 +20,6 @@ AGENT = {
 }
 """What mpirun starts processes on other hosts with, in place of ssh."""
 TOKEN = "6d7069206a6f6220746f6b656e"
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    with two_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
-        yield hosts
 
 
 class MpiJob:
@@ -54,9 +48,8 @@ class MpiJob:
             self.job.pid(f"worker.{rank}")
         return process
 
-    def check_killed(self, process: "subprocess.Popen[str]", pattern: str, killed_host: str = "none") -> None:
-        """The job ends with an error that names what was killed, and leaves nothing behind."""
-        self.job.wait_until_named(pattern)
+    def check_failed(self, process: "subprocess.Popen[str]", killed_host: str = "none") -> None:
+        """The job ends with an error, and leaves nothing behind."""
         done = self.job.finish(process)
         assert done.returncode not in (0, None), done
         self.job.check_nothing_left(killed_host=killed_host)
@@ -81,19 +74,23 @@ def test_the_weights_are_those_of_fleetrun_alone(
     job.check_nothing_left()
 
 
-def test_a_killed_rank_is_named_and_the_token_is_in_no_command_line(mpi: MpiJob) -> None:
+def test_a_killed_rank_is_named_and_the_token_is_in_no_command_line(
+    mpi: MpiJob, kill_and_name: KillAndName
+) -> None:
     process = mpi.waiting()
     assert mpi.job.alive()
     assert not [p for p in psutil.process_iter(["cmdline"]) if TOKEN in " ".join(p.info["cmdline"] or ())]
     wait_until(lambda: "worker 0 waits" in mpi.job.output()[0], 60.0, lambda: str(mpi.job.output()))
-    os.kill(mpi.job.pid("worker.1"), signal.SIGKILL)
-    mpi.check_killed(process, r"node 1 of 2 \(host1\):\n.*rank 1 .*SIGKILL")
+    pid = mpi.job.pid("worker.1")
+    named = r"node 1 of 2 \(host1\):\n.*rank 1 .*SIGKILL"
+    kill_and_name(mpi.job, lambda: os.kill(pid, signal.SIGKILL), named)
+    mpi.check_failed(process)
 
 
-def test_a_killed_node_is_named(mpi: MpiJob) -> None:
+def test_a_killed_node_is_named(mpi: MpiJob, kill_and_name: KillAndName) -> None:
     process = mpi.waiting()
-    mpi.hosts.kill(1)
-    mpi.check_killed(process, r"NodeLost: node 1 of 2 \(host1\) was lost", killed_host="host1")
+    kill_and_name(mpi.job, lambda: mpi.hosts.kill(1), r"NodeLost: node 1 of 2 \(host1\) was lost")
+    mpi.check_failed(process, killed_host="host1")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 
+from tests.engines.conftest import KillAndName
 from tests.engines.proof import SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference, wait_until
 from tests.engines.ray_nodes import PATIENT, RayNodes
 
@@ -53,13 +54,14 @@ def test_the_weights_are_those_of_fleetrun_alone(
     check_nothing_left(on_ray, nodes)
 
 
-def test_a_killed_rank_is_named(on_ray: EngineJob, nodes: RayNodes) -> None:
+def test_a_killed_rank_is_named(on_ray: EngineJob, nodes: RayNodes, kill_and_name: KillAndName) -> None:
     process = on_ray.start(*ON_RAY, "--nproc_per_node=2", WAIT)
     for rank in range(4):
         on_ray.pid(f"worker.{rank}")
     assert nodes.node_of(on_ray.pid("worker.0")) == nodes.node_of(on_ray.pid("worker.1"))
     assert nodes.node_of(on_ray.pid("worker.0")) != nodes.node_of(on_ray.pid("worker.2"))
-    os.kill(on_ray.pid("worker.2"), signal.SIGKILL)
+    pid = on_ray.pid("worker.2")
+    kill_and_name(on_ray, lambda: os.kill(pid, signal.SIGKILL), "(?s)node 1 of 2.*rank 2.*SIGKILL")
     done = on_ray.finish(process)
     assert done.returncode == 1
     assert "rank 2" in done.stdout
@@ -86,7 +88,7 @@ def test_a_killed_node_is_replaced_and_the_job_resumes_bit_equal(
 
 
 def test_a_killed_node_without_a_replacement_is_named_and_ends_the_job(
-    job: EngineJob, nodes: RayNodes
+    job: EngineJob, nodes: RayNodes, kill_and_name: KillAndName
 ) -> None:
     nodes.ensure(2)
     job.environ |= nodes.environ
@@ -95,7 +97,7 @@ def test_a_killed_node_without_a_replacement_is_named_and_ends_the_job(
     pid = job.pid("worker.3")
     for spare in nodes.spare_nodes([pid, job.pid("worker.0")]):
         nodes.kill_node(spare)
-    nodes.kill_node_of(pid)
+    kill_and_name(job, lambda: nodes.kill_node_of(pid), "node 1 .*was lost")
     done = job.finish(process)
     assert done.returncode == 1
     assert "node 1 (" in done.stderr

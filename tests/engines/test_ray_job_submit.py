@@ -33,11 +33,11 @@ def server() -> Iterator[str]:
         port = probe.getsockname()[1]
     options = ["--head", "--port=0", "--num-cpus=4", f"--temp-dir={folder}", "--block"]
     dashboard = ["--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={port}"]
-    own = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT), "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+    settings = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT), "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
     with Path(folder, "output").open("wb") as output:
         head = subprocess.Popen(
             [*RAY, "start", *options, *dashboard],
-            env=os.environ | own | PATIENT,
+            env=os.environ | settings | PATIENT,
             stdout=output,
             stderr=output,
             start_new_session=True,

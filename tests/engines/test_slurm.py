@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.proof import HOLDING, SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference
-from tests.engines.slurm_cluster import NODES, SlurmCluster, missing
+from tests.engines.conftest import KillAndName
+from tests.engines.proof import HOLDING, SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference, wait_until
+from tests.engines.slurm_cluster import NODES, SlurmCluster
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine
 ON = ["--on=slurm", "--nodes=2"]
+RESUMABLE = ["--checkpoint=checkpoints", "--hold_until=go", *HOLDING]
+"""Arguments of the scripts: save in every step, wait before step 2 until the test creates a file."""
 PROFILE = """
 [lab]
 engine = "slurm"
@@ -62,14 +65,6 @@ class SlurmJob(EngineJob):
         super().end()
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    if reason := missing():
-        pytest.skip(reason)
-    with SlurmCluster() as running:
-        yield running
-
-
 @pytest.fixture
 def job(tmp_path: Path, cluster: SlurmCluster) -> Iterator[SlurmJob]:
     slurm_job = SlurmJob(tmp_path, cluster)
@@ -102,26 +97,28 @@ def test_wide_and_deep_is_bit_equal_with_servers_on_both_nodes(job: SlurmJob, re
     job.check_nothing_left()
 
 
-def test_a_killed_rank_is_named_and_the_job_fails(job: SlurmJob) -> None:
+def test_a_killed_rank_is_named_and_the_job_fails(job: SlurmJob, kill_and_name: KillAndName) -> None:
     running = job.start(*ON, "--attach", "--nproc_per_node=1", WAIT)
-    os.kill(job.pid("worker.1"), signal.SIGKILL)
+    pid = job.pid("worker.1")
+    kill_and_name(job, lambda: os.kill(pid, signal.SIGKILL), r"(?s)node 1 of 2 \(n1\).*rank 1.*SIGKILL")
     done = job.finish(running)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "rank 1" in done.stdout
     assert "SIGKILL" in done.stdout
     assert re.search(
-        r"error: job \d+ on slurm ended with exit code 1: FAILED, exit code 1 on n\[0-1\]", done.stderr
+        r"error: job \d+ on slurm ended with exit code 1: (FAILED|COMPLETING), exit code 1 on n\[0-1\]",
+        done.stderr,
     )
     job.check_nothing_left()
 
 
-def test_a_killed_node_is_named_and_the_job_fails(job: SlurmJob) -> None:
+def test_a_killed_node_is_named_and_the_job_fails(job: SlurmJob, kill_and_name: KillAndName) -> None:
     with job.cluster.kill_wait(1):
         job_id = job.submit(*ON, "--nproc_per_node=1", WAIT)
         running = job.start("--on=slurm", "--attach", job_id)
         job.pid("worker.0")
         job.pid("worker.1")
-    job.cluster.kill_node("n1")
+    kill_and_name(job, lambda: job.cluster.kill_node("n1"), r"node 1 of 2 \(n1\) was lost")
     done = job.finish(running)
     job.cluster.start_node("n1")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -203,20 +200,71 @@ def test_what_slurm_refuses_is_reported_in_its_words(job: SlurmJob) -> None:
 def test_a_preempted_job_saves_a_checkpoint_and_resumes_bit_equal(
     job: SlurmJob, reference: Reference, name: str, command: list[str]
 ) -> None:
-    resumable = ["--checkpoint=checkpoints", "--hold_until=go", *HOLDING]
-    job_id = job.submit(*ON, "--grace=50", *TWO_NODES[name], SCRIPTS[name], *resumable)
+    job_id = job.submit(*ON, "--grace=50", *TWO_NODES[name], SCRIPTS[name], *RESUMABLE)
     running = job.start("--on=slurm", "--attach", job_id)
     job.wait_until_held()
     job.cluster.slurm(*command, job_id)
     job.cluster.wait(lambda: "SIGTERM: waiting at most 50 s" in job.job_log(job_id), "grace period")
     (job.directory / "go").touch()
-    job.cluster.wait(lambda: job.cluster.job(job_id)["Restarts"] == "1", "restart")
+    wait_until(lambda: job.names(f"job {job_id} is pending: BeginTime"), problem=lambda: job.job_log(job_id))
+    job.cluster.start_requeued(job_id)
     done = job.finish(running)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"job {job_id} was requeued (restart 1)" in done.stderr
-    assert f"job {job_id} is pending: BeginTime" in done.stderr
     assert done.stderr.count(f"job {job_id} is running on n[0-1]") == 2
     assert "exit code 75: start the job again to resume" in done.stdout
     assert 10 <= done.stdout.count("\nloss: ") < 13, "the second start began with the first step"
     reference.check(name, job.directory / "weights.npz")
     job.check_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_job_that_reaches_its_time_limit_is_requeued_and_resumes_bit_equal(
+    job: SlurmJob, reference: Reference
+) -> None:
+    """The limit is shortened while the job trains, however long its start took; the signal comes 60 s before it."""
+    words = [*ON, "--time=30", "--grace=30", *TWO_NODES["resnet18"], SCRIPTS["resnet18"]]
+    job_id = job.submit(*words, *RESUMABLE)
+    running = job.start("--on=slurm", "--attach", job_id)
+    job.wait_until_held()
+    hours, minutes, _ = job.cluster.job(job_id)["RunTime"].split(":")
+    limit = f"TimeLimit={60 * int(hours) + int(minutes) + 2}"
+    job.cluster.slurm("scontrol", "update", f"JobId={job_id}", limit)
+    job.cluster.wait(lambda: "SIGTERM: waiting at most 30 s" in job.job_log(job_id), "signal of Slurm")
+    (job.directory / "go").touch()
+    wait_until(lambda: job.names(f"job {job_id} is pending: BeginTime"), problem=lambda: job.job_log(job_id))
+    job.cluster.start_requeued(job_id, "TimeLimit=30")
+    done = job.finish(running)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"job {job_id} was requeued (restart 1)" in done.stderr
+    assert "exit code 75: start the job again to resume" in done.stdout
+    assert 10 <= done.stdout.count("\nloss: ") < 13, "the second start began with the first step"
+    reference.check("resnet18", job.directory / "weights.npz")
+    job.check_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_cancelled_job_with_a_grace_period_saves_a_checkpoint_and_is_not_requeued(
+    job: SlurmJob, reference: Reference
+) -> None:
+    words = [*ON, "--grace=50", *TWO_NODES["resnet18"], SCRIPTS["resnet18"], *RESUMABLE]
+    running = job.start("--attach", *words)
+    job.wait_until_held()
+    running.send_signal(signal.SIGINT)  # ends only the following
+    done = job.finish(running)
+    assert done.returncode == 130, done
+    job_id = re.search(r"job (\d+) continues; follow it again", done.stderr)[1]  # type: ignore[index]
+    running = job.start("--on=slurm", "--attach", job_id)
+    job.cluster.slurm("scancel", job_id)
+    job.cluster.wait(lambda: "SIGTERM: waiting at most 50 s" in job.job_log(job_id), "grace period")
+    (job.directory / "go").touch()
+    done = job.finish(running)
+    assert done.returncode == 75, done
+    assert f"job {job_id} on slurm ended with exit code 75: CANCELLED" in done.stderr
+    assert "exit code 75: start the job again to resume" in done.stdout
+    assert job.cluster.job(job_id)["Restarts"] == "0"
+    job.check_nothing_left()
+    done = job.run("--attach", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("\nloss: ") < 10, "it began with the first step"
+    reference.check("resnet18", job.directory / "weights.npz")

@@ -12,17 +12,12 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 
-from tests.engines.hosts import Hosts, two_hosts
+from tests.engines.conftest import KillAndName
+from tests.engines.hosts import Hosts
 from tests.engines.proof import HOLDING, SCRIPTS, TWO_NODES, WAIT, EngineJob, Reference
 from tests.engines.sshd import Sshd
 
 TOKEN = "737368206a6f6220746f6b656e"
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    with two_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
-        yield hosts
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +59,26 @@ def test_the_weights_are_those_of_fleetrun_alone(
     ssh_job.check_nothing_left()
 
 
-def test_a_killed_rank_is_named_and_the_token_is_in_no_command_line(ssh_job: EngineJob, sshd: Sshd) -> None:
+def test_a_killed_rank_is_named_and_the_token_is_in_no_command_line(
+    ssh_job: EngineJob, sshd: Sshd, kill_and_name: KillAndName
+) -> None:
     process = waiting(ssh_job, sshd)
     assert not [p for p in psutil.process_iter(["cmdline"]) if TOKEN in " ".join(p.info["cmdline"] or ())]
     environ = psutil.Process(ssh_job.pid("worker.1")).environ()
     assert environ["ARGOSY_JOB_TOKEN"] == TOKEN
     assert environ["OMP_NUM_THREADS"] == "1"
-    os.kill(ssh_job.pid("worker.1"), signal.SIGKILL)
-    ssh_job.wait_until_named(r"node 1 of 2 \(host1\):\n.*rank 1 .*SIGKILL")
+    pid = ssh_job.pid("worker.1")
+    named = r"node 1 of 2 \(host1\):\n.*rank 1 .*SIGKILL"
+    kill_and_name(ssh_job, lambda: os.kill(pid, signal.SIGKILL), named)
     assert ssh_job.finish(process).returncode == 1, ssh_job.output()
     ssh_job.check_nothing_left()
 
 
-def test_a_killed_host_is_named(ssh_job: EngineJob, sshd: Sshd, hosts: Hosts) -> None:
+def test_a_killed_node_is_named(
+    ssh_job: EngineJob, sshd: Sshd, hosts: Hosts, kill_and_name: KillAndName
+) -> None:
     process = waiting(ssh_job, sshd)
-    hosts.kill(1)
-    ssh_job.wait_until_named(r"NodeLost: node 1 of 2 \(host1\) was lost")
+    kill_and_name(ssh_job, lambda: hosts.kill(1, at_once=True), r"NodeLost: node 1 of 2 \(host1\) was lost")
     done = ssh_job.finish(process)
     assert done.returncode == 1, done
     assert "NodeLost: node 1 of 2 (host1) was lost" in done.stdout, done

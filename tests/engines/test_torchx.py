@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it has no annotations
 import pytest
 
-from tests.engines.proof import HOLDING, SCRIPTS, TIMEOUT_S, TWO_NODES, EngineJob, Reference
+from tests.engines.conftest import KillAndName
+from tests.engines.proof import SCRIPTS, TIMEOUT_S, TWO_NODES, WAIT, EngineJob, Reference
 
 pytest.importorskip("torchx", reason="pip install torchx")
 ROOT = Path(__file__).parents[2]
@@ -30,10 +31,18 @@ def test_weights_are_bit_equal_to_fleetrun_alone(
     job.check_nothing_left()
 
 
-def test_a_killed_rank_is_named_and_nothing_is_left(job: EngineJob) -> None:
-    process = job.start(ON, "--nodes=2", *TWO_NODES["resnet18"], SCRIPTS["resnet18"], *HOLDING)
-    job.wait_until_held(2)
-    os.kill(job.pid("worker.1"), signal.SIGKILL)
+def waiting(job: EngineJob, *words: str, others: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+    """Start a job whose processes wait; returns when two workers and these others do."""
+    process = job.start(ON, *words, WAIT)
+    for role in ("worker.0", "worker.1", *others):
+        job.pid(role)
+    return process
+
+
+def test_a_killed_rank_is_named_and_nothing_is_left(job: EngineJob, kill_and_name: KillAndName) -> None:
+    process = waiting(job, "--nodes=2", *TWO_NODES["resnet18"])
+    pid = job.pid("worker.1")
+    kill_and_name(job, lambda: os.kill(pid, signal.SIGKILL), r"(?s)node 1 of 2.*rank 1 of 2.*SIGKILL")
     done = job.finish(process)
     assert done.returncode == 1
     assert "node 1 of 2" in done.stdout
@@ -43,15 +52,13 @@ def test_a_killed_rank_is_named_and_nothing_is_left(job: EngineJob) -> None:
     job.check_nothing_left()
 
 
-def test_a_killed_node_is_named_and_nothing_is_left(job: EngineJob) -> None:
-    process = job.start(ON, *TWO_NODES["wide_and_deep"], SCRIPTS["wide_and_deep"], *HOLDING)
-    job.wait_until_held(2)
+def test_a_killed_node_is_named_and_nothing_is_left(job: EngineJob, kill_and_name: KillAndName) -> None:
+    process = waiting(job, *TWO_NODES["wide_and_deep"], others=("server.0", "server.1"))
     server = psutil.Process(job.pid("server.1"))
     node = [server, *(p for p in server.parents() if "--node_rank=3" in p.cmdline())]
     for process_of_node in node:  # first stop all, so that none of them can react
         process_of_node.suspend()
-    for process_of_node in node:
-        process_of_node.kill()
+    kill_and_name(job, lambda: [p.kill() for p in node], "node 3 of 4.* was lost")
     done = job.finish(process)
     assert done.returncode == 1
     assert "node 3 of 4" in done.stdout
@@ -61,12 +68,11 @@ def test_a_killed_node_is_named_and_nothing_is_left(job: EngineJob) -> None:
 
 
 def test_ctrl_c_ends_everything(job: EngineJob) -> None:
-    process = job.start(ON, "--nodes=2", *TWO_NODES["resnet18"], SCRIPTS["resnet18"], *HOLDING)
-    job.wait_until_held(2)
+    process = waiting(job, "--nodes=2", *TWO_NODES["resnet18"])
     process.send_signal(signal.SIGINT)
     done = job.finish(process)
     assert done.returncode == 130
-    assert "SIGINT: job local_cwd://torchx/train_resnet18-" in done.stderr
+    assert "SIGINT: job local_cwd://torchx/wait-" in done.stderr
     job.check_nothing_left()
 
 

@@ -2,7 +2,6 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,7 @@ import pytest
 from tests.engines.proof import EngineJob
 
 pytest.importorskip("torchx", reason="pip install torchx")
-slurm = pytest.importorskip("tests.engines.slurm_cluster", reason="the fixtures of Slurm are missing")
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    if reason := slurm.missing():
-        pytest.skip(reason)
-    with slurm.SlurmCluster() as running:
-        yield running
 
 
 def fleetrun(cluster: Any, job: EngineJob, *words: str) -> Any:

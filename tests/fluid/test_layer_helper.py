@@ -31,16 +31,16 @@ def my_fc(
 
 def test_parameters_ops_bias_and_activation() -> None:
     x = fluid.layers.data("x", [4])
-    two, one = fluid.ParamAttr(initializer=Constant(2.0)), fluid.ParamAttr(initializer=Constant(-65.0))
-    out = my_fc(x, 3, two, one, "relu")
+    weight, bias = fluid.ParamAttr(initializer=Constant(2.0)), fluid.ParamAttr(initializer=Constant(-65.0))
+    out = my_fc(x, 3, weight, bias, "relu")
     helper = LayerHelper("counter")
     state = helper.create_or_get_global_variable("state", [1], "float32", Constant(7.0))
     assert helper.create_or_get_global_variable("state", [1], "float32", Constant(8.0)) is state
     exe = fluid.Executor()
     exe.run(fluid.default_startup_program())
-    got, kept = exe.run(feed={"x": [[1.0, 1, 1, 1], [2, 1, 1, 1]]}, fetch_list=[out, state])
+    got, stored = exe.run(feed={"x": [[1.0, 1, 1, 1], [2, 1, 1, 1]]}, fetch_list=[out, state])
     np.testing.assert_allclose(got, [[0, 0, 0], [35, 35, 35]])
-    np.testing.assert_array_equal(kept, [7.0])
+    np.testing.assert_array_equal(stored, [7.0])
     assert [p.name for p in helper.main_program.all_parameters()] == ["my_fc_0.w_0", "my_fc_0.b_0"]
 
 

@@ -1,4 +1,4 @@
-"""The table of unsupported names: an entry of a module stands for the names below it."""
+"""The table of unsupported names: an entry of a module covers the names below it."""
 
 # SPDX-License-Identifier: Apache-2.0
 from argosy.framework import unsupported_names

@@ -9,6 +9,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -38,7 +39,7 @@ def add_second_interface(lab: Lab) -> tuple[list[str], list[str]]:
     switch = lab.names[0].removesuffix("host0") + "switch"
     subnet = lab.addresses[0].split(".")[2]
     ipv4 = [f"10.78.{subnet}.{host + 1}" for host in range(len(lab.names))]
-    ipv6 = [f"fd00:78:{subnet}::{host + 1}" for host in range(len(lab.names))]
+    ipv6 = [str(ip_address(f"fd00:78:{subnet}::{host + 1}")) for host in range(len(lab.names))]
     for host, name in enumerate(lab.names):
         port = f"second{host}"
         call("ip", "-n", switch, "link", "add", port, "type", "veth", "peer", "name", "eth1", "netns", name)
@@ -51,14 +52,14 @@ def add_second_interface(lab: Lab) -> tuple[list[str], list[str]]:
 
 def listening(pid: str) -> set[str]:
     """The addresses at which the processes of this one's network namespace listen."""
-    found = set()
+    addresses = set()
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             digits, state = line.split()[1].partition(":")[0], line.split()[3]
             words = [bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8)]
             if state == "0A":
-                found.add(socket.inet_ntop(family, b"".join(words)))
-    return found
+                addresses.add(socket.inet_ntop(family, b"".join(words)))
+    return addresses
 
 
 @pytest.fixture

@@ -57,8 +57,6 @@ BOUND = {"float32": 1e-6, "float16": 2e-3, "bfloat16": 1.5e-2}
 
 def strategy(switches: Switches) -> fleet.DistributedStrategy:
     chosen = fleet.DistributedStrategy()
-    # Reduce mode has no fused updates, which round the last elements of a tensor differently.
-    chosen.build_strategy.fuse_all_optimizer_ops = False
     for name, value in switches.items():
         setattr(chosen if name in chosen.fields else chosen.build_strategy, name, value)
     return chosen

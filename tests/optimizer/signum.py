@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine.optimizers import register
-from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
+from argosy.engine.optimizers.spec import OptimizerSetting, OptimizerSpec, Slot
 from argosy.optimizer.optimizer import Decay, Names, Rate
 from argosy.optimizer.spec_optimizer import SpecOptimizer
 
@@ -36,8 +36,8 @@ SPEC = register(
         "signum",
         update_lists,
         settings=(
-            Setting("momentum", 0.9, least=0, below=1, op_name="mu"),
-            Setting("power", 0.0, least=0),
+            OptimizerSetting("momentum", 0.9, least=0, below=1, op_name="mu"),
+            OptimizerSetting("power", 0.0, least=0),
         ),
         slots=(Slot("velocity", "Velocity"), Slot("step", "Count", is_count=True)),
         takes_lists=True,

@@ -89,7 +89,7 @@ def test_fused_and_unfused_give_the_same(make: Callable[..., Optimizer]) -> None
 def test_parameters_with_a_master_and_without_do_not_go_together() -> None:
     MAKE["adam"](0.01, multi_precision=True).minimize(loss_of((NARROW, WIDE)))
     (report,) = rewrite(default_main_program(), [FuseOptimizer()])
-    assert report.text == "0 of 2 updates fused into 0; skipped: 2 without a compatible update"
+    assert report.text == "2 of 2 updates fused into 2; 2 without a compatible update, alone"
 
 
 @each_optimizer

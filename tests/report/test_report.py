@@ -147,9 +147,9 @@ def test_error_files_tell_the_cause_if_the_launcher_did_not(tmp_path: Path) -> N
     Job(state="failed").write(tmp_path)
     write_error(tmp_path, 0, "PeerLostError", "lost the connection to rank 1", ranks=(1,), at=START + 1)
     write_error(tmp_path, 1, "ModuleNotFoundError", "No module named 'x'", at=START + 2)
-    found = report(tmp_path)["failure"]
-    assert (found["process"], found["advice"]["kind"]) == ("rank 1", "import failed")
-    assert found["waiting"] == (("rank 0", "PeerLostError: lost the connection to rank 1"),)
+    failure = report(tmp_path)["failure"]
+    assert (failure["process"], failure["advice"]["kind"]) == ("rank 1", "import failed")
+    assert failure["waiting"] == (("rank 0", "PeerLostError: lost the connection to rank 1"),)
 
 
 def test_a_running_job_has_a_report_and_a_dead_launcher_is_noticed(tmp_path: Path) -> None:

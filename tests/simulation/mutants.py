@@ -21,7 +21,7 @@ import msgspec
 from torch import Tensor
 
 from argosy.engine.log import logger
-from argosy.engine.ps.rpc.client import Link
+from argosy.engine.ps.rpc.client import ServerLink
 from argosy.engine.ps.rpc.server import Entry, RpcServer
 from argosy.engine.ps.rpc.wire import Header, decode_tensors
 from argosy.engine.ps.server import wal
@@ -341,7 +341,7 @@ def forget_answers(original: Callable[..., None]) -> Callable[..., None]:
 def send_again_as_new(original: Callable[..., bool]) -> Callable[..., bool]:
     """The client gives a request another number when it sends it again."""
 
-    def note_incarnation(self: Link, incarnation: str) -> None:
+    def note_incarnation(self: ServerLink, incarnation: str) -> None:
         if self.incarnation and incarnation != self.incarnation:
             for reply in list(self.pending.values()):
                 if reply.is_sent and reply.kind.startswith("push"):
@@ -499,8 +499,8 @@ MUTANTS = (
     Mutant("values are read before they are logged", ServerState, "read", read_before_logging,
            ONE_BY_ONE | {"kinds": ("kill at disk",) * 6, "disk_s": 0.01, "every_s": 0.05, "trainers": 3}),
     Mutant("pushes are applied again", AppliedPushes, "has", apply_again, ONE_BY_ONE | KILLS),
-    Mutant("answers are not kept", RpcServer, "finish", forget_answers, {"kinds": ("break",) * 6, "every_s": 0.005}),
-    Mutant("what is sent again has a new number", Link, "note_incarnation", send_again_as_new, ONE_BY_ONE | KILLS),
+    Mutant("replies are not kept", RpcServer, "finish", forget_answers, {"kinds": ("break",) * 6, "every_s": 0.005}),
+    Mutant("repeated requests have new numbers", ServerLink, "note_incarnation", send_again_as_new, ONE_BY_ONE | KILLS),
     Mutant("a step does not wait for all", Round, "is_ready", do_not_wait_for_all, SYNC | {"trainers": 3}),
     Mutant("a barrier ends early", AllGathers, "check", end_barrier_early, {"trainers": 2}),
     Mutant("a barrier ends twice", AllGathers, "complete", end_barrier_twice,

@@ -225,4 +225,5 @@ def time_of(world: World) -> SimpleNamespace:
         while world.now < until:
             world.block(until - world.now)
 
-    return SimpleNamespace(monotonic=lambda: world.now, time=lambda: world.now, sleep=sleep)
+    clock = lambda: world.now  # noqa: E731
+    return SimpleNamespace(monotonic=clock, time=clock, thread_time_ns=lambda: 0, sleep=sleep)

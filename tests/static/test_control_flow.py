@@ -272,11 +272,11 @@ def test_the_wrong_types_are_named() -> None:
 
 def test_what_a_branch_computes_cannot_be_read_after_it() -> None:
     x = static.data("x", [None, 3])
-    kept: list[Any] = []
-    cond(x.sum() > 0, lambda: kept.append(x * 2), None)
+    computed: list[Any] = []
+    cond(x.sum() > 0, lambda: computed.append(x * 2), None)
     with pytest.raises(ProgramError, match="computed inside a branch or a loop"):
-        torch.relu(kept[0])
-    assert kept[0].name not in static.default_main_program().vars
+        torch.relu(computed[0])
+    assert computed[0].name not in static.default_main_program().vars
 
 
 def test_a_batch_norm_in_a_branch_and_minimize_in_a_branch_raise() -> None:

@@ -102,12 +102,6 @@ def test_default_fusions_log_nothing_at_the_default_level(caplog: pytest.LogCapt
     assert caplog.text == ""
 
 
-def test_updates_are_not_fused_in_reduce_mode() -> None:
-    build = all_on()
-    build.reduce_strategy = build.ReduceStrategy.Reduce
-    assert "fuse_optimizer" not in [one.name for one in fusions(build)]
-
-
 # --- nets -----------------------------------------------------------------------------------------------
 
 

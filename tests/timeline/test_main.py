@@ -11,7 +11,7 @@ import pytest
 from argosy.timeline.__main__ import main
 from tests.engine.launch.conftest import Fleetrun, fleetrun
 from tests.ranks import ForkServer
-from tests.timeline.test_summary import step
+from tests.timeline.test_step_summary import step
 from tests.timeline.traces_by_hand import event, trace, write
 from tests.warm_fleetrun import WarmFleetrun
 

@@ -172,7 +172,8 @@
     const versions = Object.entries(job.versions || {}).map(([name, version]) => `${name} ${version}`).join(", ");
     const strategy = job.strategy && job.strategy.text ? `strategy: ${job.strategy.text}` : "";
     const malformed = job.num_malformed ? `${job.num_malformed} malformed records left out` : "";
-    $("about").textContent = [job.directory, versions, strategy, malformed].filter(Boolean).join(" · ");
+    const thin = job.thin > 1 ? `of the earlier steps one record in ${job.thin} is shown` : "";
+    $("about").textContent = [job.directory, versions, strategy, malformed, thin].filter(Boolean).join(" · ");
     drawFailure(job);
   }
 
@@ -589,11 +590,12 @@
   }
 
   function logLabel(name) {
-    const match = /^(worker|server)(log|error)\.(\d+)$/.exec(name);
+    const match = /^(node\d+\.)?(worker|server)(log|error)\.(\d+)$/.exec(name);
     if (!match) return name;
-    const process = processes().find((p) => (p.log || "").split("/").pop() === `${match[1]}log.${match[3]}`);
-    const who = `${match[1] === "server" ? "server" : "rank"} ${process ? process.rank : match[3]}`;
-    return match[2] === "error" ? `exception of ${who}` : `${who}${process && ["failed", "gone"].includes(process.state) ? ` (${process.state})` : ""}`;
+    const file = `${match[1] || ""}${match[2]}log.${match[4]}`;
+    const process = processes().find((p) => (p.log || "").split("/").pop() === file);
+    const who = process ? `${match[2] === "server" ? "server" : "rank"} ${process.rank}` : file;
+    return match[3] === "error" ? `exception of ${who}` : `${who}${process && ["failed", "gone"].includes(process.state) ? ` (${process.state})` : ""}`;
   }
 
   async function openLog(name) {

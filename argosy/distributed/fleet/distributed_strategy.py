@@ -51,7 +51,7 @@ class DistributedStrategy(Settings):
             "pipeline", "bool", False, "not yet", "pipeline parallelism: stages of layers on different ranks"
         ),
         Field("elastic", "bool", False, "not yet", "ranks join and leave during the job"),
-        Field("auto", "bool", False, "not yet", "let the planner choose the strategy"),
+        Field("auto", "bool", False, "works", "choose how gradients travel by simulation, verify in the job"),
         Field(
             "a_sync",
             "bool",
@@ -233,6 +233,17 @@ class DistributedStrategy(Settings):
             Field("pp_allreduce_in_optimize", "bool", False),
             Field("pp_degree", "int", 1, least=1),
             Field("shared_weights", "bool", True),  # not in Paddle: one copy of the weights per host
+        ),
+        configs(
+            "auto",  # not in Paddle
+            "AutoConfig",
+            Field("budget", "float", 0.02, above=0, least=None),
+            Field("samples", "int", 8, least=1),
+            Field("min_gain", "float", 0.01, above=0, below=1),
+            Field("bit_equal", "bool", False),
+            Field("changes_numerics", "bool", False),
+            Field("hosts", "str", ""),
+            Field("cache", "bool", True),
         ),
         configs(
             "tensor_parallel", "TensorParallelConfig", Field("tensor_parallel_degree", "int", 1, least=1)

@@ -29,6 +29,13 @@ _EXCLUSIVE = (
     ("sharding", "lamb", "LAMB needs the norms of whole parameters, and a rank updates only rows of them"),
     ("sharding", "dgc", "DGC sends no dense gradients, which sharding divides between the ranks"),
     ("sharding", "localsgd", "with LocalSGD every rank updates all of its own parameters"),
+    ("auto", "dgc", "the planner chooses how gradients are all-reduced, and DGC all-reduces none"),
+    ("auto", "localsgd", "the planner chooses how gradients are all-reduced, and LocalSGD all-reduces none"),
+    (
+        "auto",
+        "adaptive_localsgd",
+        "the planner chooses how gradients are all-reduced, and LocalSGD all-reduces none",
+    ),
     ("sharding", "adaptive_localsgd", "with LocalSGD every rank updates all of its own parameters"),
 )
 """Pairs of strategies that exclude each other, and why."""
@@ -37,6 +44,7 @@ _ALL_REDUCE_ONLY = {
     "localsgd": "in LocalSGD every rank updates all parameters: use ReduceStrategy.AllReduce",
     "adaptive_localsgd": "in LocalSGD every rank updates all parameters: use ReduceStrategy.AllReduce",
     "sharding": "both divide the updates between the ranks: use ReduceStrategy.AllReduce, the default",
+    "auto": "the planner chooses how gradients are all-reduced: use ReduceStrategy.AllReduce, the default",
 }
 """Strategies that exclude ReduceStrategy.Reduce, and why."""
 _COLLECTIVE_ONLY = {
@@ -47,6 +55,7 @@ _COLLECTIVE_ONLY = {
     "lamb": "give the optimizer itself, optimizer.Lamb",
     "dgc": "use optimizer.Momentum without it",
     "sharding": "the servers store the optimizer state: turn it off",
+    "auto": "it chooses how ranks all-reduce their gradients, and workers send them to servers: turn it off",
 }
 """Strategies that a job with parameter servers cannot have, and what to do instead."""
 _NOT_WITH_LOOK_AHEAD = (
@@ -76,7 +85,6 @@ _MULTI_RANK_ONLY = (
     "localsgd",
     "adaptive_localsgd",
 )
-_FUSIONS = ("fuse_all_reduce_ops", "fuse_all_optimizer_ops")
 
 
 def check_exclusive(strategy: DistributedStrategy) -> None:
@@ -270,12 +278,10 @@ def warn_ignored(strategy: DistributedStrategy, ranks: int) -> None:
             "sync_nccl_allreduce is not used with strategy.sharding: reduce-scatters overlap with backward"
         )
     if is_reduce_mode(strategy, ranks):
-        for name in _FUSIONS:
-            if _is_on(strategy, name):
-                logger.warning(
-                    "%s is off under ReduceStrategy.Reduce: each gradient is reduced to its owner rank",
-                    name,
-                )
+        if _is_on(strategy, "fuse_all_reduce_ops"):
+            logger.warning(
+                "fuse_all_reduce_ops is off under ReduceStrategy.Reduce: each gradient is reduced to its owner rank"
+            )
         if _is_on(strategy, "use_hierarchical_allreduce"):
             logger.warning("use_hierarchical_allreduce is not used under ReduceStrategy.Reduce")
         return

@@ -41,7 +41,10 @@ _SETTINGS = {
     "namespace": ("NAME", "namespace (k8s, torchx)"),
     "kind": ("NAME", "job (default), jobset or trainjob (k8s)"),
     "volume": ("CLAIM:DIR,…", "persistent volume claims and where they appear in the pods (k8s)"),
-    "shm_size": ("SIZE", "limit of /dev/shm (k8s; default: half of --memory)"),
+    "shm_size": (
+        "SIZE",
+        "limit of /dev/shm, or the log directory of an earlier run that is measured (k8s; default: 256M per process)",
+    ),
     "retries": ("N", "how often a failed job is restarted (k8s; default: 0)"),
     "apply": ("yes", "create the objects with kubectl instead of printing them (k8s)"),
 }

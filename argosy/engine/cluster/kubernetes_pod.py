@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from argosy.engine.cluster.job import ClusterJob
+from argosy.engine.cluster.kubernetes_shm import shm_mebibytes
 from argosy.engine.cluster.node_roles import PORT, NodeRole, in_image, task_script
 from argosy.engine.cluster.sizes import mebibytes, whole_number
 from argosy.engine.cluster.yaml_text import Value
@@ -48,7 +49,7 @@ def pod_template(
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(job, role, name, index, master)],
-        "volumes": _volumes(job),
+        "volumes": _volumes(job, role),
     }
     return {"metadata": {"labels": labels(name, role.name)}, "spec": spec}
 
@@ -111,28 +112,12 @@ def _resources(job: ClusterJob) -> dict[str, Value]:
     return {"requests": amounts, "limits": dict(amounts)} if amounts else {}
 
 
-def _volumes(job: ClusterJob) -> list[Value]:
-    shm: dict[str, Value] = {"medium": "Memory"}
-    if size := _shm_mebibytes(job):
-        shm["sizeLimit"] = f"{size}Mi"
+def _volumes(job: ClusterJob, role: NodeRole) -> list[Value]:
+    shm: dict[str, Value] = {"medium": "Memory", "sizeLimit": f"{shm_mebibytes(job, role)}Mi"}
     volumes: list[Value] = [{"name": "shm", "emptyDir": shm}, {"name": "tmp", "emptyDir": {}}]
     for claim, _ in _claims(job):
         volumes.append({"name": claim, "persistentVolumeClaim": {"claimName": claim}})
     return volumes
-
-
-def _shm_mebibytes(job: ClusterJob) -> int | None:
-    """--shm_size, else half of --memory, as Linux sizes /dev/shm; its pages count as memory of the pod."""
-    memory = job.settings.get("memory")
-    limit = mebibytes(memory, "memory") if memory else None
-    if text := job.settings.get("shm_size"):
-        size = mebibytes(text, "shm_size")
-        if limit is not None and size > limit:
-            raise ConfigError(
-                f"--shm_size={text} is more than --memory={memory}, which contains it; use a larger --memory"
-            )
-        return size
-    return limit and max(1, limit // 2)
 
 
 def _claims(job: ClusterJob) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from argosy.engine.cluster import ray_cluster
 from argosy.engine.cluster.engine import Engine, Outcome
 from argosy.engine.cluster.job import ClusterJob
-from argosy.engine.cluster.ray_attempt import Attempt, Node, NotPlaced
+from argosy.engine.cluster.ray_attempt import NotPlaced, RayAttempt, RayNode
 from argosy.engine.cluster.ray_node import Item
 from argosy.engine.cluster.ray_request import plan, request
 from argosy.engine.errors import ConfigError
@@ -24,11 +24,11 @@ class RayJob:
     """A job on Ray, run by a thread of this process (the driver)."""
 
     job: ClusterJob
-    connection: ray_cluster.Connection
+    connection: ray_cluster.RayConnection
     function: bytes | None = None
     on_report: Report | None = None
     result: bytes | None = None
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[RayNode, ...] = ()
     outcome: Outcome | None = None
     _lines: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
     _cancelled: threading.Event = field(default_factory=threading.Event)
@@ -73,7 +73,7 @@ class RayJob:
         restarts, lost = 0, ""
         limit = self.job.config.max_restarts
         while True:
-            attempt = Attempt(self.job, self._asked, self.function, self._deliver, self._cancelled)
+            attempt = RayAttempt(self.job, self._asked, self.function, self._deliver, self._cancelled)
             try:
                 attempt.run()
             except NotPlaced as e:
@@ -103,7 +103,7 @@ class RayJob:
                 *(restarts, limit, lost),
             )
 
-    def _is_requeued(self, attempt: Attempt) -> bool:
+    def _is_requeued(self, attempt: RayAttempt) -> bool:
         """True if the launchers have ended the job with a checkpoint, to be started again (--grace)."""
         config = self.job.config
         return config.grace_s is not None and any(n.code == config.requeued_with for n in attempt.nodes)

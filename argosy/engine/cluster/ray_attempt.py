@@ -21,7 +21,7 @@ from argosy.engine import env
 from argosy.engine.cluster.job import ClusterJob
 from argosy.engine.cluster.ray_cluster import draining_nodes, load_ray, reason_of, resources
 from argosy.engine.cluster.ray_node import Item, NodeInfo, NodeSupervisor, NodeTask
-from argosy.engine.cluster.ray_request import Request
+from argosy.engine.cluster.ray_request import RayRequest
 from argosy.engine.errors import ArgosyError
 from argosy.engine.launch.console import logger
 from argosy.engine.net import Endpoint
@@ -50,7 +50,7 @@ class NotPlaced(ArgosyError):
 
 
 @dataclass
-class Node:
+class RayNode:
     """One node of the attempt, as the driver sees it."""
 
     rank: int
@@ -76,15 +76,15 @@ class Node:
 
 
 @dataclass
-class Attempt:
+class RayAttempt:
     """Runs the launchers of all nodes once; `nodes` has the results."""
 
     job: ClusterJob
-    asked: Request
+    asked: RayRequest
     function: bytes | None
     deliver: Callable[[Item], None]
     cancelled: threading.Event
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[RayNode] = field(default_factory=list)
     stop_at: float | None = None
     """When the launchers were sent SIGTERM."""
     lost_at: float | None = None
@@ -134,7 +134,7 @@ class Attempt:
                     placement_group=group, placement_group_bundle_index=rank
                 ),
             ).remote(token, self.function)
-            self.nodes.append(Node(rank, actor))
+            self.nodes.append(RayNode(rank, actor))
 
     def _start_launchers(self, ray: Any) -> None:
         """Start the launcher of every node; none if one of the actors does not reply."""
@@ -148,7 +148,7 @@ class Attempt:
         started = [node.actor.start.remote(self._task(node.rank, master)) for node in self.nodes]
         self._collect(ray, started, self._note_start)
 
-    def _collect(self, ray: Any, replies: list[Any], note: Callable[[Node, Any], None]) -> None:
+    def _collect(self, ray: Any, replies: list[Any], note: Callable[[RayNode, Any], None]) -> None:
         """Pass the replies of all actors to `note`; a node whose actor does not reply in time is lost."""
         waiting = dict(zip(replies, self.nodes, strict=True))
         until = time.monotonic() + START_S
@@ -163,10 +163,10 @@ class Attempt:
             self._lose(node, f"its actor did not reply within {START_S:g} s")
 
     @staticmethod
-    def _note_info(node: Node, info: NodeInfo) -> None:
+    def _note_info(node: RayNode, info: NodeInfo) -> None:
         node.info = info
 
-    def _note_start(self, node: Node, reason: str | None) -> None:
+    def _note_start(self, node: RayNode, reason: str | None) -> None:
         if reason is not None:
             self.deliver(Item("line", f"error: node {node.rank}: {reason}"))
             node.code = 2
@@ -186,7 +186,7 @@ class Attempt:
         )
 
     def _supervise(self, ray: Any) -> None:
-        polls: dict[Any, Node] = {}
+        polls: dict[Any, RayNode] = {}
         while running := [node for node in self.nodes if not node.has_ended]:
             now = time.monotonic()
             waiting = {node.rank for node in polls.values()}
@@ -201,7 +201,7 @@ class Attempt:
                 time.sleep(RETRY_S)
             self._tick(ray)
 
-    def _note_reply(self, node: Node, reply: tuple[list[Item], int | None]) -> None:
+    def _note_reply(self, node: RayNode, reply: tuple[list[Item], int | None]) -> None:
         items, code = reply
         node.received += len(items)
         node.unreachable, node.replied_at = None, time.monotonic()
@@ -210,7 +210,7 @@ class Attempt:
         if not items:  # all output has arrived
             node.code = code
 
-    def _call(self, ray: Any, node: Node, reference: Any, note: Callable[[Node, Any], None]) -> None:
+    def _call(self, ray: Any, node: RayNode, reference: Any, note: Callable[[RayNode, Any], None]) -> None:
         """Pass the reply of an actor to `note`, or mark its node as unreachable or lost."""
         try:
             note(node, ray.get(reference))
@@ -222,7 +222,7 @@ class Attempt:
         except ray.exceptions.RayActorError as e:
             self._lose(node, reason_of(e))
 
-    def _lose(self, node: Node, reason: str) -> None:
+    def _lose(self, node: RayNode, reason: str) -> None:
         node.lost = reason
         self.lost_at = self.lost_at or time.monotonic()
         if not self.cancelled.is_set():
@@ -247,7 +247,7 @@ class Attempt:
             self.drain_checked_at = now
             self._check_draining(running)
 
-    def _check_draining(self, running: list[Node]) -> None:
+    def _check_draining(self, running: list[RayNode]) -> None:
         """Preempt the job, once, if Ray is about to remove one of its nodes."""
         ids = draining_nodes()
         leaving = [node for node in running if node.info and node.info.ray_node in ids]
@@ -263,7 +263,7 @@ class Attempt:
         logger.warning("Ray is about to remove %s: the job saves a checkpoint, and is started again", names)
         leaving[0].actor.signal.remote(int(signal.SIGTERM))  # its ranks stop those of the other nodes
 
-    def _stop(self, running: list[Node]) -> None:
+    def _stop(self, running: list[RayNode]) -> None:
         self.stop_at = time.monotonic()
         for node in running:
             node.actor.signal.remote(int(signal.SIGTERM))

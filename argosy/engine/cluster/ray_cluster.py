@@ -34,14 +34,14 @@ def load_ray() -> Any:
 
 
 @dataclass(frozen=True)
-class Connection:
+class RayConnection:
     """A connection of this process to a Ray cluster."""
 
     is_local: bool
     close: Callable[[], None]
 
 
-def connect(job: ClusterJob) -> Connection:
+def connect(job: ClusterJob) -> RayConnection:
     """Connect to --address, RAY_ADDRESS or a running cluster of this host; else start a local one.
 
     A process that is connected to a cluster already uses that one.
@@ -56,7 +56,7 @@ def connect(job: ClusterJob) -> Connection:
         return _start_local(job)
     ray = load_ray()
     if ray.is_initialized():
-        return Connection(is_local=False, close=lambda: None)
+        return RayConnection(is_local=False, close=lambda: None)
     try:
         _init(ray, address=address)
     except (ConnectionError, ValueError, RuntimeError) as e:
@@ -66,14 +66,14 @@ def connect(job: ClusterJob) -> Connection:
                 f"cannot connect to the Ray cluster at {address} ({reason}); check --address and RAY_ADDRESS"
             ) from e
         return _start_local(job)
-    return Connection(is_local=False, close=ray.shutdown)
+    return RayConnection(is_local=False, close=ray.shutdown)
 
 
 def _init(ray: Any, **options: Any) -> None:
     ray.init(log_to_driver=False, logging_level="warning", **options)
 
 
-def _start_local(job: ClusterJob) -> Connection:
+def _start_local(job: ClusterJob) -> RayConnection:
     """Start a Ray cluster of one node that listens on the loopback interface only, and writes below one folder."""
     asked = request(job, is_local=True)
     folder = _folder()
@@ -111,7 +111,7 @@ def _start_local(job: ClusterJob) -> Connection:
     except BaseException:
         close()
         raise
-    return Connection(is_local=True, close=close)
+    return RayConnection(is_local=True, close=close)
 
 
 def _folder() -> str:
@@ -132,7 +132,7 @@ def resources(ray: Any) -> str:
         for node in ray.nodes()
         if node["Alive"]
     ]
-    return "; ".join(alive) or "no alive node"
+    return "; ".join(alive) or "no live node"
 
 
 def reason_of(error: Exception) -> str:

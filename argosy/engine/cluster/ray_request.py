@@ -14,7 +14,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 @dataclass(frozen=True)
-class Request:
+class RayRequest:
     """What a job asks of the cluster."""
 
     nodes: int
@@ -42,7 +42,7 @@ class Request:
         return f"{self.nodes} x ({amounts}) with {self.placement}"
 
 
-def request(job: ClusterJob, is_local: bool) -> Request:
+def request(job: ClusterJob, is_local: bool) -> RayRequest:
     """The settings of a job, checked. A local cluster has one Ray node, which all nodes of the job share."""
     settings, several = job.settings, job.nodes > 1
     placement = settings.get("placement", "PACK" if is_local or not several else "STRICT_SPREAD")
@@ -56,7 +56,7 @@ def request(job: ClusterJob, is_local: bool) -> Request:
     cpus = float(number(settings.get("cpus", str(_processes(job))), "--cpus"))
     wait_s = number(settings.get("wait", f"{WAIT_S:g}"), "--wait")
     gpus = len(job.config.gpus or ())
-    return Request(job.nodes, cpus, memory_bytes(settings.get("memory")), gpus, placement, wait_s)
+    return RayRequest(job.nodes, cpus, memory_bytes(settings.get("memory")), gpus, placement, wait_s)
 
 
 def _processes(job: ClusterJob) -> int:
@@ -88,7 +88,7 @@ def memory_bytes(text: str | None) -> int | None:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-def plan(job: ClusterJob, asked: Request) -> str:
+def plan(job: ClusterJob, asked: RayRequest) -> str:
     """The placement group, and the command of each actor."""
     lines = [f"placement group: {asked.text}"]
     for rank in range(asked.nodes):

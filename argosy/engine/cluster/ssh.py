@@ -18,10 +18,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from argosy.engine import open_files
 from argosy.engine.cluster.engine import Engine, Outcome
 from argosy.engine.cluster.host_jobs import after_setup, master, node_environ
 from argosy.engine.cluster.job import ClusterJob, host_list
-from argosy.engine.cluster.ssh_connection import STARTED, Connection, Event
+from argosy.engine.cluster.ssh_connection import STARTED, Event, SshConnection
 from argosy.engine.errors import ConfigError
 
 _OPTIONS = ("BatchMode=yes", "ConnectTimeout=20", "ServerAliveInterval=5", "ServerAliveCountMax=3")
@@ -31,6 +32,8 @@ _REPORT_S = 12.0
 _END_S = 15.0
 """After the end of standard input: how long a launcher may take to end its processes."""
 _CONFIG_S = 30.0
+_FILES_PER_HOST = 4
+"""Standard input, output and errors of ssh; one more while it is started."""
 
 
 class Ssh(Engine):
@@ -41,9 +44,9 @@ class Ssh(Engine):
     is_guarded: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._connections: list[Connection] = []
+        self._connections: list[SshConnection] = []
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._failed: Connection | None = None
+        self._failed: SshConnection | None = None
         """The host that failed first."""
         self._grace_s: float | None = None
 
@@ -54,8 +57,12 @@ class Ssh(Engine):
 
     def submit(self, job: ClusterJob) -> str:
         environ, self._grace_s = node_environ(job), job.config.grace_s
-        for number, (host, words) in enumerate(_commands(job)):
-            self._connections.append(Connection(number, host, words, environ, self._events))
+        commands = _commands(job)
+        open_files.allow(
+            _FILES_PER_HOST * len(commands), f"fleetrun has an ssh for each host: {len(commands)} hosts"
+        )
+        for number, (host, words) in enumerate(commands):
+            self._connections.append(SshConnection(number, host, words, environ, self._events))
         return f"ssh-{os.getpid()}"
 
     def nodes(self, job_id: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ Event = tuple[int, str | None]
 """The number of the connection, and a line of its output, or None at the end."""
 
 
-class Connection:
+class SshConnection:
     """A running ssh to one host."""
 
     def __init__(

@@ -178,6 +178,11 @@ class Group:
         assert shm is not None, self.name
         return self._start_shm(part_of, what, [], shm.barrier)
 
+    def start_socket_all_reduce(self, tensor: torch.Tensor, what: str = "", op: str = "sum") -> BackendWork:
+        """Start to reduce a tensor over sockets although the ranks may share memory: to measure them."""
+        assert self._backend is not None, f"group {self.name!r} has one rank"
+        return self._start("all_reduce", what, tensor, self._backend.allreduce, [tensor], self._reduce[op])
+
     def start_reduce(self, tensor: torch.Tensor, root: int, what: str = "") -> Work:
         """Start to sum the tensor over the ranks, in place on rank `root`; on the others it is undefined afterwards."""
         if self.size == 1:
@@ -296,7 +301,7 @@ class Group:
     ) -> Work:
         return ShmWork(self, collective, what, sum(t.nbytes for t in tensors), run)
 
-    def _start(self, collective: str, what: str, tensor: torch.Tensor, start: Any, *args: Any) -> Work:
+    def _start(self, collective: str, what: str, tensor: torch.Tensor, start: Any, *args: Any) -> BackendWork:
         return BackendWork(self, collective, what, tensor.nbytes, lambda: start(*args))
 
     def next_number(self, what: str) -> int:

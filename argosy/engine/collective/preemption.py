@@ -34,7 +34,7 @@ _DECISION_S = 0.02
 
 
 class PreemptionChannel(Protocol):
-    """How the processes of a job exchange boundaries; called by one background thread."""
+    """How the processes of a job agree on a boundary; called by one background thread."""
 
     def is_requested(self) -> bool:
         """Whether a process has published its boundary."""
@@ -63,7 +63,7 @@ class SingleProcess:
 
 
 class StoreChannel:
-    """The ranks of a collective job exchange boundaries through the job's store."""
+    """The ranks of a collective job agree on a boundary through the job's store."""
 
     def __init__(self, world: World) -> None:
         assert world.store is not None, "a single rank has no store"

@@ -9,7 +9,6 @@ restart count, so that a rank of an earlier incarnation of the job, or of anothe
 
 # SPDX-License-Identifier: Apache-2.0
 import os
-import resource
 import socket
 import threading
 import time
@@ -17,7 +16,7 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from argosy.engine import env, process_effects
+from argosy.engine import env, open_files
 from argosy.engine.collective.identity import Identity
 from argosy.engine.errors import CollectiveError, ConfigError
 from argosy.engine.log import logger
@@ -26,7 +25,6 @@ from argosy.engine.net import Endpoint, is_loopback
 _WARN_AFTER_S = 10.0
 _CONNECTIONS_PER_RANK = 2
 """One for requests, one for heartbeats."""
-_OTHER_FILES = 256
 _BACKLOG = 1024
 """Connections of ranks that start at the same time; the kernel limits it to net.core.somaxconn."""
 
@@ -48,21 +46,7 @@ def open_store(identity: Identity, timeout_s: float) -> Store:
 
 def allow_connections(num_ranks: int) -> None:
     """Raise the soft limit of open files if every rank could not connect; ConfigError if the hard limit is too low."""
-    needed = _CONNECTIONS_PER_RANK * num_ranks + _OTHER_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise ConfigError(
-            f"rank 0 hosts the job's store: {num_ranks} ranks need {needed} open files there, and the limit is {hard}; "
-            "raise it on that host (ulimit -Hn, or LimitNOFILE of the service that starts the job)"
-        )
-
-    def apply() -> process_effects.Undo:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-        return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-    process_effects.install("open-files", apply)
+    open_files.allow(_CONNECTIONS_PER_RANK * num_ranks, f"rank 0 hosts the job's store: {num_ranks} ranks")
 
 
 def _connect(host: str, port: int, timeout_s: float, listener: int | None = None) -> TCPStore:

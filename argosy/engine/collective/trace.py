@@ -39,3 +39,20 @@ def record_start(collective: str, what: str, group: str, number: int, nbytes: in
     traced = TracedCollective(collective, what, group, number, nbytes, time.perf_counter_ns())
     recording.append(traced)
     return traced
+
+
+summed: list[TracedCollective] | None = None
+"""Where the sums that divided updates compute are recorded (ops/host_updates.py); None: they are not."""
+
+
+def record_sum(what: str, group: str, nbytes: int) -> None:
+    """Record that updates begin, which read the gradients of all ranks: so many bytes of each."""
+    if summed is not None:
+        now = time.perf_counter_ns()
+        summed.append(TracedCollective("sum in updates", what, group, 0, nbytes, now, now))
+
+
+def record_sum_end() -> None:
+    """Record that these updates have ended on this rank."""
+    if summed and not summed[-1].ended_ns:
+        summed[-1].ended_ns = time.perf_counter_ns()

@@ -99,6 +99,10 @@ class BackendWork(GroupWork):
         if self.traced is not None:
             _trace_end(self.traced, self._work)
 
+    def is_done(self) -> bool:
+        """True if `wait` would return at once."""
+        return bool(self._work.is_completed())
+
     def _wait(self) -> None:
         began = time.monotonic()
         while True:

@@ -46,7 +46,7 @@ _AHEAD_PER_THREAD = 16
 
 
 @dataclass(frozen=True)
-class Flowers:
+class FlowersSplit:
     """One split: the locations of its samples, in the order of the archive."""
 
     path: Path
@@ -122,7 +122,7 @@ def reader(
     return xmap_readers(make, sharded, threads, ahead, order=True)
 
 
-def open_split(split: str, folder: Path | None = None, checksums: Mapping[str, str] = MD5) -> Flowers:
+def open_split(split: str, folder: Path | None = None, checksums: Mapping[str, str] = MD5) -> FlowersSplit:
     """Check the files and index one split; without files, the generated flowers are used."""
     if split not in SPLITS:
         raise UnknownNameError(f"no split {split!r} of the flowers; use one of {', '.join(SPLITS)}")
@@ -137,13 +137,15 @@ def open_split(split: str, folder: Path | None = None, checksums: Mapping[str, s
     return open_files(folder / ARCHIVE, folder / LABELS, folder / SETID, split)
 
 
-def open_files(archive: Path, label_file: Path, setid_file: Path, split: str) -> Flowers:
+def open_files(archive: Path, label_file: Path, setid_file: Path, split: str) -> FlowersSplit:
     """Index one split of the three files; the archive is decompressed next to itself."""
     path = checked_files.derive(archive, archive.with_suffix(".tar"), functools.partial(_unzip, archive))
     return _index(path, _labels_of(label_file, setid_file, split))
 
 
-def _default_image(flowers: Flowers, index: int, size: int, is_train: bool, rng: np.random.Generator) -> Any:
+def _default_image(
+    flowers: FlowersSplit, index: int, size: int, is_train: bool, rng: np.random.Generator
+) -> Any:
     short = round(size * 256 / 224)
     try:
         image = load_image_bytes(flowers.read(index), at_least=2 * short)
@@ -181,7 +183,7 @@ def _read_mat(path: Path, name: str) -> list[int]:
         raise CorruptFileError(f"{path} is not a .mat file with {name!r} ({e}); use the original file") from e
 
 
-def _index(path: Path, labels: Mapping[str, int]) -> Flowers:
+def _index(path: Path, labels: Mapping[str, int]) -> FlowersSplit:
     try:
         with tarfile.open(path, "r:") as archive:
             members = [m for m in archive if m.name in labels]
@@ -192,7 +194,7 @@ def _index(path: Path, labels: Mapping[str, int]) -> Flowers:
         raise CorruptFileError(
             f"{path} lacks {len(missing)} of {len(labels)} images, first {missing[0]}; use the original files"
         )
-    return Flowers(
+    return FlowersSplit(
         path,
         tuple(m.name for m in members),
         tuple(labels[m.name] for m in members),

@@ -12,7 +12,7 @@ from argosy.engine.metrics.metrics_recorder import recorder
 
 
 class LoaderProgress:
-    """Counts the epochs of a loader, and the batches of one, if nobody else knows their number."""
+    """Counts the epochs of a loader, and the batches of an epoch if its length is unknown."""
 
     def __init__(self) -> None:
         self._epoch = 0
@@ -21,7 +21,7 @@ class LoaderProgress:
     def counted(
         self, batches: Iterator[Any], length: Callable[[], int] | None = None
     ) -> "CountedBatches | Iterator[Any]":
-        """The batches of an epoch, which are counted if anybody reads it. `length`: raises TypeError if unknown."""
+        """The batches of an epoch, which are counted if metrics are recorded. `length`: raises TypeError if unknown."""
         if not recorder().is_on:
             return batches
         try:

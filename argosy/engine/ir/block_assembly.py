@@ -21,7 +21,7 @@ from argosy.engine.ops.tensor_array import is_array
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedBlock:
     """A recorded block and its results: new contiguous tensors of the block."""
 
     recorder: BlockRecorder
@@ -30,7 +30,7 @@ class Recorded:
     """True: its forward nodes are recomputed, and those that act outside of the program must not run again."""
 
 
-def recorded(program: Program, block: BlockRecorder, results: Sequence[torch.Tensor]) -> Recorded:
+def recorded(program: Program, block: BlockRecorder, results: Sequence[torch.Tensor]) -> RecordedBlock:
     """Finish a block; results that alias an input or each other, or are not contiguous, are copied."""
     inputs = {_memory(c.local) for c in block.captures if isinstance(c.local, torch.Tensor)}
     outputs: list[torch.Tensor] = []
@@ -51,7 +51,7 @@ def recorded(program: Program, block: BlockRecorder, results: Sequence[torch.Ten
                 f"{describe(node)} is a collective inside a branch or a loop, where other ranks may not take part; "
                 "move it out of the branch"
             )
-    return Recorded(block, outputs)
+    return RecordedBlock(block, outputs)
 
 
 def _memory(value: torch.Tensor) -> int:
@@ -72,7 +72,7 @@ def _is_contiguous(value: torch.Tensor) -> bool:
 
 
 def assemble(
-    parts: Sequence[Recorded], first: Sequence[Any] = (), last: Sequence[Any] = ()
+    parts: Sequence[RecordedBlock], first: Sequence[Any] = (), last: Sequence[Any] = ()
 ) -> tuple[list[Any], list[Block]]:
     """The inputs of a node with these blocks, and the blocks, each with a placeholder for every input.
 
@@ -93,7 +93,7 @@ def _key(source: Any) -> Any:
     return id(source) if isinstance(source, torch.Tensor) else source.node.expr
 
 
-def _live(part: Recorded) -> list[fx.Node]:
+def _live(part: RecordedBlock) -> list[fx.Node]:
     """The live nodes; all random ones are, so that forward and backward draw the same numbers."""
     graph = part.recorder.graph
     wanted = {part.recorder.node(value) for value in part.outputs} | set(filter(is_random, graph.nodes))
@@ -109,7 +109,7 @@ def _live(part: Recorded) -> list[fx.Node]:
     return live
 
 
-def _block(part: Recorded, sources: Sequence[Any]) -> Block:
+def _block(part: RecordedBlock, sources: Sequence[Any]) -> Block:
     """The live nodes of a recorded block in a new graph, with an input for each source."""
     outputs = [part.recorder.node(value) for value in part.outputs]
     live = _live(part)

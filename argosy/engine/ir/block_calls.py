@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from argosy.engine.errors import ProgramError
 from argosy.engine.ir.backward import autograd, differentiable_once, stopped
-from argosy.engine.ir.block_assembly import Recorded, assemble, recorded
+from argosy.engine.ir.block_assembly import RecordedBlock, assemble, recorded
 from argosy.engine.ir.block_recorder import contiguous_fake, extending_block
 from argosy.engine.ir.blocks import Block, BlockCall, Branch, Loop, LoopGradient, new_state
 from argosy.engine.ir.effects import has_side_effects, is_random
@@ -36,7 +36,7 @@ class DifferentiableCall:
     """A node with blocks, and what its derivative needs."""
 
     target: BlockCall
-    parts: list[Recorded]
+    parts: list[RecordedBlock]
     sources: list[Any]
     outputs: list[torch.Tensor]
     """The types of its results."""
@@ -63,7 +63,7 @@ def _is_differentiable(value: torch.Tensor) -> bool:
 
 
 def add_branch(
-    program: Program, name: str, condition: torch.Tensor | None, parts: list[Recorded]
+    program: Program, name: str, condition: torch.Tensor | None, parts: list[RecordedBlock]
 ) -> list[torch.Tensor]:
     """Add a node that runs one of the blocks; returns its results."""
     sources, blocks = assemble(parts)
@@ -75,7 +75,7 @@ def add_branch(
 def add_steps(
     program: Program,
     name: str,
-    part: Recorded,
+    part: RecordedBlock,
     steps: Sequence[dict[int, torch.Tensor]],
     carried: dict[int, int],
 ) -> list[list[torch.Tensor]]:
@@ -104,7 +104,7 @@ def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def add_loop(
-    program: Program, name: str, carried: Sequence[torch.Tensor], part: Recorded
+    program: Program, name: str, carried: Sequence[torch.Tensor], part: RecordedBlock
 ) -> list[torch.Tensor]:
     """Add a node that runs the block while the first of the carried values is true; returns the last ones."""
     sources, blocks = assemble([part], first=carried)
@@ -219,8 +219,8 @@ def _loop_gradient(
 
 
 def _derivative(
-    program: Program, part: Recorded, seeds: dict[int, torch.Tensor], wanted: Sequence[torch.Tensor]
-) -> Recorded:
+    program: Program, part: RecordedBlock, seeds: dict[int, torch.Tensor], wanted: Sequence[torch.Tensor]
+) -> RecordedBlock:
     """A block that computes the gradients of these inputs, from those of the results."""
     block = part.recorder.copy_block(program.recorder)
     leaf_of = {id(c.source): c.local for c in block.captures}

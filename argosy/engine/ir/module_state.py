@@ -29,7 +29,7 @@ _IGNORED = frozenset({*nn.Module().__dict__, "forward", "_flat_weights", "_flat_
 
 
 @dataclass
-class Changes:
+class ModuleChanges:
     """The changes that a call of a module made to it."""
 
     buffers: dict[str, Tensor] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def _stores(module: nn.Module) -> tuple[dict[str, Any], ...]:
 
 
 @contextmanager
-def with_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[Changes]:
+def with_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[ModuleChanges]:
     """Substitute these tensors for the module's parameters and buffers (by path, tied ones under one path)."""
     snapshots = [_ModuleSnapshot.of(path, sub) for path, sub in module.named_modules()]
     by_tensor = {id(tensor): tensors[path] for path, tensor in tensors_of(module).items()}
@@ -98,7 +98,7 @@ def with_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[C
             for name, tensor in store.items():
                 if tensor is not None:
                     store[name] = substituted[before.name(name)] = by_tensor[id(tensor)]
-    changes = Changes()
+    changes = ModuleChanges()
     try:
         yield changes
         for before in snapshots:
@@ -124,7 +124,7 @@ def _check_parameters(before: _ModuleSnapshot, substituted: Mapping[str, Tensor]
         )
 
 
-def _add_buffers(changes: Changes, before: _ModuleSnapshot, substituted: Mapping[str, Tensor]) -> None:
+def _add_buffers(changes: ModuleChanges, before: _ModuleSnapshot, substituted: Mapping[str, Tensor]) -> None:
     for name, tensor in before.module._buffers.items():
         path = before.name(name)
         if tensor is None or tensor is substituted.get(path):
@@ -137,7 +137,7 @@ def _add_buffers(changes: Changes, before: _ModuleSnapshot, substituted: Mapping
         changes.buffers[path] = tensor
 
 
-def _add_attributes(changes: Changes, before: _ModuleSnapshot) -> None:
+def _add_attributes(changes: ModuleChanges, before: _ModuleSnapshot) -> None:
     for name, value in before.module.__dict__.items():
         old = before.attributes.get(name)
         if name in _IGNORED or value is old:
@@ -148,7 +148,7 @@ def _add_attributes(changes: Changes, before: _ModuleSnapshot) -> None:
             changes.values[(before.module, name)] = (old, value)
 
 
-def _add_containers(changes: Changes, before: _ModuleSnapshot) -> None:
+def _add_containers(changes: ModuleChanges, before: _ModuleSnapshot) -> None:
     for name, old in before.containers.items():
         container = before.attributes[name]
         if _identities(container) == _identities(old):

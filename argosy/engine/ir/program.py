@@ -26,6 +26,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from argosy.engine.data.feed import FeedReader
 from argosy.engine.errors import ArgumentTypeError, ConfigError, ProgramError, nearest
 from argosy.engine.ir import names, show
+from argosy.engine.ir.alternatives import Alternatives
 from argosy.engine.ir.block_recorder import BlockRecorder
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.decompositions import recorded_decompositions
@@ -67,6 +68,10 @@ class Program:
         """What backward and the optimizers have added."""
         self.role: JobRole | None = None
         """Its role in a job with parameter servers; None: an ordinary program."""
+        self.alternatives: Alternatives | None = None
+        """Programs with the same variables that the executor may run in its place; a copy has none."""
+        self.alternative_of: Program | None = None
+        """The program in whose place this one runs, with its random numbers."""
         self.readers: tuple[FeedReader, ...] = ()
         """Data loaders that feed the program once they are started; a copy has those whose variables it has."""
 

@@ -27,7 +27,7 @@ from argosy.engine.ir import module_tensors
 from argosy.engine.ir.build_errors import building
 from argosy.engine.ir.dtypes import dtype_name
 from argosy.engine.ir.module_forwards import replace_forwards
-from argosy.engine.ir.module_state import Changes, tensors_of, with_tensors
+from argosy.engine.ir.module_state import ModuleChanges, tensors_of, with_tensors
 from argosy.engine.ir.program import Program
 from argosy.engine.ir.record import RecordAgain, record_call, unwrap, wrap
 from argosy.engine.ir.recorded_call import Substitute, substituted
@@ -128,7 +128,7 @@ class _ModuleCall:
         self.tensors = tensors
         self.args = args
         self.kwargs = kwargs
-        self.changes = Changes()
+        self.changes = ModuleChanges()
         self.copied: set[str] = set()
         """Paths of the buffers that forward gets a copy of."""
 
@@ -175,7 +175,7 @@ class _ModuleCall:
             raise
 
     @staticmethod
-    def _assign_buffers(out: Any, tensors: dict[str, Tensor], changes: Changes) -> Any:
+    def _assign_buffers(out: Any, tensors: dict[str, Tensor], changes: ModuleChanges) -> Any:
         """Write assigned buffers; a result that aliases an old buffer is copied first, to keep the old value."""
         if not changes.buffers:
             return out
@@ -196,7 +196,7 @@ class _ModuleCall:
         return out
 
     @staticmethod
-    def _attributes(changes: Changes) -> dict[tuple[nn.Module, str], Any]:
+    def _attributes(changes: ModuleChanges) -> dict[tuple[nn.Module, str], Any]:
         """The tensors assigned to attributes, except where a real tensor was before: every call recomputes those."""
         return {
             (sub, name): tree

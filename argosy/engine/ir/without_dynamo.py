@@ -9,6 +9,7 @@ the start of a process to its first step.
 # SPDX-License-Identifier: Apache-2.0
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -19,20 +20,31 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from argosy.engine import process_effects
 
 
-class _Options(ModuleType):
-    """The options of a module of torch, in place of the module."""
+class _StandIn(ModuleType):
+    """A module of torch that is not imported: a few options; any other use imports the module and is passed to it.
+
+    Code of other threads, or of a user's fake function, may import it at this moment, and keep it: as soon as it is not
+    in sys.modules any more, the options are those of the module, too.
+    """
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name)
-        vars(self).update(options)
+        vars(self)["_options"] = options
 
     def __getattr__(self, name: str) -> Any:
-        """Load the module for any other name: another thread may use torch.compile at this moment."""
+        options = vars(self)["_options"]
+        if name in options and sys.modules.get(self.__name__) is self:
+            return options[name]
         is_package = self is _DYNAMO and name == "__path__"  # a module of torch._dynamo is imported
         if name.startswith("__") and not is_package:
             raise AttributeError(name)
-        _remove()
-        return getattr(importlib.import_module(self.__name__), name)
+        return getattr(_import(self.__name__), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(_import(self.__name__), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(_import(self.__name__), name)
 
 
 def _disable(fn: Callable[..., Any], recursive: bool = True, wrapping: bool = True) -> Callable[..., Any]:
@@ -44,42 +56,87 @@ def _disable(fn: Callable[..., Any], recursive: bool = True, wrapping: bool = Tr
     def call(*args: Any, **kwargs: Any) -> Any:
         if sys.modules.get("torch._dynamo", _DYNAMO) is _DYNAMO:
             return fn(*args, **kwargs)
-        disabled = sys.modules["torch._dynamo"].disable(fn, recursive, wrapping=wrapping)
+        dynamo = importlib.import_module("torch._dynamo")  # waits if another thread is importing it
+        disabled = dynamo.disable(fn, recursive, wrapping=wrapping)
         vars(fn)["__dynamo_disable"] = disabled
         return disabled(*args, **kwargs)
 
     return call
 
 
-_CONFIG = _Options(
+_CONFIG = _StandIn(
     "torch._dynamo.config",
     fake_tensor_cache_enabled=False,
     fake_tensor_cache_crosscheck_enabled=False,
     _custom_ops_profile=None,
 )
-_DYNAMO = _Options("torch._dynamo", config=_CONFIG, disable=_disable)
-_VALIDATOR = _Options("torch.fx.experimental.validator", translation_validation_enabled=lambda: False)
+_DYNAMO = _StandIn("torch._dynamo", config=_CONFIG, disable=_disable)
+_VALIDATOR = _StandIn("torch.fx.experimental.validator", translation_validation_enabled=lambda: False)
 _STAND_INS = {module.__name__: module for module in (_DYNAMO, _CONFIG, _VALIDATOR)}
 
 
-@contextmanager
-def without_dynamo() -> Iterator[None]:
-    """Inside, torch reads the options from here, unless torch._dynamo is imported already."""
-    if "torch._dynamo" in sys.modules:
-        yield
-        return
-    with process_effects.during("without-dynamo"):
-        sys.modules.update(_STAND_INS)
-        try:
-            yield
-        finally:
+class _Installation:
+    """The stand-ins in sys.modules, while at least one thread needs them, and until one needs the modules."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._is_over = False
+
+    def enter(self) -> bool:
+        """Put the stand-ins there; False if torch._dynamo is imported, or is being imported by another thread."""
+        if sys.modules.get("torch._dynamo", _DYNAMO) is not _DYNAMO:
+            return False
+        with self._lock:
+            # setdefault is atomic: another thread may begin to import the module at any time. From here on, it gets the
+            # stand-in, and no module is imported without `end`.
+            if self._is_over or sys.modules.setdefault("torch._dynamo", _DYNAMO) is not _DYNAMO:
+                return False
+            for name, module in _STAND_INS.items():
+                sys.modules.setdefault(name, module)
+            self._users += 1
+        return True
+
+    def leave(self) -> None:
+        """Remove them, if no other thread needs them."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                _remove()
+
+    def end(self) -> None:
+        """Remove them for good, for the modules."""
+        with self._lock:
+            self._is_over = True
             _remove()
+
+
+_installation = _Installation()
 
 
 def _remove() -> None:
     for name, module in _STAND_INS.items():
         if sys.modules.get(name) is module:
             del sys.modules[name]
+
+
+def _import(name: str) -> ModuleType:
+    """Import a module in place of its stand-in."""
+    _installation.end()
+    return importlib.import_module(name)
+
+
+@contextmanager
+def without_dynamo() -> Iterator[None]:
+    """Inside, torch reads the options from here, unless torch._dynamo is imported already."""
+    if not _installation.enter():
+        yield
+        return
+    try:
+        with process_effects.during("without-dynamo"):
+            yield
+    finally:
+        _installation.leave()
 
 
 class ProgramFakeMode(FakeTensorMode):

@@ -2,12 +2,15 @@
 
     step 1      the rule's kernel runs; the key is noted
     step 2      the budget allows nothing yet
-    step 3      conv2d, 8x64x56x56, …:    one run of each alternative       round 1 of 6, to warm up
-    step 4                                one run of each alternative       round 2; the slow ones are dropped
-    …                                     the best is stored in the file; this process stays with the rule's
+    step 3      conv2d, 8x64x56x56, …:    one run of each alternative       to warm up
+    step 4                                one run of each alternative       round 1; the slow ones are dropped
+    step 5                                one run of each that is left      round 2; ends if the rule's is the fastest
+    …                                     at most 5 rounds
+                                          the best is stored in the file; this process stays with the rule's
 
-A round runs on the step's own tensors, and is skipped while the search has used its share of the elapsed time. The
-choices of the running process do not change: what it computes does not depend on the clock.
+A round runs on the step's own tensors, and is skipped while the search has used its share of the elapsed time. Few keys
+are measured at a time, so that a short training finishes some of them. The choices of the running process do not
+change: what it computes does not depend on the clock.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -23,8 +26,13 @@ SHARE = 0.05
 _MAX_PAUSE_S = 1.0
 """A pause between two calls counts at most this long: idle hours of a notebook must not fill the budget."""
 _ROUNDS = 5
-_MAX_SLOWDOWN = 1.5
-"""An alternative that is this many times slower than the best after two rounds is not measured again."""
+_MAX_SLOWDOWNS = (1.5, 1.3, 1.2)
+"""An alternative that is this many times slower than the best after one, two, three rounds is not measured again."""
+_MIN_ROUNDS = 2
+_MAX_OPEN = 3
+"""So many keys are measured at a time."""
+_STALE_S = 20.0
+"""A key that was not visited for so long does not count as one of them: its shape may never come again."""
 Alternatives = Mapping[str, Callable[..., Any]]
 Times = dict[str, float]
 """The best time of each alternative, in seconds."""
@@ -39,6 +47,8 @@ class Trial:
     best: Times = field(default_factory=dict)
     rounds: int = -1
     """Counted ones; -1 before the first, which warms up."""
+    last_s: float = -math.inf
+    """When it was last measured, in elapsed time."""
 
     def run_round(self, alternatives: Alternatives, arguments: tuple[Any, ...]) -> None:
         """Run each alternative once. Rounds alternate in order: the second one finds its input in the caches."""
@@ -52,11 +62,18 @@ class Trial:
         self.rounds += 1
 
     def is_finished(self, alternatives: Alternatives) -> bool:
-        """True if one alternative is left, or all have been measured often enough."""
-        return self.rounds >= _ROUNDS or sum(not self._is_dropped(n) for n in alternatives) == 1
+        """True if one alternative is left, or the rule's is the fastest, or all have been measured often enough."""
+        if self.rounds < _MIN_ROUNDS:
+            return False
+        is_rule_best = self.best[self.default] <= min(self.best.values())
+        is_one_left = sum(not self._is_dropped(n) for n in alternatives) == 1
+        return is_rule_best or is_one_left or self.rounds >= _ROUNDS
 
     def _is_dropped(self, name: str) -> bool:
-        return self.rounds >= 2 and self.best[name] > _MAX_SLOWDOWN * min(self.best.values())
+        if self.rounds < 1:
+            return False
+        slowdown = _MAX_SLOWDOWNS[min(self.rounds, len(_MAX_SLOWDOWNS)) - 1]
+        return self.best[name] > slowdown * min(self.best.values())
 
 
 class BackgroundSearch:
@@ -90,6 +107,9 @@ class BackgroundSearch:
             trial = self.trials.get(key)
             if trial is None or self.spent_s >= min(SHARE * self.elapsed_s, self.budget_s):
                 return
+            if trial.last_s < 0 and self._num_open() >= _MAX_OPEN:
+                return
+            trial.last_s = self.elapsed_s
             trial.run_round(alternatives, arguments)
             if trial.is_finished(alternatives):
                 del self.trials[key]
@@ -98,3 +118,9 @@ class BackgroundSearch:
             self.spent_s += self._last - began
         finally:
             self._lock.release()
+
+    def _num_open(self) -> int:
+        """How many keys are being measured."""
+        return sum(
+            trial.last_s > self.elapsed_s - _STALE_S for trial in self.trials.values() if trial.last_s >= 0
+        )

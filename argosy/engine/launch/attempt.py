@@ -23,7 +23,7 @@ from argosy.engine.launch.processes import (
     SignalEvent,
     StoppedProcesses,
 )
-from argosy.engine.launch.rank_env import Placement
+from argosy.engine.launch.rank_env import RankPlacement
 from argosy.engine.launch.tee import Tee
 from argosy.engine.net import host_of
 
@@ -38,7 +38,7 @@ EARLY_EXIT_S = 30.0
 class Attempt(Processes):
     """The ranks of one attempt, and how they ended."""
 
-    placement: Placement
+    placement: RankPlacement
     on_failure: Callable[["Attempt"], None]
     """Called when the cause of a failure is known, before the other ranks are terminated, which may take a while."""
     restart: int = 0

@@ -105,6 +105,12 @@ def _add_hosts(g: argparse._ArgumentGroup) -> None:
         "--master", metavar="HOST:PORT", help="where the launcher of node 0 listens for the others"
     )
     g.add_argument(
+        "--join_timeout",
+        type=float,
+        metavar="S",
+        help="seconds that the launchers wait for each other at the start (default: 300), as while images are pulled",
+    )
+    g.add_argument(
         "--interface",
         metavar="NAME",
         help="network interface that the other hosts reach (default: the one of the route to them)",
@@ -128,6 +134,11 @@ def _add_script(g: argparse._ArgumentGroup) -> None:
         "-m", "--module", action="store_true", help="the script is a module's name, as in python -m"
     )
     g.add_argument("--paddle", action="store_true", help="`import paddle` in the script finds Argosy")
+    g.add_argument(
+        "--autotune",
+        action="store_true",
+        help="choose how gradients travel while the job runs: strategy.auto",
+    )
 
 
 def _add_logs(g: argparse._ArgumentGroup) -> None:
@@ -242,7 +253,8 @@ def from_options(known: dict[str, Any], rest: Sequence[str]) -> Configuration:
         raise ConfigError("--json is for --doctor; add it, or leave out --json")
     if not rest:
         raise ConfigError("no script is given; write fleetrun [options] script.py, see fleetrun --help")
-    known["timeout_s"], known["grace_s"] = known.pop("timeout"), known.pop("grace")
+    for option in ("timeout", "grace", "join_timeout"):
+        known[f"{option}_s"] = known.pop(option)
     known["quiet"] |= known.pop("print_config") == "False"
     if known.pop("use_paddlecloud"):
         raise ConfigError(

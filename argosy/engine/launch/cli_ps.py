@@ -13,14 +13,14 @@ from typing import NoReturn
 from argosy.engine.errors import ConfigError
 
 
-class _Parser(argparse.ArgumentParser):
+class _LaunchPsParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"launch_ps: {message}; fleetrun has more options, see fleetrun --help")
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of 1.8, with its defaults."""
-    p = _Parser(
+    p = _LaunchPsParser(
         prog="launch_ps",
         usage="launch_ps [options] script.py [arguments of the script]",
         description="Run a script on parameter servers and workers of this host; fleetrun has more options.",

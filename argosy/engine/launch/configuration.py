@@ -16,10 +16,13 @@ _COLLECTIVE = ("ips", "nproc_per_node")
 _ARGOSY_PS = ("server_state", "server_durability", "dead_worker", "encrypt")
 """Options that Paddle's launcher does not have."""
 _PS = ("servers", "workers", "worker_num", "server_num", "http_port", *_ARGOSY_PS)
-_NODES = ("nodes", "node_rank", "master", "interface", "node_role")
+_NODES = ("nodes", "node_rank", "master", "interface", "node_role", "join_timeout_s")
 """Options of a job whose launchers find each other."""
 _WATCHING = ("dashboard", "dashboard_host", "metrics_port", "metrics_host", "tensorboard")
-_SHOWN_IF_GIVEN = (*_NODES, "grace_s", "requeue_code", *_WATCHING)
+_SCRIPT = ("module", "paddle", "autotune")
+_RUNNING = ("host", "start_port", "xpus", "log_level", "tee", "max_restarts", "timeout_s")
+_PROFILING = ("timeline", "timeline_steps")
+_SHOWN_IF_GIVEN = (*_NODES, *_SCRIPT, *_RUNNING, "grace_s", "requeue_code", *_PROFILING, *_WATCHING)
 """Options that the banner, which is Paddle's, shows only if they are given."""
 _THIS_HOST = ("127.0.0.1",)
 NODE_ROLES = ("server", "worker")
@@ -28,7 +31,7 @@ SERVER_DURABILITY = ("log", "disk", "snapshot")
 DOCTOR = "argosy.doctor"
 """The module that --doctor runs on every rank."""
 _HETER = ("heter_workers", "heter_worker_num")
-_RENAMED = {"timeout_s": "timeout", "grace_s": "grace"}
+_RENAMED = {"timeout_s": "timeout", "grace_s": "grace", "join_timeout_s": "join_timeout"}
 _NOT_OPTIONS = ("script", "script_args", "module", "run_mode")
 
 
@@ -56,6 +59,8 @@ class Configuration:
     """Which of the nodes this is; by default the number that Slurm, MPI or Kubernetes gave this task."""
     master: str | None = None
     """host:port at which the launcher of node 0 listens for the others."""
+    join_timeout_s: float | None = None
+    """How long the launchers wait for each other at the start; None: see `nodes.JOIN_S`."""
     interface: str | None = None
     """The network interface that the other hosts reach; by default the one of the route to them."""
     end_with_stdin: bool = False
@@ -76,6 +81,8 @@ class Configuration:
     """After SIGTERM: how long the job may take to save a checkpoint; None: SIGTERM terminates it at once."""
     requeue_code: int | None = None
     """The exit code of a job that was preempted and has saved a checkpoint."""
+    autotune: bool = False
+    """True: as strategy.auto in the script."""
     timeline: str | None = None
     """A directory: each rank writes a timeline of its steps there."""
     timeline_steps: str | None = None
@@ -200,7 +207,8 @@ def _check_numbers(config: Configuration) -> None:
             raise ConfigError(f"--{name}={value} is not a port; use 1 to 65535, best above 1023")
     if config.max_restarts < 0:
         raise ConfigError(f"--max_restarts={config.max_restarts}: use 0 (never) or more")
-    for option, seconds in (("timeout", config.timeout_s), ("grace", config.grace_s)):
+    for name, option in _RENAMED.items():
+        seconds = getattr(config, name)
         if seconds is not None and not seconds > 0:
             raise ConfigError(f"--{option}={seconds:g}: use a number of seconds greater than 0")
     _check_requeue_code(config)
@@ -261,9 +269,10 @@ def _check_watching(config: Configuration) -> None:
 
 
 def _check_nodes(config: Configuration) -> None:
-    for name in ("node_rank", "master", "node_role"):
+    for name in ("node_rank", "master", "node_role", "join_timeout_s"):
         if config.nodes is None and (value := getattr(config, name)) is not None:
-            raise ConfigError(f"--{name}={value} without a number of nodes; add --nodes=N, or leave it out")
+            option = _RENAMED.get(name, name)
+            raise ConfigError(f"--{option}={value} without a number of nodes; add --nodes=N, or leave it out")
     if config.nodes is None:
         return
     if config.nodes < 1:
@@ -366,9 +375,7 @@ def shown(config: Configuration) -> str:
     values["ips"] = config.hosts
     values["training_script"] = values.pop("script")
     values["training_script_args"] = list(values.pop("script_args"))
-    values["timeout"] = values.pop("timeout_s")
-    if "grace_s" in values:
-        values["grace"] = values.pop("grace_s")
+    values = {_RENAMED.get(name, name): value for name, value in values.items()}
     lines = [f"{name}: {_text(value)}" for name, value in sorted(values.items())]
     return "\n".join(["-----------  Configuration Arguments -----------", *lines, "-" * 48])
 

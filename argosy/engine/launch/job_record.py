@@ -18,13 +18,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from argosy.engine.launch import configuration
+from argosy.engine.launch import configuration, logs
 from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.failure_report import Cause, ProcessExit
 from argosy.engine.launch.rank_env import ProcessSpec
 from argosy.engine.metrics.job_directory import EVENTS, JOB, METRICS, VERSION, write_json
 from argosy.engine.version import VERSION as ARGOSY_VERSION
+
+_STATES = ("running", "done", "failed", "terminated")
+_SENT = ("local_rank", "pid", "exit")
+"""Of the processes of another node, beside the state and the log."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class JobRecord:
         self._lock = threading.Lock()
         self._has_warned = False
         self._processes: dict[tuple[str, int], dict[str, Any]] = {}
+        self._remote_failures: dict[int, dict[str, Any]] = {}
+        """By node: what its launcher has recorded."""
         self.job: dict[str, Any] = {
             "version": VERSION,
             "state": "running",
@@ -69,6 +75,7 @@ class JobRecord:
         """An attempt begins: all processes of the job, also those that other launchers start."""
         with self._lock:
             self.job |= {"state": "running", "restart": restart, "failure": None}
+            self._remote_failures.clear()
             self._processes = {
                 (place.role, place.rank): _process(place.role, place.rank, place.host) for place in places
             }
@@ -116,12 +123,56 @@ class JobRecord:
         """Processes have failed. `cause` is None if it is on another host; `is_end`: nothing is restarted for that."""
         failure = _failure(text, cause, failures)
         with self._lock:
+            if cause is None:
+                failure |= self._remote_details(text)
             for exit in failures:
                 self._of(exit.spec).update(state="failed", exit=exit.code)
             if is_end:
                 self.job["failure"] = failure
         self.write()
         self.event("failure", text.partition("\n")[0], cause.exit.spec if cause else None)
+
+    def update_node(self, node: int, processes: Sequence[Any], failure: Any) -> None:
+        """The processes of another node, and its failure, as in its job.json; what is malformed is left out."""
+        exits = []
+        with self._lock:
+            for sent in processes:
+                if not isinstance(sent, dict) or sent.get("state") not in _STATES:
+                    continue
+                known = self._processes.get((sent.get("role", ""), sent.get("rank", -1)))
+                if known is None or (known["pid"] is not None and known.get("node") != node):
+                    continue
+                before = known["state"]
+                known |= {key: value for key in _SENT if isinstance(value := sent.get(key), int | None)}
+                known |= {"node": node, "state": sent["state"]}
+                if isinstance(host := sent.get("host"), str):
+                    known["host"] = host  # its name: before, it may be an address
+                if isinstance(log := sent.get("log"), str):
+                    known["log"] = logs.remote_log(node, os.path.basename(log))
+                if before == "running" and known["state"] in ("done", "failed"):
+                    exits.append(dict(known))
+            if isinstance(failure, dict) and isinstance(failure.get("text"), str):
+                self._remote_failures[node] = failure
+                if self.job["failure"] is not None and self.job["failure"]["process"] is None:
+                    self.job["failure"] |= self._remote_details(self.job["failure"]["text"])
+        self.write()
+        for known in exits:
+            who = {"role": known["role"], "rank": known["rank"], "exit": known["exit"]}
+            text = f"{known['role']} {known['rank']} ended with {_exit_text(known['exit'] or 0)}"
+            self.append({"time": time.time(), "kind": "exit", "text": text, **who})
+
+    def _remote_details(self, text: str) -> dict[str, Any]:
+        """What the node knows whose report is the cause, that is, the first in the text; empty if there is none."""
+        places = {node: text.find(failure["text"]) for node, failure in self._remote_failures.items()}
+        node = min((n for n, place in places.items() if place >= 0), key=lambda n: places[n], default=None)
+        if node is None:
+            return {}
+        failure = self._remote_failures[node]
+        details = {key: failure.get(key) for key in ("process", "type", "what", "where", "hint", "waiting")}
+        log = failure.get("log")
+        return details | {
+            "log": logs.remote_log(node, os.path.basename(log)) if isinstance(log, str) else None
+        }
 
     def restarted(self, text: str, number: int, spec: ProcessSpec | None = None) -> None:
         """All processes, or this one, are started again, for the `number`-th time."""
@@ -144,7 +195,7 @@ class JobRecord:
         with self._lock:
             self.job |= {"state": state, "exit_code": code, "ended": time.time()}
             for process in self._processes.values():
-                if process["state"] == "running":  # of another host
+                if process["state"] == "running":  # of another host, which was lost
                     process["state"] = "done" if code == 0 else "terminated"
         self.write()
 

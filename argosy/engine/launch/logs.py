@@ -17,7 +17,8 @@ from argosy.engine.launch.console import logger
 NUM_KEPT = 5
 """How many old versions of a file are kept."""
 LAUNCHER_LOG = "fleetrun.log"
-_OF_ATTEMPT = re.compile(r"(?:worker|server)log\.\d+|endpoints\.log")
+_OF_ATTEMPT = re.compile(r"(?:node\d+\.)?(?:worker|server)log\.\d+|endpoints\.log")
+_OF_NODE = re.compile(r"node\d+\.fleetrun\.log")
 _OF_JOB = (LAUNCHER_LOG, "dashboard.log", "job.json", "metrics", "report.html")
 _FULL = 64 * 1024
 """A disk with fewer free bytes counts as full: the last lines of a process may be missing."""
@@ -49,7 +50,8 @@ def rotate(log_dir: str, restarts: bool = False) -> None:
     """
     try:
         for name in sorted(os.listdir(log_dir)):
-            if _OF_ATTEMPT.fullmatch(name) or (name in _OF_JOB and not restarts):
+            is_of_job = name in _OF_JOB or _OF_NODE.fullmatch(name)
+            if _OF_ATTEMPT.fullmatch(name) or (is_of_job and not restarts):
                 rotate_file(os.path.join(log_dir, name))
     except OSError as e:
         raise ConfigError(
@@ -83,7 +85,12 @@ def process_log(log_dir: str, role: str, local_rank: int) -> str:
 def error_file(log: str) -> str:
     """The path of the error file of the process with this log; the path itself if it is no such log."""
     folder, name = os.path.split(log)
-    return os.path.join(folder, re.sub(r"^(worker|server)log\b", r"\1error", name))
+    return os.path.join(folder, re.sub(r"^(node\d+\.)?(worker|server)log\b", r"\1\2error", name))
+
+
+def remote_log(node: int, name: str) -> str:
+    """The name that a log of another node has in the directory of node 0."""
+    return f"node{node}.{name}"
 
 
 def launcher_log(log_dir: str) -> str:

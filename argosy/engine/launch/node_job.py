@@ -69,9 +69,9 @@ def run(config: Configuration, environ: Mapping[str, str], num_gpus: int | None)
     def work() -> int:
         with signals_as_events(config.end_with_stdin) as events:
             group = nodes.join(config, environ, events)
-            forwarder = RecordForwarder(config.log_dir, group.send_records) if node else None
+            forwarder = RecordForwarder(config.log_dir, group.forward) if node else None
             try:
-                return _NodeJob(group, config, given, environ, events, num_gpus).run()
+                return _NodeJob(group, config, given, environ, events, num_gpus, forwarder).run()
             finally:
                 if forwarder is not None:
                     forwarder.finish()
@@ -93,11 +93,13 @@ class _NodeJob:
         environ: Mapping[str, str],
         events: Events,
         num_gpus: int | None,
+        forwarder: RecordForwarder | None,
     ) -> None:
         self._group, self._config, self._environ = group, config, environ
-        self._events, self._num_gpus = events, num_gpus
+        self._events, self._num_gpus, self._forwarder = events, num_gpus, forwarder
         self._has_reported = False
         self._record = JobRecord(config.log_dir, given, group.size)
+        group.records.on_processes = self._record.update_node
 
     def run(self) -> int:
         try:
@@ -266,6 +268,8 @@ class _NodeJob:
         if self._has_reported:
             return
         self._has_reported = True
+        if self._forwarder is not None:
+            self._forwarder.forward()
         self._group.report(result)
         if result.text and self._group.node > 0:
             console.append(result.text, logs.launcher_log(self._config.log_dir))
@@ -312,6 +316,7 @@ class _NodeJob:
             console.append(f"the job has ended: {verdict.text}", path)
 
     def _end(self, verdict: Verdict) -> int:
+        self._group.wait_for_others()
         if verdict.code == 0:
             logger.info("all %d nodes completed.", self._group.size)
         elif self._group.node == 0 and verdict.code < 128 and not self._config.doctor:

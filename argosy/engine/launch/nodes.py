@@ -20,17 +20,18 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from typing import Any
 
+from argosy.engine import open_files
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch.configuration import Configuration
 from argosy.engine.launch.console import logger
 from argosy.engine.launch.node_channel import LoopThread, Peer, Rejected
 from argosy.engine.launch.node_messages import MAX_BYTES, Joined, Offer, Plan, Result, Verdict
 from argosy.engine.launch.processes import Events
-from argosy.engine.launch.record_forwarding import RecordFiles
+from argosy.engine.launch.record_forwarding import FORWARDED, Message, RecordFiles
 from argosy.engine.net import Endpoint, is_loopback
 
 JOIN_S = 300.0
-"""How long nodes wait for each other at the start."""
+"""How long nodes wait for each other at the start, unless --join_timeout is given."""
 _REMIND_S = 10.0
 """While waiting for nodes: how often their numbers are logged."""
 _COLLECT_S = 0.5
@@ -41,6 +42,8 @@ _PREEMPTED_S = 10.0
 """After a node was preempted and has saved its part of a checkpoint: how long the others may take."""
 _END_S = 15.0
 """How long node 0 waits for the others to end."""
+_LAST_RECORDS_S = 5.0
+"""How long it waits for their last records before it writes the report."""
 _RANK_VARIABLES = ("SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JOB_COMPLETION_INDEX")
 
 
@@ -89,9 +92,12 @@ def join(config: Configuration, environ: Mapping[str, str], events: Events) -> "
     """Listen as node 0, or connect to it; `Joined` follows as an event."""
     node = node_rank(config, environ)
     endpoint, token = master(config, environ), environ.get("ARGOSY_JOB_TOKEN", "")
-    assert config.nodes is not None, "the caller checks"
+    if node == 0 and config.nodes is not None:
+        open_files.allow(
+            config.nodes, f"the launcher of node 0 has a connection to each node: {config.nodes} nodes"
+        )
     kind = _Hub if node == 0 else _Member
-    return kind(node, config.nodes, endpoint, token, events, config.max_restarts, config.log_dir)
+    return kind(node, config, endpoint, token, events)
 
 
 class NodeGroup(ABC):
@@ -100,17 +106,18 @@ class NodeGroup(ABC):
     def __init__(
         self,
         node: int,
-        size: int,
+        config: Configuration,
         endpoint: Endpoint,
         token: str,
         events: Events,
-        max_restarts: int,
-        log_dir: str,
     ) -> None:
-        self.node, self.size = node, size
-        self._records = RecordFiles(log_dir)
+        assert config.nodes is not None, "the caller checks"
+        self.node, self.size = node, config.nodes
+        self.records = RecordFiles(config.log_dir)
+        """Node 0: what the other nodes send."""
         self._endpoint, self._token, self._events = endpoint, token, events
-        self._max_restarts = max_restarts
+        self._max_restarts = config.max_restarts
+        self._join_s = JOIN_S if config.join_timeout_s is None else config.join_timeout_s
         self._thread = LoopThread()
         self._thread.start(self._guarded())
 
@@ -135,9 +142,14 @@ class NodeGroup(ABC):
         """How this node's processes ended; a Verdict follows as an event."""
         self._thread.call(self._result, result)
 
-    def send_records(self, name: str, text: str) -> None:
-        """Send records of this node's processes to node 0."""
-        self._thread.call(self._send_records, name, text)
+    def forward(self, message: Message) -> None:
+        """Send what this node's processes do to node 0; see record_forwarding.py."""
+        self._thread.call(self._forward, message)
+
+    def wait_for_others(self) -> None:
+        """Node 0, after the verdict: wait until the others have sent what they had, and have left; they do not wait."""
+        with contextlib.suppress(FutureTimeoutError, OSError):
+            self._thread.wait(self._others_left(_LAST_RECORDS_S), _LAST_RECORDS_S + 5.0)
 
     def close(self) -> None:
         """This node has ended: leave the group; node 0 waits for the others."""
@@ -152,7 +164,10 @@ class NodeGroup(ABC):
     def _result(self, result: Result) -> None: ...
 
     @abstractmethod
-    def _send_records(self, name: str, text: str) -> None: ...
+    def _forward(self, message: Message) -> None: ...
+
+    async def _others_left(self, timeout_s: float) -> None:
+        return
 
     @abstractmethod
     async def _leave(self) -> None: ...
@@ -189,8 +204,8 @@ class _Member(NodeGroup):
                 return peer
             except OSError as e:  # it does not listen yet, or its name is not known yet
                 now = time.monotonic()
-                if now - began > JOIN_S:
-                    raise OSError(f"no launcher listened there within {JOIN_S:g} s ({e})") from e
+                if now - began > self._join_s:
+                    raise OSError(f"no launcher listened there within {self._join_s:g} s ({e})") from e
                 if now - reminded > _REMIND_S:
                     reminded = now
                     logger.info("node %d waits for node 0 at %s (%s)", self.node, self._endpoint, e)
@@ -212,8 +227,8 @@ class _Member(NodeGroup):
     def _result(self, result: Result) -> None:
         self._send(result.to_json())
 
-    def _send_records(self, name: str, text: str) -> None:
-        self._send({"type": "records", "name": name, "text": text})
+    def _forward(self, message: Message) -> None:
+        self._send(message)
 
     async def _leave(self) -> None:
         self._has_left = True
@@ -256,9 +271,9 @@ class _Hub(NodeGroup):
         while missing := sorted({*range(1, self.size)} - {*self._peers} - self._left):
             await asyncio.sleep(0.02)
             now = time.monotonic()
-            if now - began > JOIN_S:
+            if now - began > self._join_s:
                 nodes = ", ".join(map(str, missing))
-                raise OSError(f"nodes {nodes} of {self.size} have not joined within {JOIN_S:g} s")
+                raise OSError(f"nodes {nodes} of {self.size} have not joined within {self._join_s:g} s")
             if now - reminded > _REMIND_S:
                 reminded = now
                 logger.info("node 0 waits for nodes %s to join at %s", missing, self._endpoint)
@@ -281,8 +296,8 @@ class _Hub(NodeGroup):
             beats.cancel()
             await peer.close()
 
-    def _send_records(self, name: str, text: str) -> None:
-        self._records.add(name, text)
+    def _forward(self, message: Message) -> None:
+        self.records.add(self.node, message)
 
     def _problem_of(self, node: int) -> str:
         if not 0 < node < self.size:
@@ -295,8 +310,8 @@ class _Hub(NodeGroup):
             self._offer(replace(Offer.from_json(message), node=node))
         elif kind == "Result":
             self._result(replace(Result.from_json(message), node=node))
-        elif kind == "records":
-            self._records.add(message.get("name", ""), message.get("text", ""))
+        elif kind in FORWARDED:
+            self.records.add(node, message)
         elif kind == "left":
             self._lose(node, "its launcher has left the job")
 
@@ -388,11 +403,14 @@ class _Hub(NodeGroup):
         for peer in self._peers.values():
             peer.send(message)
 
-    async def _leave(self) -> None:
-        until = time.monotonic() + _END_S
-        while (running := {*self._peers} - self._left) and time.monotonic() < until:
+    async def _others_left(self, timeout_s: float) -> None:
+        until = time.monotonic() + timeout_s
+        while {*self._peers} - self._left and time.monotonic() < until:
             await asyncio.sleep(0.02)
-        for node in sorted(running):
+
+    async def _leave(self) -> None:
+        await self._others_left(_END_S)
+        for node in sorted({*self._peers} - self._left):
             logger.warning("%s has not ended within %g s", self._name(node), _END_S)
         for peer in self._peers.values():
             await peer.close()

@@ -80,7 +80,7 @@ class ProcessSpec:
 
 
 @dataclass(frozen=True)
-class Placement:
+class RankPlacement:
     """The ranks of one attempt, with their endpoints."""
 
     ranks: tuple[ProcessSpec, ...]
@@ -111,7 +111,7 @@ def check_timeline(config: Configuration) -> None:
         raise ConfigError(f"--timeline={config.timeline} is a file; use a directory, which need not exist")
 
 
-def place(layout: CollectiveLayout, restart: int) -> Placement:
+def place(layout: CollectiveLayout, restart: int) -> RankPlacement:
     """Choose the ports and the environment of each rank of this host."""
     first = layout.addresses[0]
     store = None
@@ -122,11 +122,11 @@ def place(layout: CollectiveLayout, restart: int) -> Placement:
 
 def placement(
     layout: CollectiveLayout, restart: int, job: JobEndpoints, store: socket.socket | None
-) -> Placement:
+) -> RankPlacement:
     """The environment of each rank of this host, for these endpoints."""
     common = _common(layout, restart, job)
     ranks = tuple(_rank(layout, common, job, i, store) for i in range(layout.num_local))
-    return Placement(ranks, job.all, store)
+    return RankPlacement(ranks, job.all, store)
 
 
 def start_port(config: Configuration, environ: Mapping[str, str], num: int) -> int | None:
@@ -210,7 +210,7 @@ def torch_variables(environ: Mapping[str, str], threads: int) -> dict[str, str]:
 
 
 def option_variables(config: Configuration) -> dict[str, str]:
-    """The variables for --log_dir, --timeout, --log_level and --grace."""
+    """The variables for --log_dir, --timeout, --log_level, --grace and --autotune."""
     variables = {"ARGOSY_METRICS_DIR": os.path.abspath(config.log_dir)}
     if config.timeout_s is not None:
         variables["ARGOSY_COLLECTIVE_TIMEOUT_S"] = f"{config.timeout_s:g}"
@@ -218,6 +218,8 @@ def option_variables(config: Configuration) -> dict[str, str]:
         variables["ARGOSY_LOG"] = config.log_level
     if config.grace_s is not None:
         variables["ARGOSY_REQUEUE_CODE"] = str(config.requeued_with)
+    if config.autotune:
+        variables["ARGOSY_AUTOTUNE"] = "1"
     return variables
 
 

@@ -27,7 +27,7 @@ REFRESH_S = 0.5
 _STATE_STYLES = {"running": "good", "completed": "good", "failed": "bad"}
 
 
-class _Parser(argparse.ArgumentParser):
+class _SubcommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see {self.prog} --help")
 
@@ -38,7 +38,7 @@ def parser(name: str) -> argparse.ArgumentParser:
         "status": "Show what a job does or did, once.",
         "top": "Show a running job live, until it ends, or q or Ctrl-C is pressed.",
     }
-    p = _Parser(prog=f"fleetrun {name}", description=text[name], allow_abbrev=False)
+    p = _SubcommandParser(prog=f"fleetrun {name}", description=text[name], allow_abbrev=False)
     p.add_argument(
         "directory", nargs="?", default="log", metavar="DIR", help="--log_dir of the job (default: log)"
     )
@@ -55,10 +55,10 @@ def main(name: str, words: Sequence[str]) -> int:
         return _top(watched)
     watched.poll()
     if given.json:
-        found = summary.as_json(watched.job, watched.view, str(watched.directory.path)) | {
+        content = summary.as_json(watched.job, watched.view, str(watched.directory.path)) | {
             "state": watched.state
         }
-        print(json.dumps(found, indent=2))
+        print(json.dumps(content, indent=2))
     else:
         _print(watched)
     return 0
@@ -102,10 +102,10 @@ class WatchedJob:
 
     def lines(self) -> list[Line]:
         """The facts of the job as lines."""
-        found = [self.head(), *summary.lines(self.job, self.view, time.time())]
+        lines = [self.head(), *summary.lines(self.job, self.view, time.time())]
         if url := self.job.get("dashboard"):
-            found += [[Fact(f"dashboard {url}")]] if self.is_running else []
-        return found
+            lines += [[Fact(f"dashboard {url}")]] if self.is_running else []
+        return lines
 
     def failure(self) -> str:
         """The report of the failure, or ''."""
@@ -114,13 +114,13 @@ class WatchedJob:
 
 def table(rows: Sequence[Sequence[str]], columns: Sequence[str] = summary.RANK_COLUMNS) -> list[str]:
     """Aligned lines; columns without content are left out."""
-    kept = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
+    shown = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
     every = [columns, *rows]
-    widths = [max(len(row[i]) for row in every) for i in kept]
-    is_number = [i in range(2, 8) for i in kept]
+    widths = [max(len(row[i]) for row in every) for i in shown]
+    is_number = [i in range(2, 8) for i in shown]
     out = []
     for row in every:
-        cells = zip((row[i] for i in kept), widths, is_number, strict=True)
+        cells = zip((row[i] for i in shown), widths, is_number, strict=True)
         out.append("  ".join(t.rjust(w) if right else t.ljust(w) for t, w, right in cells).rstrip())
     return out
 

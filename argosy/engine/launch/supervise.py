@@ -26,7 +26,7 @@ from argosy.engine.launch.hosts import describe_address
 from argosy.engine.launch.job_record import JobRecord
 from argosy.engine.launch.processes import Events
 from argosy.engine.launch.ps_job import PsJob
-from argosy.engine.launch.rank_env import CollectiveLayout, Placement, place, plan, table
+from argosy.engine.launch.rank_env import CollectiveLayout, RankPlacement, place, plan, table
 from argosy.engine.launch.signals import signals_as_events
 from argosy.engine.launch.watch import watched
 from argosy.engine.net import host_of
@@ -131,7 +131,7 @@ def _warn_about_layout(layout: CollectiveLayout) -> None:
 
 
 def _run_with_restarts(
-    layout: CollectiveLayout, placement: Placement, command: list[str], events: Events, record: JobRecord
+    layout: CollectiveLayout, placement: RankPlacement, command: list[str], events: Events, record: JobRecord
 ) -> int:
     config = layout.config
     quick = 0
@@ -200,7 +200,7 @@ def _report_failure(attempt: Attempt, size: int, is_last: bool) -> None:
     console.print_block(text, logs.launcher_log(config.log_dir))
 
 
-def _log_start(config: Configuration, placement: Placement) -> None:
+def _log_start(config: Configuration, placement: RankPlacement) -> None:
     logger.info(
         "Local start %d processes. First process distributed environment info (Only For Debug): %s",
         *(len(placement.ranks), table(placement.ranks[0])),

@@ -12,7 +12,7 @@ _PAUSE_S = 0.05
 
 
 @dataclass
-class _Tail:
+class _TeedFile:
     fd: int
     prefix: bytes
     whole_lines: bool
@@ -46,7 +46,7 @@ class Tee:
     def __init__(self, paths: Sequence[tuple[str, str]]) -> None:
         """`paths`: prefix and log of each process to copy."""
         self._several = len(paths) > 1
-        self._tails: list[_Tail] = []
+        self._tails: list[_TeedFile] = []
         for prefix, path in paths:
             self.add(prefix, path)
         self._finishing = threading.Event()
@@ -55,7 +55,7 @@ class Tee:
 
     def add(self, prefix: str, path: str) -> None:
         """Copy this log, too: a process was restarted and writes to a new file."""
-        self._tails.append(_Tail(os.open(path, os.O_RDONLY), prefix.encode(), self._several))
+        self._tails.append(_TeedFile(os.open(path, os.O_RDONLY), prefix.encode(), self._several))
 
     def finish(self, timeout_s: float) -> bool:
         """The ranks have exited: copy the rest; returns True once all is copied, False after the timeout."""

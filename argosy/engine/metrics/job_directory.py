@@ -141,7 +141,7 @@ class JobDirectory:
     def stream(self, thin: int = 1) -> Iterator[Record]:
         """The same as an iterator: for the records of a whole job, which need not fit into memory.
 
-        `thin`: of the `steps` and `values` of a process, only every so-manieth record.
+        `thin`: of the `steps` and `values` of a process, only every so-manieth record, and the last one.
         """
         return heapq.merge(
             *(self._new(*file, thin) for file in self._files()), key=lambda record: record.time
@@ -171,8 +171,9 @@ class JobDirectory:
 
 
 def _thinned(lines: Iterator[bytes], thin: int) -> Iterator[bytes]:
-    """Of lines of the frequent kinds every so-manieth one, also the first after a start; all others."""
+    """Of lines of the frequent kinds every so-manieth one, also the first after a start, and the last; all others."""
     counts = dict.fromkeys(_FREQUENT, 0)
+    skipped: dict[bytes, bytes] = {}
     for line in lines:
         kind = next((kind for kind in _FREQUENT if kind in line[:_KIND_BYTES]), None)
         if kind is None:
@@ -180,8 +181,12 @@ def _thinned(lines: Iterator[bytes], thin: int) -> Iterator[bytes]:
             yield line
             continue
         if counts[kind] % thin == 0:
+            skipped.pop(kind, None)
             yield line
+        else:
+            skipped[kind] = line
         counts[kind] += 1
+    yield from skipped.values()
 
 
 def _size(path: Path) -> int:

@@ -273,8 +273,8 @@ class JobView:
     @property
     def slowest(self) -> RankView | None:
         """The rank with the longest computation and input per step; None with fewer than two ranks."""
-        own = {rank.rank: _own_ms(rank) for rank in self.ranks.values()}
-        known = {rank: ms for rank, ms in own.items() if ms is not None}
+        own_ms = {rank.rank: _own_ms(rank) for rank in self.ranks.values()}
+        known = {rank: ms for rank, ms in own_ms.items() if ms is not None}
         return self.ranks[max(known, key=lambda rank: known[rank])] if len(known) > 1 else None
 
     @property

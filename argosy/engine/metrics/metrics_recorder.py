@@ -96,7 +96,7 @@ class MetricsRecorder:
 
     @property
     def is_on(self) -> bool:
-        """Whether anybody reads the records."""
+        """Whether records are written."""
         return self._file is not None or bool(self.callbacks)
 
     def write(self, kind: str, **fields: Any) -> None:

@@ -53,7 +53,7 @@ def usage() -> Usage:
 
 
 def frequency_mhz() -> float | None:
-    """The frequency of the core that this thread runs on; None where the kernel does not tell, as in most VMs."""
+    """The frequency of the core that this thread runs on; None where the kernel does not export it, as in most VMs."""
     try:
         with open("/proc/thread-self/stat", "rb") as file:
             core = int(file.read().rpartition(b")")[2].split()[36])

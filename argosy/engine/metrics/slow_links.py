@@ -1,6 +1,6 @@
 """Slow links, from the connections of all ranks (`links` of the `steps` and `tables` records).
 
-All ranks of a synchronous job wait while one link is slow: neither own times nor exposed times tell which one. Bytes
+All ranks of a synchronous job wait while one link is slow: neither own times nor exposed times show which one. Bytes
 per busy time of the connections do: all connections from and to the host with the slow link have a low rate.
 
     rate        to a     to b     to c
@@ -31,7 +31,7 @@ _ADVICE = "check the cable, switch port and interface of its host; fleetrun --do
 
 
 @dataclass
-class _Connection:
+class _ConnectionRates:
     """What one process has sent to a peer since the last measurement."""
 
     sent: int = 0
@@ -55,7 +55,7 @@ class _Connection:
 class SlowLinks:
     """Finds the host whose link is slower than those of the others; of three hosts or more."""
 
-    _connections: dict[tuple[str, str, str], _Connection] = field(default_factory=dict)
+    _connections: dict[tuple[str, str, str], _ConnectionRates] = field(default_factory=dict)
     """By address of the sender, address of the peer, and process."""
     _ranks: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     """The ranks at an address."""
@@ -72,7 +72,7 @@ class SlowLinks:
         wall_s = float(record.get("wall_s") or record.get("interval_s") or 0.0)
         for link in links:
             key = (str(link["local"]), str(link["peer"]), record.process)
-            connection = self._connections.setdefault(key, _Connection())
+            connection = self._connections.setdefault(key, _ConnectionRates())
             connection.add(int(link["sent_bytes"]), float(link["busy_ms"]), wall_s)
             if record.process.startswith("rank"):
                 self._ranks[key[0]].add(record.number)
@@ -112,17 +112,17 @@ class SlowLinks:
             return [event | {"kind": "straggler_recovered", "text": text}]
         return []
 
-    def _measured(self, address: str) -> tuple[list[_Connection], list[_Connection]]:
+    def _measured(self, address: str) -> tuple[list[_ConnectionRates], list[_ConnectionRates]]:
         """The connections from and to an address, and all others; those that have carried enough to be measured."""
-        mine: list[_Connection] = []
-        others: list[_Connection] = []
+        mine: list[_ConnectionRates] = []
+        others: list[_ConnectionRates] = []
         for (local, peer, _), connection in self._connections.items():
             if connection.measures:
                 (mine if address in (local, peer) else others).append(connection)
         return mine, others
 
 
-def _rates(connections: Iterable[_Connection]) -> list[float]:
+def _rates(connections: Iterable[_ConnectionRates]) -> list[float]:
     return [connection.rate for connection in connections]
 
 

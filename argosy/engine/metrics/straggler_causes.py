@@ -81,8 +81,8 @@ def explain(slow: Window, others: Sequence[Window], is_async: bool) -> SlowdownC
     def excess(name: str) -> float:
         return slow.ms[name] - median([other.ms[name] for other in others])
 
-    own = excess("busy_ms") + excess("outside_ms")
-    whole = excess("period_ms") if is_async else own
+    own_excess = excess("busy_ms") + excess("outside_ms")
+    whole = excess("period_ms") if is_async else own_excess
     base = median([_compared(other, is_async) for other in others])
     relative = whole / base if base > 0 else 0.0
     if is_async and excess("exposed_ms") >= _MAIN_PART * whole:

@@ -8,7 +8,7 @@ others are blocked. Workers of an asynchronous job do not wait for each other: t
 The test is sequential. It looks at the last 14 to 20 steps, and for what is hidden in noise at the last 32 to 256. A
 rank is a straggler if the lower confidence bound of its mean excess is above MIN_EXCESS. Means are trimmed, so
 that a pause of the garbage collector, a checkpoint or an evaluation does not count; the deviation is the larger one of
-the window's and of the job's so far; and an excess that this job had before and that went away is not reported again.
+the window's and of the job's so far; and the excess must last for longer than those that passed (transients.py).
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -24,6 +24,7 @@ from typing import Any
 from argosy.engine.metrics.job_directory import Record
 from argosy.engine.metrics.slow_links import SlowLinks
 from argosy.engine.metrics.straggler_causes import SlowdownCause, Window, delayed_part, explain
+from argosy.engine.metrics.transients import Slowdown, Transients
 
 MIN_EXCESS = 0.03
 """The lower confidence bound of the excess of a straggler, as a part of the others' time."""
@@ -36,8 +37,14 @@ _CONFIDENCE = 4.5
 _WINDOWS = {14: 5.0, 16: 5.0, 18: 5.0, 20: 5.0, 32: 5.0, 64: 4.0, 128: 3.0, 256: 2.5}
 """Slots, and how many times the drift of this job the mean over so many slots must be: the longer, the less."""
 _LONGEST = max(_WINDOWS)
-_LOADED_SLOTS, _LOADED_EXCESS = 64, 1.0
-"""Where other processes delay all ranks, one that they delay more needs so many slots, or to be twice as slow."""
+_DELAYED_PART = 0.05
+"""Other processes disturb a rank if it waits for a core for this part of its own time."""
+_LOAD_S = 3.0
+"""A slowdown beside other processes must last for so long: commands of a second or two come and go."""
+_LOADED_SLOTS = 64
+"""Where other processes disturb all ranks, a rank that they delay more needs so many slots."""
+_UNKNOWN_SLOTS, _UNKNOWN_PATIENCE = 48, 128
+"""A rank that is disturbed before so many slots are known needs that many: whether the load moves is not known yet."""
 _BLOCK = 8
 """Every so many slots, the excess of the last 16 is noted: how much it drifts in this job."""
 _EVALUATE_EVERY = 2
@@ -92,10 +99,11 @@ class _Rank:
     """Not None while it is a straggler."""
     slots_since: int = 0
     """Compared slots since it was reported."""
+    slowdown: Slowdown = field(default_factory=Slowdown)
 
     def begin(self) -> None:
         """A new incarnation: what was measured before the restart does not count."""
-        self.first_step, self.is_over = -1, False
+        self.first_step, self.is_over, self.slowdown = -1, False, Slowdown()
         for values in (self.slots, self.windows, self.excess, self.records):
             values.clear()
 
@@ -110,6 +118,7 @@ class StragglerDetector:
     _next: int = 0
     """The number of the next slot to compare."""
     _num_compared: int = 0
+    _transients: Transients = field(default_factory=Transients)
     _links: SlowLinks = field(default_factory=SlowLinks)
 
     def update(self, records: Iterable[Record]) -> list[dict[str, Any]]:
@@ -174,12 +183,14 @@ class StragglerDetector:
 
     def _enlarge_slots(self, group: int) -> None:
         self._slot_steps = 1 << (group - 1).bit_length()
+        self._transients.clear()
         for rank in self._ranks.values():
             rank.slots.clear()
             rank.windows.clear()
             rank.excess.clear()
             rank.history.clear()
             rank.deviations.clear()
+            rank.slowdown = Slowdown()
 
     # --- from slots to excesses -----------------------------------------------------------------------
 
@@ -243,6 +254,8 @@ class StragglerDetector:
             rank.excess.append((value(slot) - others) / max(others, floor))
             rank.windows.append(slot)
             rank.slots_since += 1
+            if (passed := rank.slowdown.update(rank.excess)) is not None:
+                self._transients.add(*passed)
 
     # --- the test -------------------------------------------------------------------------------------
 
@@ -255,7 +268,7 @@ class StragglerDetector:
             elif (slots := _significant(rank, noise)) and self._has_impact(rank, live, slots, is_async):
                 others = [_window(other, slots) for other in live if other is not rank]
                 cause = explain(_window(rank, slots), others, is_async)
-                if _is_chance(cause, others, slots):
+                if self._may_pass(rank, cause, others, slots):
                     continue
                 rank.reported, rank.slots_since = cause, 0
                 events.append(
@@ -267,18 +280,35 @@ class StragglerDetector:
                 )  # fmt: skip
         return events
 
+    def _may_pass(self, rank: _Rank, cause: SlowdownCause, others: Sequence[Window], slots: int) -> bool:
+        """Whether slowdowns like this one have passed by themselves, or other processes cause it for a moment."""
+        lasting = rank.slowdown.slots
+        delayed = median([delayed_part(other) for other in others])
+        is_measured = cause.because in ("batch", "page_faults", "frequency")
+        is_disturbed = max(delayed, delayed_part(_window(rank, slots))) >= _DELAYED_PART and not is_measured
+        if lasting < self._transients.patience(cause.excess, is_disturbed):
+            return True
+        if not is_disturbed:
+            return False
+        lasting_s = lasting * self._slot_steps * rank.windows[-1]["period_ms"] / 1000
+        return (
+            lasting_s < _LOAD_S
+            or (delayed >= _DELAYED_PART and slots < _LOADED_SLOTS)
+            or (self._num_compared - lasting < _UNKNOWN_SLOTS and lasting < _UNKNOWN_PATIENCE)
+        )
+
     def _has_impact(self, rank: _Rank, live: Sequence[_Rank], slots: int, is_async: bool) -> bool:
         """Whether the job would be faster without the excess of this rank."""
         if is_async:
             return True
         periods = trimmed_mean([slot["period_ms"] for slot in list(rank.windows)[-slots:]])
-        own = trimmed_mean([_own(slot) for slot in list(rank.windows)[-slots:]])
+        own_ms = trimmed_mean([_own(slot) for slot in list(rank.windows)[-slots:]])
         others = [
             trimmed_mean([_own(slot) for slot in list(other.windows)[-slots:]])
             for other in live
             if other is not rank
         ]
-        return own - median(others) >= MIN_IMPACT * periods
+        return own_ms - median(others) >= MIN_IMPACT * periods
 
     def _check_recovered(self, rank: _Rank, now: float) -> list[dict[str, Any]]:
         reported = rank.reported
@@ -327,14 +357,6 @@ def _own(slot: dict[str, float]) -> float:
 
 def _period(slot: dict[str, float]) -> float:
     return slot["period_ms"]
-
-
-def _is_chance(cause: SlowdownCause, others: Sequence[Window], slots: int) -> bool:
-    """Whether a rank is behind because the scheduler of a host that is overloaded for all ranks was unfair to it."""
-    is_measured = cause.cause != "computation" or cause.because in ("batch", "page_faults", "frequency")
-    if is_measured or slots >= _LOADED_SLOTS or cause.excess >= _LOADED_EXCESS:
-        return False
-    return median([delayed_part(other) for other in others]) >= 0.05
 
 
 def _drifts(workers: Sequence[_Rank], slot_steps: int) -> bool:
@@ -417,8 +439,8 @@ def _recent_records(rank: _Rank, slots: int) -> list[dict[str, Any]]:
 def trimmed_mean(values: Sequence[float]) -> float:
     """The mean without the largest and the smallest fifth."""
     cut = len(values) // 5
-    kept = sorted(values)[cut : len(values) - cut]
-    return math.fsum(kept) / len(kept)
+    middle = sorted(values)[cut : len(values) - cut]
+    return math.fsum(middle) / len(middle)
 
 
 def _winsorized_deviation(values: Sequence[float]) -> float:

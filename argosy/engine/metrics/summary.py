@@ -14,10 +14,11 @@ Job = dict[str, Any]
 """The content of job.json; empty if there is none."""
 SILENT_S = 10.0
 """From when on the time without a record is shown."""
+DELAYED_PART = 0.05
+"""A rank that waits for a core for less is not worth a line."""
 MAX_VALUES = 8
 MAX_SERVERS = 4
 _BAR = 24
-_FAILED = ("failed", "terminated")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ def lines(job: Job, view: JobView, now: float) -> list[Line]:
         [*_processes(job, view), *_elapsed(job, view, now)],
         _progress(view, now if is_running(job) else None),
         _speed(view),
+        _load(view) if is_running(job) else [],
         _values(view),
         *_servers(view),
         _last_event(view, now) if is_running(job) else [],
@@ -172,6 +174,21 @@ def _speed(view: JobView) -> Line:
     return facts
 
 
+def delayed_fraction(rank: RankView) -> float | None:
+    """The part of the time in which a rank was ready to run, but other processes had its cores."""
+    return rank.per_s("delay_s")
+
+
+def _load(view: JobView) -> Line:
+    """Other processes on the hosts of the job; a note, since no rank is a straggler for that."""
+    known = {r.rank: part for r in view.ranks.values() if (part := delayed_fraction(r)) is not None}
+    if not known or max(known.values()) < DELAYED_PART:
+        return []
+    most = max(known, key=lambda rank: known[rank])
+    mean = math.fsum(known.values()) / len(known)
+    return [Fact(f"other processes delay the ranks by {mean:.0%} (rank {most}: {known[most]:.0%})", "dim")]
+
+
 def own_ms(rank: RankView) -> float | None:
     """What a rank needs per step without waiting for others."""
     busy, outside = rank.mean_ms("busy_ms"), rank.mean_ms("outside_ms")
@@ -181,10 +198,10 @@ def own_ms(rank: RankView) -> float | None:
 def excess_of(view: JobView, rank: RankView) -> float | None:
     """How much longer a rank computes per step than the median of all."""
     times = sorted(ms for r in view.ranks.values() if (ms := own_ms(r)) is not None)
-    own = own_ms(rank)
-    if own is None or not times or not times[(len(times) - 1) // 2]:
+    rank_ms = own_ms(rank)
+    if rank_ms is None or not times or not times[(len(times) - 1) // 2]:
         return None
-    return max(0.0, own / times[(len(times) - 1) // 2] - 1.0)
+    return max(0.0, rank_ms / times[(len(times) - 1) // 2] - 1.0)
 
 
 def _values(view: JobView) -> Line:
@@ -199,10 +216,10 @@ def _values(view: JobView) -> Line:
 
 def _servers(view: JobView) -> list[Line]:
     busy = [server for _, server in sorted(view.servers.items()) if server.tables]
-    found = [server_line(server) for server in busy[:MAX_SERVERS]]
+    lines = [server_line(server) for server in busy[:MAX_SERVERS]]
     if len(busy) > MAX_SERVERS:
-        found.append([Fact(f"and {len(busy) - MAX_SERVERS} more servers", "dim")])
-    return found
+        lines.append([Fact(f"and {len(busy) - MAX_SERVERS} more servers", "dim")])
+    return lines
 
 
 def server_line(server: ServerView) -> Line:
@@ -314,6 +331,7 @@ def rank_json(rank: RankView) -> dict[str, Any]:
         "outside_ms": rank.mean_ms("outside_ms"),
         "input_ms": rank.mean_ms("input_ms"),
         "examples_per_s": rank.per_s("examples"),
+        "delayed_fraction": delayed_fraction(rank),
         "rss": rank.rss,
         "outcome": rank.outcome,
     }

@@ -2,7 +2,8 @@
 
 oneDNN is near the machine's peak in forward and in the input gradient, but not in the weight gradient, nor for few
 pixels and many weights. The rules below were measured on ResNet50's shapes (docs/decisions/0017-kernel-search.md); a
-search on the user's machine replaces them (docs/how-to/kernel-search.md). They hold for float32. In bfloat16 ATen's
+search on the user's machine replaces them (docs/how-to/kernel-search.md). They hold for float32; the larger tile of
+Winograd's algorithm, whose error is larger, is for the search only. In bfloat16 ATen's
 kernels run unless a search finds a faster one, with an exception: on a CPU without 16-bit arithmetic ATen adds up the
 weight gradients of the images in bfloat16, so there the product runs, which accumulates in float32. The kernel is
 chosen at every call, because the batch size may vary. Input and weights are channels_last.
@@ -27,6 +28,9 @@ _aten_backward = aten.convolution_backward.default
 FEW_PIXELS = 128
 MANY_WEIGHTS = 200_000
 """Few pixels and many weights: matrix products are faster in all three parts."""
+_WINOGRAD_WEIGHTS = 128 * 128 * 9
+_WINOGRAD_GRADIENTS = 256 * 256 * 9
+"""Up to so many weights F(2x2) was faster than all others but F(4x4), on AVX2 and AVX-512 (docs/decisions/0033)."""
 _MAX_PATCHES = 2048
 """Above this number of pixels oneDNN was always faster in forward and in the input gradient, except for 1x1."""
 
@@ -70,23 +74,36 @@ OF_WEIGHT: Kernels = {
 def forward_rule(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sizes, padding: Sizes) -> str:
     """The kernel of forward if there was no search."""
     rows, columns = output_size(x, weight, stride, padding)
-    is_small = x.shape[0] * rows * columns <= FEW_PIXELS and weight.numel() >= MANY_WEIGHTS
-    return "product" if is_small and x.dtype is torch.float32 else "aten"
+    return _rule(x.shape[0] * rows * columns, x, weight, stride, padding)
 
 
 def of_input_rule(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> str:
     """The kernel of the input gradient if there was no search."""
-    is_small = _pixels(grad) <= FEW_PIXELS and weight.numel() >= MANY_WEIGHTS
-    return "product" if is_small and x.dtype is torch.float32 else "aten"
+    return _rule(_pixels(grad), x, weight, stride, padding)
+
+
+def _rule(pixels: int, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> str:
+    if x.dtype is not torch.float32:
+        return "aten"
+    if pixels <= FEW_PIXELS and weight.numel() >= MANY_WEIGHTS:
+        return "product"
+    is_light = weight.numel() <= _WINOGRAD_WEIGHTS and winograd.largest_tile(x, weight, stride, padding) >= 2
+    return "winograd2" if is_light else "aten"
 
 
 def of_weight_rule(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes) -> str:
-    """The kernel of the weight gradient without a search: from 64 channels on products, 1.1 to 2 times as fast."""
+    """The kernel of the weight gradient without a search: from 64 channels on products, 1.1 to 2 times as fast, or
+    Winograd's algorithm."""
     outputs, channels, height, width = weight.shape
     if x.dtype is torch.bfloat16:
         return "aten" if _has_bf16_convolutions() else "product"
     if min(outputs, channels) < 64:
         return "aten"
+    if (
+        weight.numel() <= _WINOGRAD_GRADIENTS
+        and winograd.largest_weight_tile(x, weight, stride, padding) >= 2
+    ):
+        return "winograd2"
     if height == width == 1:
         return "product" if _pixels(grad) <= 8192 or stride != [1, 1] else "aten"
     return "transposed" if weight.numel() < 400_000 else "product"

@@ -12,6 +12,7 @@ buffer is `coalesce_tensor`.
 
 # SPDX-License-Identifier: Apache-2.0
 from torch import Tensor, dtype, empty, mm
+from torch._prims_common import make_contiguous_strides_for
 
 from argosy.engine.collective import FlatBuffer, world
 from argosy.engine.kernels.signatures import is_dense
@@ -42,23 +43,33 @@ def _fake_mm(buffer: Tensor, a: Tensor, b: Tensor, first: int) -> Tensor:
 
 def slot(flat: Tensor, like: Tensor, first: int) -> Tensor:
     """A view of a flat tensor in the shape of `like`, and with its strides if those are dense and row by row."""
-    if not like.is_contiguous() and is_dense(like) and like.stride(0) == max(like.stride()):
+    if _has_own_strides(like):
         return flat.as_strided(like.shape, like.stride(), flat.storage_offset() + first)
     return flat.narrow(0, first, like.numel()).view(like.shape)
+
+
+def _fake_slot(flat: Tensor, like: Tensor, first: int) -> Tensor:
+    """The same view by one op: a program has one for each gradient, and two ops cost four times as much to infer."""
+    strides = like.stride() if _has_own_strides(like) else make_contiguous_strides_for(like.shape)
+    return flat.as_strided(like.shape, strides, flat.storage_offset() + first)
+
+
+def _has_own_strides(like: Tensor) -> bool:
+    return not like.is_contiguous() and is_dense(like) and like.stride(0) == max(like.stride())
 
 
 gradient_buffer = declare(
     "gradient_buffer(int numel, ScalarType dtype, str group, str name) -> Tensor", _buffer, _fake_buffer
 )
 copy_into_bucket = declare(
-    "copy_into_bucket(Tensor(a!) buffer, Tensor gradient, int first) -> Tensor(a!)", _copy, slot
+    "copy_into_bucket(Tensor(a!) buffer, Tensor gradient, int first) -> Tensor(a!)", _copy, _fake_slot
 )
 mm_into_bucket = declare(
     "mm_into_bucket(Tensor(a!) buffer, Tensor a, Tensor b, int first) -> Tensor(a!)",
     _mm,
     _fake_mm,
 )
-bucket_view = declare("bucket_view(Tensor(a) sum, Tensor like, int first) -> Tensor(a)", slot, slot)
+bucket_view = declare("bucket_view(Tensor(a) sum, Tensor like, int first) -> Tensor(a)", slot, _fake_slot)
 SPEC = OpSpec(gradient_buffer, _buffer, is_collective=True, persistent=True)
 MM_SPEC = OpSpec(mm_into_bucket, _mm, verify=product_fits)
 COPY_SPEC = OpSpec(copy_into_bucket, _copy, verify=slot_fits)

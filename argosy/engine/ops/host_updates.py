@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from argosy.engine.collective import FlatBuffer, world
+from argosy.engine.collective import FlatBuffer, trace, world
 from argosy.engine.collective.group import Group
 from argosy.engine.collective.host_memory import Status
 from argosy.engine.collective.shm_collectives import add_up
@@ -123,7 +123,9 @@ def _begin(
         statuses = world().flat_buffer("@UPDATE_STATUS@", 8, torch.int64, group, has_result=False)
         if world().host_memory.agree(ranks, statuses, variables, what) is Status.SHARED:
             # The updates read the gradients of all ranks: this rank's are sent by the barrier, without a transfer.
-            counters.sent_bytes += sum(count * buffer.local.itemsize for buffer, _, count in spans)
+            nbytes = sum(count * buffer.local.itemsize for buffer, _, count in spans)
+            counters.sent_bytes += nbytes
+            trace.record_sum(what, group, nbytes)
             return
     else:
         world().host_memory.agreed = Status.PRIVATE
@@ -145,6 +147,7 @@ def _sum(gradient: Tensor | RankGradient) -> Tensor:
 
 def _end(variables: Sequence[Tensor], group: str, what: str) -> None:
     ranks = world().group(group)
+    trace.record_sum_end()
     if ranks.shm is not None:
         ranks.start_barrier(what).wait()
     world().host_memory.end()

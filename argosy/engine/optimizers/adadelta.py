@@ -9,7 +9,7 @@ p -= lr · u
 # SPDX-License-Identifier: Apache-2.0
 from torch import Tensor
 
-from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
+from argosy.engine.optimizers.spec import OptimizerSetting, OptimizerSpec, Slot
 
 
 def update(
@@ -30,7 +30,7 @@ def update(
 SPEC = OptimizerSpec(
     "adadelta",
     update,
-    settings=(Setting("rho", 0.95, least=0, below=1), Setting("epsilon", 1e-6, least=0)),
+    settings=(OptimizerSetting("rho", 0.95, least=0, below=1), OptimizerSetting("epsilon", 1e-6, least=0)),
     slots=(  # Paddle's names have two underscores: w__avg_squared_grad_0
         Slot("_avg_squared_grad", "AvgSquaredGrad", op_name="squared_grad"),
         Slot("_avg_squared_update", "AvgSquaredUpdate", op_name="squared_update"),

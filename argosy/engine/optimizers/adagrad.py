@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor
 
-from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
+from argosy.engine.optimizers.spec import OptimizerSetting, OptimizerSpec, Slot
 
 _STEP = torch.ones(1)  # torch's kernel lets the rate fall with the step; with lr_decay=0 any step will do
 
@@ -26,8 +26,8 @@ SPEC = OptimizerSpec(
     "adagrad",
     update,
     settings=(
-        Setting("epsilon", 1e-6, least=0),
-        Setting("initial_accumulator_value", 0.0, least=0, in_op=False),
+        OptimizerSetting("epsilon", 1e-6, least=0),
+        OptimizerSetting("initial_accumulator_value", 0.0, least=0, in_op=False),
     ),
     slots=(Slot("moment", "Moment", value_setting="initial_accumulator_value"),),
     takes_lists=True,

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from argosy.engine.kernels.updates import UpdateKernel
-from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
+from argosy.engine.optimizers.spec import OptimizerSetting, OptimizerSpec, Slot
 
-BETAS = Setting("beta1", 0.9, least=0, below=1), Setting("beta2", 0.999, least=0, below=1)
+BETAS = OptimizerSetting("beta1", 0.9, least=0, below=1), OptimizerSetting("beta2", 0.999, least=0, below=1)
 MOMENTS = Slot("moment1", "Moment1"), Slot("moment2", "Moment2")
 STEP = Slot("step", "Count", is_count=True)
 
@@ -79,7 +79,7 @@ def unbiased(beta: float, step: Tensor) -> Tensor:
 ADAM = OptimizerSpec(
     "adam",
     update,
-    settings=(*BETAS, Setting("epsilon", 1e-8, least=0)),
+    settings=(*BETAS, OptimizerSetting("epsilon", 1e-8, least=0)),
     slots=(*MOMENTS, STEP),
     takes_lists=True,
     update_rows=update_rows,
@@ -87,5 +87,7 @@ ADAM = OptimizerSpec(
     native=UpdateKernel("argosy_fused_adamw", "param grad moment1 moment2", steps=1),
 )
 ADAMW = replace(
-    ADAM, name="adamw", settings=(*ADAM.settings, Setting("weight_decay", 0.01, least=0, row_name="coeff"))
+    ADAM,
+    name="adamw",
+    settings=(*ADAM.settings, OptimizerSetting("weight_decay", 0.01, least=0, row_name="coeff")),
 )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from argosy.engine.optimizers.adam import BETAS, STEP, unbiased
-from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
+from argosy.engine.optimizers.spec import OptimizerSetting, OptimizerSpec, Slot
 
 
 def update(
@@ -56,7 +56,7 @@ def _advance(
 SPEC = OptimizerSpec(
     "adamax",
     update,
-    settings=(*BETAS, Setting("epsilon", 1e-8, least=0)),
+    settings=(*BETAS, OptimizerSetting("epsilon", 1e-8, least=0)),
     slots=(Slot("moment", "Moment"), Slot("inf_norm", "InfNorm"), STEP),
     update_rows=update_rows,
 )

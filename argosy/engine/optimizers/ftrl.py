@@ -11,7 +11,7 @@
 import torch
 from torch import Tensor
 
-from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
+from argosy.engine.optimizers.spec import OptimizerSetting, OptimizerSpec, Slot
 
 
 def update(
@@ -38,9 +38,9 @@ SPEC = OptimizerSpec(
     "ftrl",
     update,
     settings=(  # in a table, `l2` is weight decay
-        Setting("l1", 0.0, least=0, row_name="ftrl_l1"),
-        Setting("l2", 0.0, least=0, row_name="ftrl_l2"),
-        Setting("lr_power", -0.5, below=0),
+        OptimizerSetting("l1", 0.0, least=0, row_name="ftrl_l1"),
+        OptimizerSetting("l2", 0.0, least=0, row_name="ftrl_l2"),
+        OptimizerSetting("lr_power", -0.5, below=0),
     ),
     slots=(Slot("squared", "SquaredAccumulator"), Slot("linear", "LinearAccumulator")),
 )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from argosy.engine.optimizers.adam import BETAS, MOMENTS, STEP
 from argosy.engine.optimizers.lars_momentum import norms
-from argosy.engine.optimizers.spec import OptimizerSpec, Setting
+from argosy.engine.optimizers.spec import OptimizerSetting, OptimizerSpec
 
 
 def update(
@@ -51,8 +51,8 @@ SPEC = OptimizerSpec(
     update,
     settings=(
         *BETAS,
-        Setting("epsilon", 1e-6, least=0),
-        Setting("lamb_weight_decay", 0.01, least=0, op_name="weight_decay"),
+        OptimizerSetting("epsilon", 1e-6, least=0),
+        OptimizerSetting("lamb_weight_decay", 0.01, least=0, op_name="weight_decay"),
     ),
     slots=(*MOMENTS, STEP),
     takes_lists=True,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
+from argosy.engine.optimizers.spec import OptimizerSetting, OptimizerSpec, Slot
 
 
 def update(
@@ -51,10 +51,10 @@ SPEC = OptimizerSpec(
     "lars_momentum",
     update,
     settings=(
-        Setting("momentum", 0.9, least=0, op_name="mu"),
-        Setting("lars_coeff", 0.001, least=0, op_name="coeff"),
-        Setting("epsilon", 0.0, least=0),
-        Setting("lars_weight_decay", 0.0005, least=0, op_name="weight_decay"),
+        OptimizerSetting("momentum", 0.9, least=0, op_name="mu"),
+        OptimizerSetting("lars_coeff", 0.001, least=0, op_name="coeff"),
+        OptimizerSetting("epsilon", 0.0, least=0),
+        OptimizerSetting("lars_weight_decay", 0.0005, least=0, op_name="weight_decay"),
     ),
     slots=(Slot("velocity", "Velocity"),),
     takes_lists=True,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from argosy.engine.kernels.updates import Row, UpdateKernel
 from argosy.engine.optimizers.sgd import update_with_momentum
-from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
+from argosy.engine.optimizers.spec import OptimizerSetting, OptimizerSpec, Slot
 
 _KERNEL = UpdateKernel("argosy_fused_momentum", "param grad velocity")
 
@@ -27,8 +27,8 @@ SPEC = OptimizerSpec(
     "momentum",
     update_with_momentum,
     settings=(
-        Setting("momentum", 0.9, least=0, op_name="mu", row_name="mu"),
-        Setting("use_nesterov", False, op_name="nesterov"),
+        OptimizerSetting("momentum", 0.9, least=0, op_name="mu", row_name="mu"),
+        OptimizerSetting("use_nesterov", False, op_name="nesterov"),
     ),
     slots=(Slot("velocity", "Velocity"),),
     takes_lists=True,

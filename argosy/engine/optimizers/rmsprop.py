@@ -13,7 +13,7 @@ rounding may push below zero; it is held at zero, where Paddle would take the ro
 import torch
 from torch import Tensor
 
-from argosy.engine.optimizers.spec import OptimizerSpec, Setting, Slot
+from argosy.engine.optimizers.spec import OptimizerSetting, OptimizerSpec, Slot
 
 
 def update(
@@ -45,10 +45,10 @@ SPEC = OptimizerSpec(
     "rmsprop",
     update,
     settings=(
-        Setting("rho", 0.95, least=0, below=1),
-        Setting("epsilon", 1e-6, least=0),
-        Setting("momentum", 0.0, least=0, op_name="mu"),
-        Setting("centered", False, in_op=False),
+        OptimizerSetting("rho", 0.95, least=0, below=1),
+        OptimizerSetting("epsilon", 1e-6, least=0),
+        OptimizerSetting("momentum", 0.0, least=0, op_name="mu"),
+        OptimizerSetting("centered", False, in_op=False),
     ),
     slots=(
         Slot("mean_square", "MeanSquare"),

@@ -23,7 +23,7 @@ NativeUpdate = Callable[..., list[Row]]
 
 
 @dataclass(frozen=True)
-class Setting:
+class OptimizerSetting:
     """A number that the user chooses; True or False if the default is."""
 
     name: str
@@ -69,7 +69,7 @@ class OptimizerSpec:
 
     With `folds_l2` a last argument `weight_decay` follows, with 0 as its default.
     """
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[OptimizerSetting, ...] = ()
     """In the order of the op's arguments."""
     slots: tuple[Slot, ...] = ()
     takes_lists: bool = False

@@ -136,8 +136,11 @@ class _Rewriter:
         buffer, a, b, first = node.args
         with self.graph.inserting_before(node):
             product = self.graph.create_node("call_function", aten.mm.default, (a, b), {}, "mm")
-        kept = ("source", "tag", "float32", "period")
-        product.meta = {"role": "backward", **{key: node.meta[key] for key in kept if key in node.meta}}
+        copied_keys = ("source", "tag", "float32", "period")
+        product.meta = {
+            "role": "backward",
+            **{key: node.meta[key] for key in copied_keys if key in node.meta},
+        }
         product.meta["val"] = infer(product)
         self._recorded[product] = self._recorded[node]
         node.target, node.args = copy_into_bucket, (buffer, product, first)

@@ -47,29 +47,31 @@ Memory = frozenset[int | None]
 
 
 @dataclass(frozen=True)
-class Choice:
+class DivideChoice:
     """The buckets of a program that are divided, as their all_reduce_fused nodes, and why the others are not."""
 
     starts: frozenset[fx.Node]
     reason: str = ""
 
 
-def divisible(graph: fx.Graph) -> Choice:
+def divisible(graph: fx.Graph) -> DivideChoice:
     """Choose the buckets of a recorded program whose sums are read by updates only."""
     starts = graph.find_nodes(op="call_function", target=all_reduce_fused)
     if any(_wait_of(start) is not start.next for start in starts):
-        return Choice(frozenset(), "all-reduces overlap with backward, as sync_nccl_allreduce=False asks for")
+        return DivideChoice(
+            frozenset(), "all-reduces overlap with backward, as sync_nccl_allreduce=False asks for"
+        )
     obstacles = {start: obstacle for start in starts if (obstacle := _obstacle(start))}
     chosen = [start for start in starts if start not in obstacles]
     reason = next(iter(obstacles.values()), "" if starts else "no bucket of gradients")
     updates = {update for start in chosen for update in _updates(start)}
     if not updates:
-        return Choice(frozenset(), reason)
+        return DivideChoice(frozenset(), reason)
     views = {view for start in chosen for view in _views(start)}
     memory = frozenset(storage(v) for update in updates for v in _variables(update, views))
     if problem := _conflict(graph, chosen, updates, memory):
-        return Choice(frozenset(), problem)
-    return Choice(frozenset(chosen), reason)
+        return DivideChoice(frozenset(), problem)
+    return DivideChoice(frozenset(chosen), reason)
 
 
 def _obstacle(start: fx.Node) -> str:
@@ -171,7 +173,7 @@ class DivideUpdates(Pass):
 
     name: ClassVar[str] = "divide_updates"
 
-    choice: Choice
+    choice: DivideChoice
     """The buckets, in the compiled graph."""
     live_out: frozenset[fx.Node]
     """The nodes whose values are read after the step: fetches."""

@@ -72,18 +72,9 @@ class FuseAllReduce(Pass):
         """The buckets, as lists of their all_reduce nodes."""
         if self.one_by_one:
             return [[node] for node in nodes]
-        layers: dict[str, list[fx.Node]] = {}
-        for node in nodes:
-            layers.setdefault(str(node.args[2]).removesuffix("@GRAD").split(".", 1)[0], []).append(node)
-        merged: list[list[fx.Node]] = []
-        is_full = True
-        for layer in layers.values():
-            if is_full:
-                merged.append([])
-            merged[-1] += layer
-            too_many = 1 < self.max_gradients < len(merged[-1])
-            is_full = self.memory_mb <= 0 or too_many or _mib(merged[-1]) >= self.memory_mb
-        return [part for bucket in merged for part in _by_dtype(bucket)]
+        gradients = [(str(node.args[2]), _nbytes(node)) for node in nodes]
+        merged = merged_layers(gradients, self.memory_mb, self.max_gradients)
+        return [part for bucket in merged for part in _by_dtype([nodes[number] for number in bucket])]
 
     def _fuse(self, graph: fx.Graph, buckets: list[list[fx.Node]]) -> None:
         """Place the buckets, all of one dtype, in one flat buffer."""
@@ -201,9 +192,28 @@ def _in_order(graph: fx.Graph) -> list[fx.Node]:
     return sorted(new_collectives(graph, all_reduce), key=key)
 
 
-def _mib(bucket: Sequence[fx.Node]) -> float:
-    values = [node.meta["val"] for node in bucket]
-    return float(sum(value.numel() * value.element_size() for value in values)) / _MIB
+def merged_layers(
+    gradients: Sequence[tuple[str, int]], memory_mb: float, max_gradients: int
+) -> list[list[int]]:
+    """The buckets of gradients, given by name and bytes in the order of backward, as lists of their numbers."""
+    layers: dict[str, list[int]] = {}
+    for number, (name, _) in enumerate(gradients):
+        layers.setdefault(name.removesuffix("@GRAD").split(".", 1)[0], []).append(number)
+    merged: list[list[int]] = []
+    is_full = True
+    for layer in layers.values():
+        if is_full:
+            merged.append([])
+        merged[-1] += layer
+        too_many = 1 < max_gradients < len(merged[-1])
+        nbytes = sum(gradients[number][1] for number in merged[-1])
+        is_full = memory_mb <= 0 or too_many or nbytes / _MIB >= memory_mb
+    return merged
+
+
+def _nbytes(node: fx.Node) -> int:
+    value = node.meta["val"]
+    return int(value.numel() * value.element_size())
 
 
 def _slot_size(node: fx.Node) -> int:

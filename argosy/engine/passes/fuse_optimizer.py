@@ -7,8 +7,10 @@
 The fused node replaces the last of its updates. Updates whose gradients share an all-reduce bucket (fuse_all_reduce)
 become one node per bucket, so that it can run as soon as the bucket has arrived. Arguments that are not lists must be
 equal: the op, the learning rate variable, mu, betas, dtype. Updates are not fused across a node that reads or mutates
-what one of them touches. Sparse tables keep their own update, as in Paddle.
-The results are the same. Paddle's name for it is `fuse_all_optimizer_ops`.
+what one of them touches. Sparse tables keep their own update, as in Paddle. An update without others to be fused with
+becomes a fused node of its own, so that the rounding of a parameter does not depend on its neighbours: torch's kernels
+round the last elements of a tensor differently. The results are the same but for that.
+Paddle's name for it is `fuse_all_optimizer_ops`.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -43,19 +45,18 @@ class FuseOptimizer(Pass):
         clusters, obstacles = _clusters(graph, dense)
         fused = [cluster for cluster in clusters if len(cluster) > 1]
         notices = tuple(_notices(updates, dense, fused))
-        for cluster in fused:
+        for cluster in clusters:
             _fuse(graph, cluster)
-        changed = sum(map(len, fused))
         text = (
-            f"{changed} of {len(updates)} updates fused into {len(fused)}"
+            f"{len(dense)} of {len(updates)} updates fused into {len(clusters)}"
             if updates
             else "no update that can be fused"
         )
-        skipped = [f"{len(updates) - len(dense)} of sparse tables"] if len(dense) < len(updates) else []
-        if changed < len(dense):
-            skipped.append(f"{len(dense) - changed} without a compatible update")
-        text += f"; skipped: {', '.join(skipped)}" if skipped else ""
-        return Report(changed, text + "".join(f"; {obstacle}" for obstacle in obstacles[:3]), notices)
+        if len(fused) < len(clusters):
+            text += f"; {len(clusters) - len(fused)} without a compatible update, alone"
+        if len(dense) < len(updates):
+            text += f"; skipped: {len(updates) - len(dense)} of sparse tables"
+        return Report(len(dense), text + "".join(f"; {obstacle}" for obstacle in obstacles[:3]), notices)
 
 
 def _notices(updates: Sequence[fx.Node], dense: Sequence[fx.Node], fused: Sequence[Cluster]) -> Iterator[str]:

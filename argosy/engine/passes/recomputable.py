@@ -88,8 +88,8 @@ class Forward:
 
     def first_write(self, node: fx.Node) -> int:
         """The first position after a node where a source that it is recomputed from is mutated by another node."""
-        own = storages(node)
-        sources = {storage(source) for source in self.sources(node)} - own
+        node_storages = storages(node)
+        sources = {storage(source) for source in self.sources(node)} - node_storages
         places = (p for source in sources for p in self.writes.get(source, ()) if p > self.place[node])
         return min(places, default=len(self.nodes))
 

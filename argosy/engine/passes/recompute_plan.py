@@ -96,8 +96,8 @@ class RecomputeSearch:
         self.values = self._values(allocated)
         self._width = len(self.values) + 1
         self.never = len(forward.nodes)
-        own = {value.memory for value in self.values}
-        rest = [a for a in allocated if a.memory not in own]
+        candidates = {value.memory for value in self.values}
+        rest = [a for a in allocated if a.memory not in candidates]
         self._rest = [(self._key(a.first), self._key(a.last), a.nbytes) for a in rest]
         external = {m: n for node in forward.nodes if node.op != "call_function" for m, n in memories(node)}
         self.persistent = sum(size_of(nbytes) for nbytes in external.values())

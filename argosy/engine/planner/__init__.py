@@ -2,6 +2,7 @@
 
     step_trace      what a rank does in a step: nodes, the collectives and requests that they start and wait for
     topology        the cluster: hosts, links, switches, shared memory, interference (cluster.toml)
+    probe_fit       the topology of measured hosts, from the measurements of a probe
     ps_setup        parameter servers: mode, number, threads, service times
     groups          which ranks are the members of a process group
     lowering        collectives of a program to those that the runtime executes: intra-host, inter-host, in chunks

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from argosy.engine.planner.lowering import Primitive
 from argosy.engine.planner.schedule import Op
 from argosy.engine.planner.simulate import Simulated, Started
-from argosy.engine.planner.step_trace import Request
+from argosy.engine.planner.step_trace import ServerRequest
 from argosy.engine.planner.work_record import WorkRecord
 
 
@@ -53,7 +53,7 @@ def _parts(simulated: Simulated, record: WorkRecord) -> Iterator[tuple[str, str,
     elif isinstance(about, Started):
         yield from _collective(record, about, seconds)
     else:
-        assert isinstance(about, Request), about
+        assert isinstance(about, ServerRequest), about
         cause = {"flow": "network of the servers", "service": "threads of the servers"}
         name = f"{about.kind} {about.what or about.id}"
         yield record.kind, name, cause.get(record.kind, "updates of the servers"), seconds

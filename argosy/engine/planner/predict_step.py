@@ -14,11 +14,13 @@ from argosy.engine.planner.prediction import LinkUse, Prediction, bound_sentence
 from argosy.engine.planner.ps_setup import PsSetup
 from argosy.engine.planner.schedule import Schedule
 from argosy.engine.planner.simulate import Actor, Simulated, Simulation, Started
-from argosy.engine.planner.step_trace import Request, StepTrace
+from argosy.engine.planner.step_trace import ServerRequest, StepTrace
 from argosy.engine.planner.symmetry import classes_of
 from argosy.engine.planner.topology import Topology
 
 REPEATS = 20
+MAX_ASYNC = 64
+"""More asynchronous workers than this are simulated as so many groups, whose workers send together."""
 
 
 @dataclass(frozen=True)
@@ -120,13 +122,17 @@ def prepare(
         if (number, factor) not in memo:
             trace = traces[number] if factor == 1.0 else traces[number].scaled(factor)
             memo[number, factor] = Schedule(trace, placement, ps)
-        key = (number, factor, rank if one_by_one else None)
+        key = (number, factor, _group_of(rank, size, ps) if one_by_one else None)
         if key not in label_of:
             label_of[key] = len(schedules)
             schedules.append(memo[number, factor])
         labels.append(label_of[key])
     names = [p.group for schedule in memo.values() for p in schedule.primitives()]
     return Simulation(placement, schedules, classes_of(placement, labels, names), labels, ps)
+
+
+def _group_of(rank: int, size: int, ps: PsSetup | None) -> int:
+    return rank if ps is None or size <= MAX_ASYNC else rank * MAX_ASYNC // size
 
 
 def _check_same_collectives(traces: Sequence[StepTrace]) -> None:
@@ -154,7 +160,7 @@ def _links(simulated: Simulated, step_ms: float) -> tuple[LinkUse, ...]:
     for one in started:
         for key, amount in one.cost.takes.items() if one.cost is not None else ():
             taken[key] = taken.get(key, 0.0) + amount / simulated.num_measured
-    if any(isinstance(one.target, Request) for one in started):
+    if any(isinstance(one.target, ServerRequest) for one in started):
         steps = len(simulated.actors[0].step_ends)
         taken = {
             key: resource.served / steps for key, resource in simulated.resources.items() if resource.served

@@ -16,6 +16,19 @@ from argosy.engine.planner.data_files import (
 )
 
 VERSION = 1
+_TIMES = (
+    "request_us",
+    "push_s_per_gb",
+    "pull_s_per_gb",
+    "update_s_per_gb",
+    "update_us",
+    "mean_s_per_gb",
+    "wake_us",
+    "worker_message_us",
+    "worker_s_per_gb",
+    "server_message_us",
+    "server_s_per_gb",
+)
 
 
 @dataclass(frozen=True)
@@ -28,8 +41,18 @@ class PsSetup:
     """Servers on hosts of their own."""
     link: str = ""
     """The link of these hosts; "": that of the first hosts."""
+    cores: int = 0
+    """Of a host of servers, shared by the threads of its servers; 0: a core for each of them."""
     threads: int = 4
-    """Threads of a server that run requests: a thread pool with a queue."""
+    """Threads of a pool of a server; pushes, pulls and lookups have a pool with a queue each."""
+    wake_us: float = 0.0
+    """From the arrival of a message to the thread that handles it, beyond core time."""
+    worker_message_us: float = 0.0
+    """Core time of a worker's transport thread for a message to or from a server."""
+    worker_s_per_gb: float = 0.0
+    server_message_us: float = 0.0
+    """Core time of a server's transport and dispatch threads for a message."""
+    server_s_per_gb: float = 0.0
     request_us: float = 100.0
     """A request in its thread: decode, dispatch, reply."""
     push_s_per_gb: float = 0.3
@@ -38,6 +61,10 @@ class PsSetup:
     """Pulled bytes, and rows that are looked up."""
     update_s_per_gb: float = 0.6
     """sync, half_async: mean, optimizer and log, once per step, per GB of gradients of one worker on one server."""
+    update_us: float = 0.0
+    """The same, whatever the bytes are."""
+    mean_s_per_gb: float = 0.0
+    """sync: the mean and the replies, per GB of gradients of each worker but the first."""
     k_steps: int = 1
     """geo: workers synchronize every k steps."""
     merged_steps: int = 1
@@ -48,11 +75,18 @@ class PsSetup:
     def __post_init__(self) -> None:
         for key in ("servers", "servers_per_host", "threads", "k_steps", "merged_steps", "pull_every"):
             check(getattr(self, key) >= 1, f"parameter servers: {key} is {getattr(self, key)}; use 1 or more")
-        for key in ("request_us", "push_s_per_gb", "pull_s_per_gb", "update_s_per_gb"):
+        check(self.cores >= 0, f"parameter servers: cores is {self.cores}; use 0 or more")
+        for key in _TIMES:
             check(
                 is_time(getattr(self, key)),
                 f"parameter servers: {key} is {getattr(self, key)}; use 0 or more",
             )
+
+    @property
+    def takes_cores(self) -> bool:
+        """The threads of servers, or those of the workers' transport, compete for cores."""
+        transport = self.worker_message_us + self.worker_s_per_gb
+        return bool(self.cores or transport)
 
     @property
     def is_synchronous(self) -> bool:

@@ -16,7 +16,7 @@ from argosy.engine.errors import ConfigError
 from argosy.engine.planner.groups import Placement
 from argosy.engine.planner.lowering import Lowered, Primitive, lower
 from argosy.engine.planner.ps_setup import PsSetup
-from argosy.engine.planner.step_trace import Request, StepTrace
+from argosy.engine.planner.step_trace import ServerRequest, StepTrace
 
 MAX_CYCLE = 64
 """Periods whose least common multiple is larger are simulated for so many steps."""
@@ -33,7 +33,7 @@ class Op:
     """compute: the nodes, by their number in the trace; start, wait: the node that does it."""
     shares: tuple[float, ...] = ()
     """compute: the part of each node's time, 1 unless it has actions in between."""
-    target: Primitive | Request | None = None
+    target: Primitive | ServerRequest | None = None
 
 
 class Schedule:

@@ -5,23 +5,28 @@
     pull      request ─▶ sync: waits for the update ─▶ queue ─▶ a thread ─▶ flow to the worker
     lookup    flow ─▶ queue ─▶ a thread ─▶ flow
 
-The servers have equal parts of everything, so one of them stands for all. Synchronous workers are one class with their
+A message takes core time of the worker's and of the server's transport threads, in its flow; a request that of its
+thread. Servers of one host share its cores.
+
+The servers have equal parts of everything, so one of them is simulated. Synchronous workers are one class with their
 number; asynchronous ones are simulated one by one, because they soon do not send at the same time.
 """
 
 # SPDX-License-Identifier: Apache-2.0
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from argosy.engine.planner.fluid import Activity, Clock, Resource
 from argosy.engine.planner.ps_setup import PsSetup
-from argosy.engine.planner.step_trace import Request
+from argosy.engine.planner.step_trace import ServerRequest
 from argosy.engine.planner.topology import Link
 from argosy.engine.planner.work_record import WorkRecord
 
 Done = Callable[[WorkRecord], None]
+_POOLS = {"push": "send", "barrier": "send", "pull": "get", "lookup": "prefetch"}
+"""By kind of request, the thread pool that runs it, as in ps/rpc/server.py: a pull does not wait for pushes."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class WorkerLinks:
     """Workers of the class on one host."""
     count: int
     """Workers of the class."""
+    cores: Resource
+    """Of their host."""
 
 
 @dataclass(eq=False)
@@ -59,12 +66,17 @@ class Servers:
         self.tx = Resource("tx of a server host", "link", link.bytes_per_s)
         self.rx = Resource("rx of a server host", "link", link.bytes_per_s)
         self._per_host = min(setup.servers_per_host, setup.servers)
-        self._free = setup.threads
-        self._queue: deque[tuple[int, float, Request, int, WorkRecord | None, Done, float]] = deque()
+        self.cores = Resource("cores of a server host", "cores", float(setup.cores)) if setup.cores else None
+        self._free = Counter(dict.fromkeys(_POOLS.values(), setup.threads))
+        self._queues: dict[
+            str, deque[tuple[int, float, ServerRequest, int, WorkRecord | None, Done, float]]
+        ] = {pool: deque() for pool in _POOLS.values()}
         self._last_served: WorkRecord | None = None
         self._rounds: dict[int, _Round] = {}
 
-    def send(self, actor: int, request: Request, step: int, cause: WorkRecord | None, done: Done) -> None:
+    def send(
+        self, actor: int, request: ServerRequest, step: int, cause: WorkRecord | None, done: Done
+    ) -> None:
         """Send a request of a class of workers; `done` is called with what it waited for last."""
         setup = self.setup
         if request.kind == "barrier" and not setup.is_synchronous:
@@ -87,9 +99,11 @@ class Servers:
 
     # --- requests -------------------------------------------------------------------------------------
 
-    def _push(self, actor: int, request: Request, step: int, cause: WorkRecord | None, done: Done) -> None:
+    def _push(
+        self, actor: int, request: ServerRequest, step: int, cause: WorkRecord | None, done: Done
+    ) -> None:
         part = request.sent_bytes / self.setup.servers
-        seconds = self._seconds(part, self.setup.push_s_per_gb)
+        seconds = self._seconds(request, part, self.setup.push_s_per_gb)
         current = self._round(step)
         if self.setup.is_synchronous:
             current.pushes += 1
@@ -113,22 +127,22 @@ class Servers:
             lambda record: self._serve(actor, request, seconds, record, served),
         )
 
-    def _arrive(self, actor: int, request: Request, step: int, record: WorkRecord, done: Done) -> None:
+    def _arrive(self, actor: int, request: ServerRequest, step: int, record: WorkRecord, done: Done) -> None:
         current = self._round(step)
         current.arrived += 1
         current.after.append(lambda updated: self._flow(actor, request, 0, False, updated, done))
         self._update_if_complete(current, record)
 
-    def _pull(self, actor: int, request: Request, step: int, record: WorkRecord, done: Done) -> None:
+    def _pull(self, actor: int, request: ServerRequest, step: int, record: WorkRecord, done: Done) -> None:
         current = self._round(step)
         if not self.setup.is_synchronous or current.is_done:
             self._serve_and_reply(actor, request, record, done)
         else:
             current.after.append(lambda updated: self._serve_and_reply(actor, request, updated, done))
 
-    def _serve_and_reply(self, actor: int, request: Request, record: WorkRecord, done: Done) -> None:
+    def _serve_and_reply(self, actor: int, request: ServerRequest, record: WorkRecord, done: Done) -> None:
         part = request.received_bytes / self.setup.servers
-        seconds = self._seconds(part, self.setup.pull_s_per_gb)
+        seconds = self._seconds(request, part, self.setup.pull_s_per_gb)
 
         def reply(served: WorkRecord) -> None:
             self._flow(actor, request, request.received_bytes, False, served, done)
@@ -142,7 +156,9 @@ class Servers:
         if current.is_done or current.pushes or current.arrived < len(self.workers):
             return
         current.is_done = True
-        seconds = current.nbytes * self.setup.update_s_per_gb / 1e9
+        setup, num_others = self.setup, sum(worker.count for worker in self.workers) - 1
+        per_gb = setup.update_s_per_gb + num_others * setup.mean_s_per_gb
+        seconds = setup.update_us / 1e6 + current.nbytes * per_gb / 1e9
 
         def done(activity: Activity) -> None:
             updated = WorkRecord("update", record.actor, record.about, activity.began, activity.ended, record)
@@ -150,14 +166,14 @@ class Servers:
             for continued in after:
                 continued(updated)
 
-        self.clock.begin(Activity("update", "delay", seconds, done=done))
+        self.clock.begin(self._on_cores(Activity("update", "delay", seconds, done=done), 1))
 
     # --- flows and threads ----------------------------------------------------------------------------
 
     def _flow(
         self,
         actor: int,
-        request: Request,
+        request: ServerRequest,
         nbytes: float,
         is_to_server: bool,
         cause: WorkRecord | None,
@@ -165,7 +181,7 @@ class Servers:
     ) -> None:
         worker, setup = self.workers[actor], self.setup
         part = nbytes / setup.servers
-        latency = max(worker.link.latency_us, self.link.latency_us) / 1e6
+        latency = (max(worker.link.latency_us, self.link.latency_us) + setup.wake_us) / 1e6
         per_message = max(worker.link.message_us, self.link.message_us) / 1e6
         transfer = max(nbytes / worker.link.bytes_per_s, part * self._per_host / self.link.bytes_per_s)
         local, remote = (worker.tx, self.rx) if is_to_server else (worker.rx, self.tx)
@@ -176,25 +192,52 @@ class Servers:
         def ended(activity: Activity) -> None:
             done(WorkRecord("flow", actor, request, activity.began, activity.ended, cause))
 
-        alone = latency + per_message + transfer
-        self.clock.begin(Activity(request.id, "network", alone, takes, max(part, 1e-9), done=ended))
+        of_worker = setup.servers * setup.worker_message_us / 1e6 + nbytes * setup.worker_s_per_gb / 1e9
+        of_server = setup.server_message_us / 1e6 + part * setup.server_s_per_gb / 1e9
+        alone = latency + per_message + max(transfer, of_worker, of_server)
+        activity = Activity(request.id, "network", alone, takes, max(part, 1e-9), done=ended)
+        if of_worker:
+            activity.threads[worker.cores] = worker.on_host * of_worker / alone
+            activity.thread_counts[worker.cores] = worker.on_host
+        if of_server and self.cores is not None:
+            count = self._per_host * worker.count
+            activity.threads[self.cores] = count * of_server / alone
+            activity.thread_counts[self.cores] = count
+        self.clock.begin(activity)
 
-    def _seconds(self, part: float, per_gb: float) -> float:
-        return self.setup.request_us / 1e6 + part * per_gb / 1e9
+    def _on_cores(self, activity: Activity, threads: int) -> Activity:
+        """The activity, with so many threads on each server."""
+        if self.cores is not None and activity.alone_s > 0:
+            activity.threads = {self.cores: float(threads * self._per_host)}
+            activity.thread_counts = dict(activity.threads)
+        return activity
 
-    def _serve(self, actor: int, request: Request, seconds: float, cause: WorkRecord, done: Done) -> None:
-        """Run a request of each worker of the class in the thread pool, first come first served."""
-        self._queue.append((self.workers[actor].count, seconds, request, actor, cause, done, self.clock.now))
-        self._run_queue()
+    def _seconds(self, request: ServerRequest, part: float, per_gb: float) -> float:
+        """A request in its thread, with so many bytes for this server."""
+        if request.service_us is None and request.service_s_per_gb is None:
+            return self.setup.request_us / 1e6 + part * per_gb / 1e9
+        part = (request.sent_bytes + request.received_bytes) / self.setup.servers
+        return (request.service_us or 0.0) / 1e6 + part * (request.service_s_per_gb or 0.0) / 1e9
 
-    def _run_queue(self) -> None:
-        while self._queue:
-            count, seconds, request, actor, cause, done, arrived = self._queue[0]
+    def _serve(
+        self, actor: int, request: ServerRequest, seconds: float, cause: WorkRecord, done: Done
+    ) -> None:
+        """Run a request of each worker of the class in its thread pool, first come first served."""
+        pool = _POOLS[request.kind]
+        self._queues[pool].append(
+            (self.workers[actor].count, seconds, request, actor, cause, done, self.clock.now)
+        )
+        self._run_queue(pool)
+
+    def _run_queue(self, pool: str) -> None:
+        queue = self._queues[pool]
+        while queue:
+            count, seconds, request, actor, cause, done, arrived = queue[0]
             threads = min(count, self.setup.threads)
-            if threads > self._free:
+            if threads > self._free[pool]:
                 return
-            self._queue.popleft()
-            self._free -= threads
+            queue.popleft()
+            self._free[pool] -= threads
             waited = self.clock.now > arrived
             previous = self._last_served if waited and self._last_served is not None else cause
             self._begin_service(count, threads, seconds, request, actor, previous, done)
@@ -204,17 +247,18 @@ class Servers:
         count: int,
         threads: int,
         seconds: float,
-        request: Request,
+        request: ServerRequest,
         actor: int,
         previous: WorkRecord | None,
         done: Done,
     ) -> None:
         def ended(activity: Activity) -> None:
-            self._free += threads
+            self._free[pool] += threads
             record = WorkRecord("service", actor, request, activity.began, activity.ended, previous)
             self._last_served = record
             done(record)
-            self._run_queue()
+            self._run_queue(pool)
 
+        pool = _POOLS[request.kind]
         duration = seconds * math.ceil(count / threads)
-        self.clock.begin(Activity(request.id, "delay", duration, done=ended))
+        self.clock.begin(self._on_cores(Activity(request.id, "delay", duration, done=ended), threads))

@@ -23,7 +23,7 @@ from argosy.engine.planner.lowering import Primitive
 from argosy.engine.planner.ps_setup import PsSetup
 from argosy.engine.planner.schedule import Draws, Durations, Op, Schedule
 from argosy.engine.planner.servers import Servers, WorkerLinks
-from argosy.engine.planner.step_trace import Request
+from argosy.engine.planner.step_trace import ServerRequest
 from argosy.engine.planner.symmetry import Classes
 from argosy.engine.planner.work_record import WorkRecord
 
@@ -36,7 +36,7 @@ _MEASURED_ASYNC = 8
 class Started:
     """A collective of a class of groups, or a request of a class of workers, in one step."""
 
-    target: Primitive | Request
+    target: Primitive | ServerRequest
     members: tuple[int, ...]
     """The actors that take part."""
     number: int
@@ -153,6 +153,8 @@ class _Run:
         self.num_steps = self.warm_up + simulation.cycle * (_MEASURED_ASYNC if is_async else 1)
         self._ready: deque[Actor] = deque()
         self._is_resuming = False
+        has_transport = simulation.ps is not None and simulation.ps.takes_cores
+        self.shares_cores = simulation.costs.shares_cores or has_transport
         self.servers = None if simulation.ps is None else self._servers(simulation.ps)
 
     def _actor(self, number: int, generator: np.random.Generator | None) -> Actor:
@@ -176,10 +178,12 @@ class _Run:
             on_host = int(np.count_nonzero(host_of[ranks] == host_of[ranks[0]]))
             link = topology.links[self.simulation.placement.hosts[int(host_of[ranks[0]])].link]
             tx, rx = self.resources["tx", host_class], self.resources["rx", host_class]
-            workers.append(WorkerLinks(tx, rx, link, on_host, len(ranks)))
+            workers.append(WorkerLinks(tx, rx, link, on_host, len(ranks), actor.cores))
         server_link = topology.links[setup.link or topology.hosts[0].link]
         servers = Servers(self.clock, setup, server_link, workers)
         self.resources["server_tx", 0], self.resources["server_rx", 0] = servers.tx, servers.rx
+        if servers.cores is not None:
+            self.resources["server_cores", 0] = servers.cores
         return servers
 
     def run(self) -> Simulated:
@@ -254,14 +258,14 @@ class _Run:
             self._resume(actor)
 
         activity = Activity("compute", "compute", seconds, done=done)
-        if self.simulation.costs.shares_cores:
+        if self.shares_cores:
             activity.threads = activity.thread_counts = {actor.cores: actor.num_threads}
         self.clock.begin(activity)
 
     def _start(self, actor: Actor, op: Op) -> None:
         target = op.target
         assert target is not None, op
-        if isinstance(target, Request):
+        if isinstance(target, ServerRequest):
             self._send(actor, target)
             return
         group = self.simulation.classes.groups[target.group]
@@ -366,7 +370,7 @@ class _Run:
 
     # --- parameter servers ----------------------------------------------------------------------------
 
-    def _send(self, actor: Actor, request: Request) -> None:
+    def _send(self, actor: Actor, request: ServerRequest) -> None:
         assert self.servers is not None, request
         count = actor.counts[request.kind] = actor.counts.get(request.kind, 0) + 1
         started = Started(request, (actor.number,), count, actor.step)

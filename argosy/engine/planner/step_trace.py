@@ -1,7 +1,7 @@
 """What one rank does in a training step: its nodes in order, and the communication that they start and wait for.
 
     nodes         name, role, milliseconds and their spread; actions, executed in order:
-                      "start bucket0"      the main thread starts it and goes on
+                      "start bucket0"      the main thread starts it and continues
                       "wait bucket0"       the main thread blocks until it is complete, or runs it (shared memory)
     collectives   id, kind, bytes, process group
     requests      to parameter servers: id, kind, bytes
@@ -83,7 +83,7 @@ class Collective:
 
 
 @dataclass(frozen=True)
-class Request:
+class ServerRequest:
     """A request of a worker to all parameter servers, which have an equal part of it each."""
 
     id: str
@@ -92,11 +92,21 @@ class Request:
     sent_bytes: int = 0
     received_bytes: int = 0
     what: str = ""
+    service_us: float | None = None
+    """A request in its thread of a server, if it was measured; None: that of the setup."""
+    service_s_per_gb: float | None = None
+    """Of the bytes that are sent and received; None: that of the setup."""
 
     def __post_init__(self) -> None:
         check(bool(self.id), "a request without id; give each one an id of its own")
         sizes = (self.sent_bytes, self.received_bytes)
         check(min(sizes) >= 0, f"request {self.id}: {min(sizes)} bytes; use 0 or more")
+        for key in ("service_us", "service_s_per_gb"):
+            value = getattr(self, key)
+            check(
+                value is None or is_time(value),
+                f"request {self.id}: {key} is {value}; use 0 or more, or none",
+            )
 
 
 @dataclass(frozen=True)
@@ -160,7 +170,7 @@ class StepTrace:
 
     nodes: tuple[Node, ...]
     collectives: tuple[Collective, ...] = ()
-    requests: tuple[Request, ...] = ()
+    requests: tuple[ServerRequest, ...] = ()
     periods: dict[str, int] | None = None
     """By name: the nodes of the period run in every k-th step."""
     before_ms: float = 0.0

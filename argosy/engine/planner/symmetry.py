@@ -1,6 +1,6 @@
 """Classes of ranks that behave alike, so that one rank of each class is simulated.
 
-Ranks of equal label (trace, speed, kind of host) are in one class unless something tells them apart: the labels of the
+Ranks of equal label (trace, speed, kind of host) are in one class unless something differs: the labels of the
 ranks on their host, of the hosts on their switch, or of the members of a process group. That is repeated until nothing
 changes (the coarsest equitable partition):
 

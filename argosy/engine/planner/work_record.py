@@ -15,7 +15,7 @@ class WorkRecord:
     """compute, network, memory, flow, service, queue, update."""
     actor: int
     about: Any
-    """compute: the Op; a collective: what was started; a request: the Request."""
+    """compute: the Op; a collective: what was started; a request: the ServerRequest."""
     began: float
     ended: float
     previous: "WorkRecord | None"

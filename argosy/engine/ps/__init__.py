@@ -1,4 +1,4 @@
-"""Parameter servers: knows nothing of Programs.
+"""Parameter servers; independent of Programs.
 
 protocol   what trainers and servers agree on: messages, the plan of the job, placement
 rpc        requests over ZeroMQ, each executed exactly once

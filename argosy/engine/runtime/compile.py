@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -42,7 +42,7 @@ from argosy.engine.ops.collectives import all_reduce, all_reduce_fused, reduce, 
 from argosy.engine.ops.sharding import reduce_scatter
 from argosy.engine.passes import FUSION_NAMES, default_fusions, default_passes
 from argosy.engine.passes.base import Pass, run_passes
-from argosy.engine.passes.divide_updates import GROUP, Choice, DivideUpdates, divisible
+from argosy.engine.passes.divide_updates import GROUP, DivideChoice, DivideUpdates, divisible
 from argosy.engine.passes.fuse_optimizer import FuseOptimizer
 from argosy.engine.passes.sum_in_updates import SumInUpdates
 from argosy.engine.ps.trainer import trainer
@@ -223,28 +223,107 @@ def compile_program(
     build: Build | None = None,
     due: frozenset[str] = frozenset(),
     sizes: Mapping[sympy.Symbol, int] | None = None,
+    shares_memory: bool | None = None,
 ) -> Compiled:
     """Compile for these fetches; `build` defaults to the program's own. `sizes` of feeds to plan memory for.
 
     `check(node, value)`, if given, is called after every node. `due`: the periods of the program that are due; nodes of
-    other periods are removed.
+    other periods are removed. `shares_memory`: whether all ranks share the memory of one host; None: as this job's.
     """
     began = time.perf_counter()
+    build = build or program.build
     removed = inactive(program.graph, due) if program.training.periods else set()
     fetch_nodes = [_fetched_node(program, v, removed) for v in fetches]
     _check_owned(program.graph, fetches)
     initialized = {name: v.node for name, v in program.persistables().items() if _is_initialized(program, v)}
-    choice = _divisible(program, build or program.build, device)
-    recorded = _live_nodes(program.graph, {*fetch_nodes, *initialized.values()}, with_updates, removed)
-    graph, copy_of = _copy(recorded)
-    outputs = [copy_of[n] for n in (*fetch_nodes, *initialized.values())]
-    build = build or program.build
-    with_inductor = build.compiler == "inductor" and check is None  # a check needs every node
-    without = _without(build, device, with_inductor)
-    outputs = _run_passes(program, graph, outputs, build, without, sizes or {})
-    outputs = _divide(graph, outputs, choice, copy_of, sums_all=check is not None)
-    _place_on(device, graph)
+    choice = _divisible(program, build, device, shares_memory)
+    results = [*fetch_nodes, *initialized.values()]
+    recorded = _live_nodes(program.graph, set(results), with_updates, removed)
+    lowered = _lower(
+        program, recorded, results, build, device, choice, sizes or {}, is_checked=check is not None
+    )
+    ordered, named, copy_of = lowered.ordered, lowered.named, lowered.copy_of
     constants = {name: value.to(device) for name, value in program.recorder.constants.items()}
+    generate_step = lowered.generator(constants, check)
+    mutated = {storage(source) for node in ordered for source in mutated_inputs(node)}
+    persistent = lowered.persistent(initialized.values())
+    copy_specs = tuple(_copy_spec(n, named) for n in lowered.copies)
+    step = generate_step(None)
+    _log_compiled(program, fetches, len(ordered), time.perf_counter() - began)
+    # No reference to the program: the executor's cache is weak.
+    label = partial(_label, named, program.symbols)
+    return Compiled(
+        step=step,
+        generate=generate_step,
+        label=label,
+        memory=_memory(program, ordered, lowered.outputs, named, label),
+        feeds=tuple(feed_of(program, named[n], storage(n) in mutated) for n in lowered.feeds),
+        states=tuple(named[n] for n in lowered.states),
+        memory_formats=tuple(_memory_format(n) for n in lowered.states),
+        copies=copy_specs,
+        fetched=tuple(v.name for v in fetches),
+        copied=_aliased([storage(copy_of[n]) for n in fetch_nodes], persistent),
+        initialized=tuple(initialized),
+        is_random=any(is_random(n) for n in ordered),
+        recorded=tuple(recorded),
+        trains=_trains(program, ordered),
+        shared=SharedNames.of(ordered, named),
+        host=HostVariables.of(lowered.graph, named, copy_specs),
+        awaited=frozenset(named[p] for bucket in lowered.buckets for p in bucket),
+        mutated=frozenset(named[n] for n in lowered.states if storage(n) in mutated),
+        schedule=tuple(_collective(n, program) for n in ordered if is_collective(n)),
+        may_fuse_updates=FuseOptimizer.name not in build.without_passes and device.type == "cpu",
+    )
+
+
+@dataclass(frozen=True)
+class _LoweredStep:
+    """A copy of recorded nodes after the passes, scheduled."""
+
+    graph: fx.Graph
+    copy_of: dict[fx.Node, fx.Node]
+    """By recorded node."""
+    named: dict[fx.Node, str]
+    """The variables of the nodes."""
+    feeds: list[fx.Node]
+    states: list[fx.Node]
+    copies: list[fx.Node]
+    ordered: list[fx.Node]
+    """The calls, as they run."""
+    outputs: list[fx.Node]
+    buckets: list[list[fx.Node]]
+    """Parameters that are gathered together."""
+
+    def generator(
+        self, constants: dict[str, torch.Tensor], check: Callable[[fx.Node, Any], None] | None
+    ) -> Callable[[Callable[[Span], None] | None], Step]:
+        """Generates the code of the step; see `Compiled.generate`."""
+        inputs = [*self.feeds, *self.states, *self.copies]
+        return partial(generate, inputs, self.ordered, self.outputs, constants, _by_node(check, self.ordered))
+
+    def persistent(self, created: Iterable[fx.Node]) -> set[int | None]:
+        """The memory of the scope's variables, and of those that the step creates; `created`: recorded nodes."""
+        nodes = [*filter(is_persistent, self.graph.nodes), *(self.copy_of[node] for node in created)]
+        return {storage(node) for node in nodes}
+
+
+def _lower(
+    program: Program,
+    recorded: list[fx.Node],
+    results: Sequence[fx.Node],
+    build: Build,
+    device: torch.device,
+    choice: DivideChoice,
+    sizes: Mapping[sympy.Symbol, int],
+    is_checked: bool,
+) -> _LoweredStep:
+    """Copy the recorded nodes, run the passes on the copy, and schedule it; `is_checked`: every node is called."""
+    graph, copy_of = _copy(recorded)
+    with_inductor = build.compiler == "inductor" and not is_checked
+    outputs = [copy_of[n] for n in results]
+    outputs = _run_passes(program, graph, outputs, build, _without(build, device, with_inductor), sizes)
+    outputs = _divide(graph, outputs, choice, copy_of, sums_all=is_checked)
+    _place_on(device, graph)
     named = {copy_of[node]: name for node, name in program.names_of_nodes().items() if node in copy_of}
     named |= names_of_copies(graph, named)
     feeds, states, copies, calls = _split(graph, lambda node: program.vars[named[node]].is_data)
@@ -253,40 +332,13 @@ def compile_program(
         ordered, outputs = with_regions(graph, ordered, outputs, named)
     buckets = [[copy_of[p] for p in bucket if p in copy_of] for bucket in gathered_parameters(program.graph)]
     ordered = insert_awaits(graph, ordered, outputs, buckets)
-    inputs = [*feeds, *states, *copies]
-    generate_step = partial(generate, inputs, ordered, outputs, constants, _by_node(check, ordered))
-    mutated = {storage(source) for node in ordered for source in mutated_inputs(node)}
-    created = [copy_of[n] for n in initialized.values()]
-    persistent = {storage(n) for n in (*filter(is_persistent, graph.nodes), *created)}
-    copy_specs = tuple(_copy_spec(n, named) for n in copies)
-    step = generate_step()
-    _log_compiled(program, fetches, len(ordered), time.perf_counter() - began)
-    # No reference to the program: the executor's cache is weak.
-    label = partial(_label, named, program.symbols)
-    # Trainers of parameter servers have no updates: they push gradients.
+    return _LoweredStep(graph, copy_of, named, feeds, states, copies, ordered, outputs, buckets)
+
+
+def _trains(program: Program, nodes: Sequence[fx.Node]) -> bool:
+    """Trainers of parameter servers have no updates: they push gradients."""
     updating = ("optimize", "backward") if isinstance(program.role, TrainerRole) else ("optimize",)
-    return Compiled(
-        step=step,
-        generate=generate_step,
-        label=label,
-        memory=_memory(program, ordered, outputs, named, label),
-        feeds=tuple(feed_of(program, named[n], storage(n) in mutated) for n in feeds),
-        states=tuple(named[n] for n in states),
-        memory_formats=tuple(_memory_format(n) for n in states),
-        copies=copy_specs,
-        fetched=tuple(v.name for v in fetches),
-        copied=_aliased([storage(copy_of[n]) for n in fetch_nodes], persistent),
-        initialized=tuple(initialized),
-        is_random=any(is_random(n) for n in ordered),
-        recorded=tuple(recorded),
-        trains=any(n.meta["role"] in updating for n in ordered),
-        shared=SharedNames.of(ordered, named),
-        host=HostVariables.of(graph, named, copy_specs),
-        awaited=frozenset(named[p] for bucket in buckets for p in bucket),
-        mutated=frozenset(named[n] for n in states if storage(n) in mutated),
-        schedule=tuple(_collective(n, program) for n in ordered if is_collective(n)),
-        may_fuse_updates=FuseOptimizer.name not in build.without_passes and device.type == "cpu",
-    )
+    return any(node.meta["role"] in updating for node in nodes)
 
 
 def _log_compiled(program: Program, fetches: Sequence[Variable], num_nodes: int, elapsed_s: float) -> None:
@@ -315,20 +367,26 @@ def _run_passes(
     return outputs
 
 
-def _divisible(program: Program, build: Build, device: torch.device) -> Choice:
+def _divisible(
+    program: Program, build: Build, device: torch.device, shares_memory: bool | None
+) -> DivideChoice:
     """The buckets whose updates the ranks divide, by the recorded program: the same on all ranks."""
     if DivideUpdates.name in build.without_passes or build.compiler or device.type != "cpu":
-        return Choice(frozenset(), "it is switched off, or impossible with this device or compiler")
+        return DivideChoice(frozenset(), "it is switched off, or impossible with this device or compiler")
     choice = divisible(program.graph)
-    if choice.starts and (world().size == 1 or world().group(GROUP).shm is None):
-        return Choice(frozenset(), "the ranks have no shared memory")
+    if choice.starts and not (_shares_memory() if shares_memory is None else shares_memory):
+        return DivideChoice(frozenset(), "the ranks have no shared memory")
     return choice
+
+
+def _shares_memory() -> bool:
+    return world().size > 1 and world().group(GROUP).shm is not None
 
 
 def _divide(
     graph: fx.Graph,
     outputs: list[fx.Node],
-    choice: Choice,
+    choice: DivideChoice,
     copy_of: Mapping[fx.Node, fx.Node],
     sums_all: bool,
 ) -> list[fx.Node]:
@@ -338,7 +396,7 @@ def _divide(
     starts = frozenset(copy_of[start] for start in choice.starts if start in copy_of)
     if not graph.find_nodes(op="call_function", target=all_reduce_fused):
         return outputs
-    run_passes(graph, [DivideUpdates(Choice(starts, choice.reason), frozenset(outputs), sums_all)])
+    run_passes(graph, [DivideUpdates(DivideChoice(starts, choice.reason), frozenset(outputs), sums_all)])
     replacements = {node.meta.pop("replaces"): node for node in graph.nodes if "replaces" in node.meta}
     return [replacements.get(node, node) for node in outputs]
 

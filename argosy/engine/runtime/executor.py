@@ -4,6 +4,8 @@ no role       feeds ─▶ compiled step ─▶ fetches
 TrainerRole   the same, connected to the parameter servers
 ServerRole    serves until all trainers have left
 WorkerStartup nothing while the worker is connected, else as without a role
+
+A program with alternatives: in each training step one of them runs in its place.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -18,9 +20,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from argosy.engine import env
+from argosy.engine import env, process_effects
 from argosy.engine.collective import compare_schedules, world
 from argosy.engine.errors import ArgosyError, ArgumentTypeError, ConfigError, NanInfError, ProgramError
+from argosy.engine.ir.alternatives import Alternatives
 from argosy.engine.ir.build import Build
 from argosy.engine.ir.check_shapes import confirm_shapes
 from argosy.engine.ir.dtypes import dtype_name
@@ -82,6 +85,8 @@ class Executor:
         self._with_feeds: weakref.WeakKeyDictionary[Program, dict[tuple[int, tuple[str, ...]], Program]] = (
             weakref.WeakKeyDictionary()
         )
+        self._chosen: weakref.WeakKeyDictionary[Program, Program] = weakref.WeakKeyDictionary()
+        """By program: the alternative that ran last."""
         self._lock = threading.RLock()
         timeline.start_if_asked()
         warn_unknown_variables()
@@ -128,6 +133,51 @@ class Executor:
         use_prune = use_prune and not fetches_updates(fetch_list)
         fed = fed_by_name(program, feed)
         build = build or program.build
+        alternatives = program.alternatives if build is program.build and not use_prune else None
+        if alternatives is None:
+            out, compiled = self._step(program, fetches, fed, scope, use_prune, build)
+        else:
+            out, compiled = self._step_of(alternatives, program, fetches, fed, scope)
+        with self._lock:
+            remote.step_schedulers(program, connected)
+        fetched: list[Any] = [v.clone() if c else v for v, c in zip(out, compiled.copied, strict=False)]
+        fetched = [to_numpy(v) for v in fetched] if return_numpy else as_lod_tensors(wanted, fetched)
+        if compiled.trains:
+            watched_fetches.log(wanted, fetched)
+        return fetched
+
+    def _step_of(
+        self,
+        alternatives: Alternatives,
+        program: Program,
+        fetches: list[Variable],
+        fed: Mapping[str, Any],
+        scope: Scope,
+    ) -> tuple[tuple[Any, ...], Compiled]:
+        """Run the alternative that is chosen for this step."""
+        chosen = alternatives.begin(program)
+        wanted = [chosen.var(variable.name) for variable in fetches]
+        if self._chosen.get(program) is not chosen:  # all ranks switch in the same step
+            self._chosen[program] = chosen
+            scope.host.reset()
+        try:
+            out, compiled = self._step(chosen, wanted, fed, scope, False, chosen.build)
+        except BaseException:
+            alternatives.cancel()
+            raise
+        alternatives.end(compiled.runs)
+        return out, compiled
+
+    def _step(
+        self,
+        program: Program,
+        fetches: list[Variable],
+        fed: Mapping[str, Any],
+        scope: Scope,
+        use_prune: bool,
+        build: Build,
+    ) -> tuple[tuple[Any, ...], Compiled]:
+        """Compile if needed, run, and measure; the values of the fetches, and the compiled step."""
         sizes = fed_sizes(program, fed) if build.recompute is not None else {}  # it plans for the first batch
         compiled = self._compile(program, fetches, use_prune, build, _due(program, scope), sizes)
         recorded = timeline.begin(compiled, program.name)
@@ -141,17 +191,11 @@ class Executor:
             raise
         for name, value in zip(compiled.initialized, out[len(fetches) :], strict=True):
             scope.put(name, value, is_owned=True)
-        with self._lock:
-            remote.step_schedulers(program, connected)
-        fetched: list[Any] = [v.clone() if c else v for v, c in zip(out, compiled.copied, strict=False)]
-        fetched = [to_numpy(v) for v in fetched] if return_numpy else as_lod_tensors(wanted, fetched)
         if recorded is not None:
             timeline.end(recorded)
         if measured is not None:
             step_metrics.end(measured, compiled, program.name, fed, lambda: self.memory_report(program))
-        if compiled.trains:
-            watched_fetches.log(wanted, fetched)
-        return fetched
+        return out, compiled
 
     def _run_compiled(
         self, program: Program, compiled: Compiled, fed: Mapping[str, Any], scope: Scope, is_timed: bool
@@ -194,7 +238,7 @@ class Executor:
         with self._lock:
             compiled.runs += 1
             is_first = compiled.runs == 1
-            self._last_run[program] = (compiled, sizes)
+            self._last_run[_original(program)] = self._last_run[program] = (compiled, sizes)
         if is_first and compiled.trains and logger.isEnabledFor(logging.INFO):
             logger.info("%s", self.memory_report(program).line())
 
@@ -281,6 +325,7 @@ class Executor:
         self._for_inference.clear()
         self._with_feeds.clear()
         self._last_run.clear()
+        self._chosen.clear()
 
     def _inference(self, program: Program) -> Program:
         """The program for testing, without backward, updates and sends; itself if it has none of them."""
@@ -364,7 +409,7 @@ class Executor:
     ) -> tuple[Any, ...]:
         num_started = world().num_started()
         try:
-            if program.random_seed and compiled.is_random:
+            if _original(program).random_seed and compiled.is_random:
                 return self._seeded(program, compiled, step, arguments)
             with torch._C._AutoDispatchBelowAutograd(), world().buffers.owned_by(program):
                 return step.function(*arguments)
@@ -383,14 +428,15 @@ class Executor:
 
         Each rank has its own seed, so that dropout differs between ranks; initial values are the same on all ranks.
         """
-        with self._lock, torch.random.fork_rng(devices=[]):  # torch's generator is global in the process
-            if program in self._generators and not compiled.initialized:
-                torch.set_rng_state(self._generators[program])
+        original = _original(program)
+        with process_effects.during("random-state"), self._lock, torch.random.fork_rng(devices=[]):
+            if original in self._generators and not compiled.initialized:
+                torch.set_rng_state(self._generators[original])
             else:
-                torch.manual_seed(program.random_seed + (0 if compiled.initialized else world().rank))
+                torch.manual_seed(original.random_seed + (0 if compiled.initialized else world().rank))
             with torch._C._AutoDispatchBelowAutograd(), world().buffers.owned_by(program):
                 out = step.function(*arguments)
-            self._generators[program] = torch.get_rng_state()
+            self._generators[original] = torch.get_rng_state()
             return out
 
 
@@ -452,6 +498,11 @@ def _program(program: Any) -> Program:
     if not isinstance(program, Program):
         raise ArgumentTypeError(f"the executor was given a {type(program).__name__}; give a static.Program")
     return program
+
+
+def _original(program: Program) -> Program:
+    """The program that the user runs, in whose place this one may run."""
+    return program.alternative_of or program
 
 
 def _due(program: Program, scope: Scope) -> frozenset[str]:

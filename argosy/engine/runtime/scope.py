@@ -86,6 +86,10 @@ class HostShare:
     """Steps until the ranks may share again."""
     next_pause: int = 1
 
+    def reset(self) -> None:
+        """Let the ranks share after the next step: another program has moved the variables, not the user."""
+        self.pause, self.next_pause = 0, 1
+
     def back_off(self) -> None:
         """Wait for more steps than the last time, because sharing copies all variables."""
         self.pause, self.next_pause = self.next_pause, min(2 * self.next_pause, _LONGEST_PAUSE)

@@ -27,7 +27,7 @@ from argosy.engine.collective.trace import TracedCollective
 from argosy.engine.data.lod_tensor import LoDTensor
 from argosy.engine.errors import ConfigError
 from argosy.engine.log import logger
-from argosy.engine.metrics import counters
+from argosy.engine.metrics import counters, shared_memory
 from argosy.engine.metrics.job_directory import METRICS, REQUESTS, profile_file, read_json, write_json
 from argosy.engine.metrics.metrics_recorder import MetricsRecorder, StepTimes, recorder
 from argosy.engine.runtime import timeline
@@ -83,7 +83,8 @@ def begin(compiled: Compiled, is_recorded: bool) -> MeasuredRun | None:
         return None
     samples: list[TracedCollective] | None = None
     if not is_recorded and records.path is not None and is_sampled(records.step + 1):
-        samples = trace.recording = []
+        samples, trace.summed = [], []
+        trace.recording = samples
         compiled.timed.spans.clear()
     return MeasuredRun(records, time.perf_counter_ns(), counters.exposed_ns, counters.sent_bytes, samples)
 
@@ -96,7 +97,7 @@ def is_sampled(step: int) -> bool:
 def cancel(run: MeasuredRun) -> None:
     """Called if the run raised."""
     if run.samples is not None:
-        trace.recording = None
+        trace.recording = trace.summed = None
 
 
 def end(
@@ -127,8 +128,8 @@ def end(
     meter.ended_ns, meter.input_ns = now, counters.input_ns
     meter.hits, meter.misses = counters.prefetch_hits, counters.prefetch_misses
     if run.samples is not None:
-        trace.recording = None
-        _write_sample(run, compiled, program, now, memory)
+        sums, trace.recording, trace.summed = trace.summed or [], None, None
+        _write_sample(run, compiled, program, now, memory, sums)
     elif records.path is not None and now - meter.requested_at > 1e9:
         meter.requested_at = now
         _start_requested_timeline(records)
@@ -160,7 +161,12 @@ class StepProfile:
 
 
 def _write_sample(
-    run: MeasuredRun, compiled: Compiled, program: str, ended_ns: int, memory: Callable[[], MemoryReport]
+    run: MeasuredRun,
+    compiled: Compiled,
+    program: str,
+    ended_ns: int,
+    memory: Callable[[], MemoryReport],
+    sums: list[TracedCollective],
 ) -> None:
     timed, records = compiled.timed, run.recorder
     spans, collectives = list(timed.spans), run.samples or []
@@ -171,6 +177,10 @@ def _write_sample(
         role = timed.labels[place].role
         roles[role if role in roles else "optimize"] += took
     whole = ended_ns - run.began_ns
+    # Requests to parameter servers block inside their nodes.
+    blocked = min(max(0, counters.exposed_ns - run.exposed_ns - exposed_ns), roles["communicate"])
+    roles["communicate"] -= blocked
+    exposed_ns += blocked
     other = max(0, whole - exposed_ns - sum(roles.values()))
     times = {**roles, "exposed": exposed_ns, "other": other, "step": whole}
     records.write(
@@ -180,7 +190,7 @@ def _write_sample(
     if profile is None:
         profile = _meter.profiles[compiled] = StepProfile(deque(maxlen=NUM_SAMPLES), memory())
     profile.node_ns.append(node_ns)
-    _write_profile(records, compiled, program, profile, collectives)
+    _write_profile(records, compiled, program, profile, [*collectives, *sums])
 
 
 def without_waits(spans: list[Span], waits: list[tuple[int, int]]) -> tuple[list[int], int]:
@@ -215,6 +225,7 @@ def _write_profile(
         "nodes": nodes,
         "collectives": [_collective(collective) for collective in collectives],
         "memory": memory,
+        "shared_memory": asdict(shared_memory.used()),
     }
     assert records.path is not None, "sampled"
     try:

@@ -161,6 +161,11 @@ def attach(timeline: Timeline) -> Timeline:
     return timeline
 
 
+def is_attached() -> bool:
+    """True while the executor reports its runs to a timeline."""
+    return _current is not None
+
+
 def detach(timeline: Timeline) -> None:
     """Stop recording without writing a file; a second call does nothing."""
     global _current  # noqa: PLW0603

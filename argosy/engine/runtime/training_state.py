@@ -152,7 +152,12 @@ class Training:
         """The state that is not in tensors, as JSON values."""
         generator = self.executor.random_state(self.program)
         schedulers = {name: scheduler.state_dict() for name, scheduler in self.program.training.schedulers}
-        return {"generator": None if generator is None else text_of(generator), "schedulers": schedulers}
+        alternatives = self.program.alternatives
+        return {
+            "generator": None if generator is None else text_of(generator),
+            "schedulers": schedulers,
+            **({} if alternatives is None else {"alternative": alternatives.state()}),
+        }
 
     def difference(self, rank: int, tensors: Tensors, state: Mapping[str, Any]) -> str:
         """Why saved values do not fit this program; "" if they do."""
@@ -184,6 +189,8 @@ class Training:
             self.scope.write(name, whole if shard is None else shard.of(whole, world.rank))
         for name, scheduler in self.program.training.schedulers:
             scheduler.set_state_dict(state["schedulers"][name])
+        if self.program.alternatives is not None and "alternative" in state:
+            self.program.alternatives.restore(state["alternative"])
         generator = state["generator"]
         self.executor.set_random_state(self.program, None if generator is None else state_of(generator))
 

@@ -17,6 +17,7 @@ from argosy.fluid.layers import (
     norm,
     pool,
     ranking_loss,
+    recurrent_units,
     reduction,
     rnn,
     selection,
@@ -24,7 +25,6 @@ from argosy.fluid.layers import (
     shapes,
     static_rnn,
     tensor_array,
-    units,
     variables,
 )
 from argosy.fluid.layers.input_types import INPUTS as _INPUTS
@@ -151,6 +151,7 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.norm import *
     from argosy.fluid.layers.pool import *
     from argosy.fluid.layers.ranking_loss import *
+    from argosy.fluid.layers.recurrent_units import *
     from argosy.fluid.layers.reduction import *
     from argosy.fluid.layers.rnn import *
     from argosy.fluid.layers.selection import *
@@ -158,11 +159,10 @@ if _TYPE_CHECKING:  # at run time `collect` adds the names
     from argosy.fluid.layers.shapes import *
     from argosy.fluid.layers.static_rnn import *
     from argosy.fluid.layers.tensor_array import *
-    from argosy.fluid.layers.units import *
     from argosy.fluid.layers.variables import *
 
 _collect(globals(), activation, elementwise, image_layers, linear, loss, norm, pool, ranking_loss, reduction)
-_collect(globals(), selection, shapes, units, variables)
+_collect(globals(), selection, shapes, recurrent_units, variables)
 _collect(globals(), tensor_array, control_flow, crf, io, learning_rate_scheduler, rnn, sequence, static_rnn)
 _check_inputs(globals(), _INPUTS)
 __getattr__ = _submodules(__name__, ("collective",), _missing(__name__, globals()))

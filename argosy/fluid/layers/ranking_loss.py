@@ -50,8 +50,8 @@ def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Any:
     def loss(x: Tensor, label: Tensor) -> Tensor:
         at_label = x.gather(1, label.long().reshape(-1, 1))
         each = F.softplus(x - at_label)  # log(2) at the label itself
-        own = torch.zeros_like(x).scatter(1, label.long().reshape(-1, 1), 1.0)
-        return (each * (1 - own)).sum(1, keepdim=True) / (x.shape[1] - 1)
+        is_label = torch.zeros_like(x).scatter(1, label.long().reshape(-1, 1), 1.0)
+        return (each * (1 - is_label)).sum(1, keepdim=True) / (x.shape[1] - 1)
 
     return apply("bpr_loss", loss, input, label, name=name)
 

@@ -21,9 +21,11 @@ def linear(x: Variable, weight: Variable, bias: Variable | None = None, name: st
     """x @ weight + bias; the weight is [in, out], as in Paddle."""
 
     def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        if bias is None:
-            return torch.matmul(x, weight)
-        return torch.addmm(bias, x, weight) if x.ndim == 2 else torch.matmul(x, weight) + bias
+        if bias is None or x.ndim == 1 or bias.ndim > 1:
+            out = torch.matmul(x, weight)
+            return out if bias is None else out + bias
+        out = torch.addmm(bias, x.flatten(0, -2), weight)  # as F.linear: one op, which amp runs in 16 bits
+        return out if x.ndim == 2 else out.reshape(*x.shape[:-1], weight.shape[1])
 
     return apply("linear", product, x, weight, bias, name=name)
 

@@ -1,6 +1,6 @@
 """Arguments of convolution and pooling: data format, one number per axis, padding.
 
-Torch wants channels first; data in NHWC is turned, which costs nothing in memory, and turned back.
+Torch's functions take channels first; data in NHWC is permuted, which copies nothing, and permuted back.
 """
 
 # SPDX-License-Identifier: Apache-2.0

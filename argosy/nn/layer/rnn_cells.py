@@ -71,8 +71,8 @@ class TorchCell(RNNCellBase):
     @property
     def state_shape(self) -> Any:
         """(hidden_size,), or two of them for an LSTM."""
-        one = (self.hidden_size,)
-        return (one, one) if self.kind == "lstm" else one
+        shape = (self.hidden_size,)
+        return (shape, shape) if self.kind == "lstm" else shape
 
     def forward(self, inputs: Any, states: Any = None) -> Any:
         states = self.get_initial_states(inputs) if states is None else states

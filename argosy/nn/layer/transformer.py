@@ -2,7 +2,8 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -74,8 +75,14 @@ class MultiHeadAttention(Layer):
         return (weights @ self._heads(v)).transpose(1, 2).flatten(2)
 
 
-class TransformerEncoderLayer(Layer):
-    """Attention, then two linear layers, each part with dropout, its input added, and LayerNorm."""
+class _TransformerLayer(Layer):
+    """Attentions, then two linear layers: each part with dropout, its input added, and LayerNorm.
+
+    weight_attr and bias_attr are one attribute, or a list with those of each attention and of the linear layers.
+    """
+
+    _attentions: ClassVar[tuple[str, ...]] = ()
+    """The names of the attentions."""
 
     def __init__(
         self,
@@ -104,26 +111,45 @@ class TransformerEncoderLayer(Layer):
             "bias_attr": bias_attr,
         }
         if activation not in ("relu", "gelu"):
-            raise ConfigError(f"TransformerEncoderLayer: activation={activation!r}; use 'relu' or 'gelu'")
-        (for_attention, for_linear), (b_attention, b_linear) = _pair(weight_attr), _pair(bias_attr)
-        attention_dropout = dropout if attn_dropout is None else attn_dropout
-        self.self_attn = MultiHeadAttention(
-            d_model, nhead, attention_dropout, weight_attr=for_attention, bias_attr=b_attention
-        )
-        self.linear1 = Linear(d_model, dim_feedforward, for_linear, b_linear)
+            raise ConfigError(f"{type(self).__name__}: activation={activation!r}; use 'relu' or 'gelu'")
+        weights, biases = self._attributes(weight_attr), self._attributes(bias_attr)
+        rate = dropout if attn_dropout is None else attn_dropout
+        for i, name in enumerate(self._attentions):
+            attention = MultiHeadAttention(d_model, nhead, rate, weight_attr=weights[i], bias_attr=biases[i])
+            setattr(self, name, attention)
+        self.linear1 = Linear(d_model, dim_feedforward, weights[-1], biases[-1])
         self.dropout = Dropout(dropout if act_dropout is None else act_dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, for_linear, b_linear)
-        self.norm1, self.norm2 = LayerNorm(d_model), LayerNorm(d_model)
-        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, weights[-1], biases[-1])
+        numbers = range(1, len(self._attentions) + 2)
+        for i in numbers:
+            setattr(self, f"norm{i}", LayerNorm(d_model))
+        for i in numbers:
+            setattr(self, f"dropout{i}", Dropout(dropout))
         self.normalize_before = normalize_before
         self.activation = functional.relu if activation == "relu" else functional.gelu
+
+    def _attributes(self, attr: Any) -> Sequence[Any]:
+        """The attributes of the attentions and of the linear layers."""
+        raise NotImplementedError
+
+    def _feed_forward(self, x: Any) -> Any:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_TransformerLayer):
+    """Attention, then two linear layers, each part with dropout, its input added, and LayerNorm."""
+
+    _attentions = ("self_attn",)
+
+    def _attributes(self, attr: Any) -> Sequence[Any]:
+        return _pair(attr)
 
     def forward(self, src: Any, src_mask: Any = None) -> Any:
         x = self.norm1(src) if self.normalize_before else src
         src = src + self.dropout1(self.self_attn(x, attn_mask=src_mask))
         src = src if self.normalize_before else self.norm1(src)
         x = self.norm2(src) if self.normalize_before else src
-        src = src + self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        src = src + self.dropout2(self._feed_forward(x))
         return src if self.normalize_before else self.norm2(src)
 
 

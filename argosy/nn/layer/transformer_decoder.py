@@ -1,68 +1,30 @@
 """The decoder of the Transformer, and the whole Transformer (Vaswani et al. 2017)."""
 
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from argosy.engine.errors import ConfigError
 from argosy.framework.layer import apply
-from argosy.nn import functional
-from argosy.nn.layer.common import Dropout, Linear
 from argosy.nn.layer.container import LayerList
 from argosy.nn.layer.layers import Layer
 from argosy.nn.layer.norm import LayerNorm
-from argosy.nn.layer.transformer import MultiHeadAttention, TransformerEncoder, TransformerEncoderLayer
+from argosy.nn.layer.transformer import TransformerEncoder, TransformerEncoderLayer, _TransformerLayer
 
 
-class TransformerDecoderLayer(Layer):
+class TransformerDecoderLayer(_TransformerLayer):
     """Attention on itself, attention on the encoder's output, then two linear layers.
 
     Each part has dropout, its input added, and LayerNorm. weight_attr and bias_attr are one attribute, or a list of
     three: self-attention, cross-attention, linear layers.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        attn_dropout: float | None = None,
-        act_dropout: float | None = None,
-        normalize_before: bool = False,
-        weight_attr: Any = None,
-        bias_attr: Any = None,
-    ) -> None:
-        super().__init__()
-        self._config = {
-            "d_model": d_model,
-            "nhead": nhead,
-            "dim_feedforward": dim_feedforward,
-            "dropout": dropout,
-            "activation": activation,
-            "attn_dropout": attn_dropout,
-            "act_dropout": act_dropout,
-            "normalize_before": normalize_before,
-            "weight_attr": weight_attr,
-            "bias_attr": bias_attr,
-        }
-        if activation not in ("relu", "gelu"):
-            raise ConfigError(f"TransformerDecoderLayer: activation={activation!r}; use 'relu' or 'gelu'")
-        weights, biases = _triple(weight_attr), _triple(bias_attr)
-        rate = dropout if attn_dropout is None else attn_dropout
-        self.self_attn, self.cross_attn = (
-            MultiHeadAttention(d_model, nhead, rate, weight_attr=weights[i], bias_attr=biases[i])
-            for i in (0, 1)
-        )
-        self.linear1 = Linear(d_model, dim_feedforward, weights[2], biases[2])
-        self.dropout = Dropout(dropout if act_dropout is None else act_dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, weights[2], biases[2])
-        self.norm1, self.norm2, self.norm3 = (LayerNorm(d_model) for _ in range(3))
-        self.dropout1, self.dropout2, self.dropout3 = (Dropout(dropout) for _ in range(3))
-        self.normalize_before = normalize_before
-        self.activation = functional.relu if activation == "relu" else functional.gelu
+    _attentions = ("self_attn", "cross_attn")
+
+    def _attributes(self, attr: Any) -> Sequence[Any]:
+        return _triple(attr)
 
     def forward(
         self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, cache: Any = None
@@ -79,7 +41,7 @@ class TransformerDecoderLayer(Layer):
             return self.dropout2(self.cross_attn(x, memory, memory, memory_mask))
 
         def feed_forward(x: Any) -> Any:
-            return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+            return self.dropout3(self._feed_forward(x))
 
         parts = (attend, self.norm1), (look_at_memory, self.norm2), (feed_forward, self.norm3)
         for part, norm in parts:

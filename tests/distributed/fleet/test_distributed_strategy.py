@@ -115,7 +115,7 @@ def test_takes_the_configs_of_fleetx_examples(name: str, value: dict[str, Any]) 
     assert getattr(strategy, name).items() >= value.items()
 
 
-@pytest.mark.parametrize("name", ["pipeline", "elastic", "auto", "tensor_parallel", "find_unused_parameters"])
+@pytest.mark.parametrize("name", ["pipeline", "elastic", "tensor_parallel", "find_unused_parameters"])
 def test_a_switch_that_is_not_there_yet_raises_with_its_name(name: str) -> None:
     strategy = DistributedStrategy()
     with pytest.raises(ConfigError, match=f"DistributedStrategy.{name} is True, which is not supported"):

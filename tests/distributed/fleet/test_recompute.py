@@ -114,9 +114,9 @@ def combine_with_overlap() -> None:
     half = slice(4 * rank, 4 * rank + 4)
     overlap = {"sync_nccl_allreduce": False, "nccl_comm_num": 2, "fuse_grad_size_in_MB": 0}
     values = assert_equal_with_and_without("auto", half, **overlap)
-    own = np.concatenate([v.ravel() for n, v in values.items() if n.startswith("average of")])
-    for other in fleet.util.all_gather(own):
-        np.testing.assert_array_equal(other, own)
+    averages = np.concatenate([v.ravel() for n, v in values.items() if n.startswith("average of")])
+    for other in fleet.util.all_gather(averages):
+        np.testing.assert_array_equal(other, averages)
 
 
 def test_it_combines_with_overlap_on_two_ranks(ranks: ForkServer) -> None:

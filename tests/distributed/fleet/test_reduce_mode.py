@@ -41,7 +41,6 @@ OVERLAPPED = {"sync_nccl_allreduce": False, "nccl_comm_num": 2}
 
 def strategy(reduces: bool, fuses: bool = False, **switches: Any) -> fleet.DistributedStrategy:
     options = fleet.DistributedStrategy()
-    options.build_strategy.fuse_all_optimizer_ops = False  # rounds the last elements of a tensor otherwise
     for name, value in switches.items():
         setattr(options, name, value)
     if reduces:

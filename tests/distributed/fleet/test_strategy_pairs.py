@@ -14,13 +14,13 @@ pytestmark = pytest.mark.slow
 def test_every_pair_trains_as_plain_torch_or_raises_with_both_names(
     ranks: ForkServer, tmp_path: Path
 ) -> None:
-    found = strategy_pairs.outcomes(ranks, tmp_path)
-    assert not {pair: text for pair, text in found.items() if text.startswith("differs")}
-    for pair, text in found.items():
+    outcomes = strategy_pairs.outcomes(ranks, tmp_path)
+    assert not {pair: text for pair, text in outcomes.items() if text.startswith("differs")}
+    for pair, text in outcomes.items():
         for name in pair.split() if text.startswith("raises") else ():
             assert name.replace("reduce_mode", "reduce_strategy") in text, text
     page = strategy_pairs.PAGE.read_text()
     command = "python -m tests.distributed.fleet.strategy_pairs"
-    assert page == strategy_pairs.with_table(page, found), (
+    assert page == strategy_pairs.with_table(page, outcomes), (
         f"{strategy_pairs.PAGE.name} is not current: {command}"
     )

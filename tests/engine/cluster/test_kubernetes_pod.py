@@ -46,18 +46,9 @@ def test_what_is_written_goes_to_volumes() -> None:
             pod(volume=text)
 
 
-def _shm(**settings: str) -> dict[str, str]:
-    volumes: list[Any] = pod(**settings)[0]["volumes"]
-    emptied: dict[str, str] = next(v["emptyDir"] for v in volumes if v["name"] == "shm")
-    return emptied
-
-
-def test_shared_memory_is_half_of_the_memory_unless_a_size_is_given() -> None:
-    assert _shm() == {"medium": "Memory"}
-    assert _shm(memory="16G") == {"medium": "Memory", "sizeLimit": "8192Mi"}
-    assert _shm(memory="16G", shm_size="12G") == {"medium": "Memory", "sizeLimit": "12288Mi"}
-    with pytest.raises(ConfigError, match="--shm_size=17G is more than --memory=16G"):
-        _shm(memory="16G", shm_size="17G")
+def test_shared_memory_is_in_memory_and_limited() -> None:
+    volumes: list[Any] = pod("--nodes=2 --nproc_per_node=4 train.py")[0]["volumes"]
+    assert volumes[0] == {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1024Mi"}}
 
 
 def test_requests_equal_limits() -> None:

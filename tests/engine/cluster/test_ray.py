@@ -11,8 +11,8 @@ from argosy.engine.cluster import ray_cluster
 from argosy.engine.cluster.engine import Outcome
 from argosy.engine.cluster.job import ClusterJob
 from argosy.engine.cluster.ray import Ray, RayJob
-from argosy.engine.cluster.ray_attempt import Attempt, Node, NotPlaced
-from argosy.engine.cluster.ray_cluster import Connection
+from argosy.engine.cluster.ray_attempt import NotPlaced, RayAttempt, RayNode
+from argosy.engine.cluster.ray_cluster import RayConnection
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch.configuration import Configuration
 
@@ -26,18 +26,18 @@ def job(**options: Any) -> ClusterJob:
 def outcome(monkeypatch: pytest.MonkeyPatch, attempts: list[Any], **options: Any) -> tuple[Outcome, int]:
     """How a job ends whose attempts end with these codes, or reasons of lost nodes, of each node; attempts left."""
 
-    def run(attempt: Attempt) -> None:
+    def run(attempt: RayAttempt) -> None:
         results = attempts.pop(0)
         if isinstance(results, Exception):
             raise results
         for rank, result in enumerate(results):
             is_lost = isinstance(result, str)
             attempt.nodes.append(
-                Node(rank, None, code=None if is_lost else result, lost=result if is_lost else None)
+                RayNode(rank, None, code=None if is_lost else result, lost=result if is_lost else None)
             )
 
-    monkeypatch.setattr(Attempt, "run", run)
-    running = RayJob(job(**options), Connection(is_local=False, close=lambda: None))
+    monkeypatch.setattr(RayAttempt, "run", run)
+    running = RayJob(job(**options), RayConnection(is_local=False, close=lambda: None))
     running.start()
     assert list(running.lines()) == []
     return running.wait(), len(attempts)

@@ -5,12 +5,12 @@ import queue
 
 import pytest
 
-from argosy.engine.cluster.ssh_connection import STARTED, Connection, Event
+from argosy.engine.cluster.ssh_connection import STARTED, Event, SshConnection
 
 
-def connection(script: str) -> tuple[Connection, "queue.SimpleQueue[Event]"]:
+def connection(script: str) -> tuple[SshConnection, "queue.SimpleQueue[Event]"]:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    return Connection(1, "b", ["sh", "-c", script], {"A": "1", "B": "2"}, events), events
+    return SshConnection(1, "b", ["sh", "-c", script], {"A": "1", "B": "2"}, events), events
 
 
 def lines(events: "queue.SimpleQueue[Event]") -> list[str]:

@@ -1,4 +1,4 @@
-"""Preemption: whoever is signalled, all processes stop at the same boundary, and none waits forever."""
+"""Preemption: whichever process is signalled, all processes stop at the same boundary, and none waits forever."""
 
 # SPDX-License-Identifier: Apache-2.0
 import itertools

@@ -37,14 +37,13 @@ def test_a_poll_returns_the_statuses_of_the_connected_ranks() -> None:
 def test_a_live_rank_sends_heartbeats_and_a_dead_one_is_unresponsive() -> None:
     with two_monitors() as (first, _, store):
         store.set("status/2", json.dumps({"heartbeat": 4, "step": 2}))
-        before = first.poll()
-        time.sleep(1.3)
-        after = first.poll()
-        assert after[1].heartbeat > before[1].heartbeat
-        assert first.unresponsive_s(1) < 1.2
+        before, began = first.poll(), time.monotonic()
+        while (after := first.poll())[1].heartbeat == before[1].heartbeat:
+            assert time.monotonic() - began < 60
+            time.sleep(0.02)
         assert after[2] == RankStatus(4, 2)
-        assert first.unresponsive_s(2) >= 1.3
-        assert first.store_unresponsive_s() < 1.2
+        assert first.unresponsive_s(2) > max(first.unresponsive_s(1), first.store_unresponsive_s())
+        assert first.unresponsive_s(2) >= time.monotonic() - began - 0.5
         store.set("status/2", json.dumps({"heartbeat": 5}))
         first.poll()
         assert first.unresponsive_s(2) == 0

@@ -38,7 +38,7 @@ def test_nodes_that_only_compute_a_fed_variable_do_not_run() -> None:
         (value,) = exe.run(feed=feed, fetch_list=[loss])
     weight = global_scope().get("fc_1.w_0")
     assert value == pytest.approx(expected(weight).item(), rel=1e-5)
-    global_scope().get("fc_0.w_0").fill_(float("nan"))  # nobody reads it
+    global_scope().get("fc_0.w_0").fill_(float("nan"))  # never read
     assert exe.run(feed=feed, fetch_list=[loss])[0] == value
     with pytest.raises(FeedError, match=r"must have \[any, 3\]"):
         exe.run(feed={**feed, hidden.name: HIDDEN[:, :2]}, fetch_list=[loss])

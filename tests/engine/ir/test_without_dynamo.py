@@ -55,9 +55,70 @@ from argosy.engine.ir.without_dynamo import without_dynamo
 with without_dynamo():
     import torch._dynamo
     assert not torch._dynamo.config.fake_tensor_cache_enabled  # a stand-in
+    kept = torch._dynamo
     from torch._dynamo.eval_frame import OptimizedModule
     assert torch._dynamo.config.fake_tensor_cache_enabled
 assert torch._dynamo is sys.modules["torch._dynamo"] and OptimizedModule.__module__ == "torch._dynamo.eval_frame"
+kept.config.fake_tensor_cache_enabled = False  # a reference of user code to the stand-in sets the real option
+assert kept is not torch._dynamo and not torch._dynamo.config.fake_tensor_cache_enabled
+"""
+    assert run(code) == ""
+
+
+def test_an_option_that_is_set_inside_is_set_in_dynamo() -> None:
+    code = """
+import sys, torch
+from argosy.engine.ir.without_dynamo import without_dynamo
+try:
+    with without_dynamo(), without_dynamo():
+        torch._dynamo.config.suppress_errors = True
+        raise KeyError
+except KeyError:
+    pass
+assert torch._dynamo.__file__ and torch._dynamo.config.suppress_errors
+"""
+    assert run(code) == ""
+
+
+def test_threads_enter_and_leave_in_any_order() -> None:
+    code = """
+import sys, threading, torch
+from argosy.engine import process_effects
+from argosy.engine.ir.without_dynamo import _DYNAMO, without_dynamo
+inside, may_leave = threading.Barrier(2), threading.Event()
+
+def other():
+    with without_dynamo():
+        inside.wait(60)
+        assert may_leave.wait(60)
+        replaced.append(sys.modules.get("torch._dynamo") is _DYNAMO)
+
+replaced, thread = [], threading.Thread(target=other)
+with without_dynamo():
+    thread.start()
+    inside.wait(60)
+may_leave.set()
+thread.join()
+assert replaced == [True] and "torch._dynamo" not in sys.modules and not process_effects.installed()
+
+def enter():
+    while not stop.is_set():
+        with without_dynamo():
+            pass
+
+stop = threading.Event()
+sys.setswitchinterval(1e-5)
+threads = [threading.Thread(target=enter) for _ in range(3)]
+for thread in threads:
+    thread.start()
+import torch._dynamo.config  # while the others put stand-ins there and remove them
+compiled = torch.compile(lambda x: x * 2, backend="eager")
+assert compiled(torch.ones(2)).tolist() == [2, 2]
+stop.set()
+for thread in threads:
+    thread.join()
+assert sys.modules["torch._dynamo"].__file__ and torch._dynamo.config is sys.modules["torch._dynamo.config"]
+assert torch._dynamo.config.__file__ and torch._dynamo.config.fake_tensor_cache_enabled
 """
     assert run(code) == ""
 

@@ -7,7 +7,10 @@ import math
 import os
 import time
 import timeit
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -161,18 +164,92 @@ def test_a_background_search_measures_nothing_in_the_first_step(tmp_path: Path) 
     assert calls == []
 
 
-def test_a_background_search_takes_its_share_of_the_time_and_one_round_at_most(tmp_path: Path) -> None:
-    round_s = 0.002
-    naps = {name: lambda: time.sleep(round_s / 2) for name in "abcdef"}
+def test_a_background_search_takes_its_share_of_the_time_and_one_round_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, round_s = [0.0], 0.006
+
+    def nap(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(background_search, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    naps = {name: lambda: nap(round_s / 6) for name in "abcdef"}
     known = Choices(tmp_path, 30, in_background=True)
     search = known.background
     assert search is not None
     for step in range(100):
         for key in range(4):
             known.best(("nap", key), naps, (), lambda: "a")
-        time.sleep(0.01)
-        assert search.spent_s <= 0.05 * search.elapsed_s + 0.05, step  # a nap may be longer on a busy machine
-    assert search.spent_s > 0
+        nap(0.01)
+        assert search.spent_s <= 0.05 * search.elapsed_s + round_s + 1e-9, step
+    assert search.spent_s > 2 * round_s
+
+
+class Clock:
+    """A clock that alternatives of known duration advance; counts their calls."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.calls: list[str] = []
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+    def takes(self, name: str, seconds: float) -> Callable[..., None]:
+        def run() -> None:
+            self.now += seconds
+            self.calls.append(name)
+
+        return run
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best", "calls"),
+    [
+        ({"rule": 1.0, "other": 1.1}, "rule", {"rule": 3, "other": 3}),  # the rule's is the fastest
+        ({"rule": 1.0, "slow": 1.6}, "rule", {"rule": 3, "slow": 2}),  # dropped after one
+        ({"rule": 1.0, "fast": 0.5, "near": 0.55}, "fast", {"rule": 2, "fast": 6, "near": 6}),
+        ({"rule": 1.0, "fast": 0.5, "far": 0.62}, "fast", {"rule": 2, "fast": 4, "far": 4}),
+        ({"rule": 1.0, "little": 0.9}, "rule", {"rule": 6, "little": 6}),  # within the margin of noise
+    ],
+)
+def test_a_background_search_ends_as_soon_as_the_result_is_clear(
+    seconds: dict[str, float],
+    best: str,
+    calls: dict[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    known = hurried(tmp_path, monkeypatch)
+    alternatives = {name: clock.takes(name, s) for name, s in seconds.items()}
+    for _ in range(10):
+        known.best(KEY, alternatives, (), lambda: "rule")
+    assert Counter(clock.calls) == calls
+    assert choices_file.read(file_in(tmp_path))[WORDS]["best"] == best
+
+
+def test_a_background_search_measures_few_keys_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that have begun are finished first; shapes that are not seen again do not block the others for long."""
+    clock = Clock(monkeypatch)
+    known = hurried(tmp_path, monkeypatch)
+
+    def step(keys: str) -> list[str]:
+        clock.calls.clear()
+        for key in keys:
+            kernels = {"a": clock.takes(key, 0.125), "b": clock.takes(key, 0.125)}
+            known.best(("op", key), kernels, (), lambda: "a")
+        return clock.calls
+
+    assert step("pqrst") == []
+    assert step("pqrst") == list("ppqqrr")
+    assert step("pqst") == list("ppqq")
+    assert step("pqst") == list("ppqqsstt"), "p and q are finished, and make room"
+    assert step("uvw") == step("uvw") == [], "r, s and t are not"
+    for _ in range(25):  # seconds
+        clock.now += 1.0
+        step("x")
+    assert step("uvw") == list("uuvvww")
 
 
 def test_a_pause_does_not_fill_the_budget(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ def test_the_list_of_options_is_a_decision() -> None:
             "-m",
             "--module",
             "--paddle",
+            "--autotune",
+            "--join_timeout",
             "--log_dir",
             "--log_level",
             "--tee",
@@ -255,6 +257,15 @@ def test_the_banner_has_the_format_of_the_seed() -> None:
     ]
     assert [line for line in lines if line in wanted] == wanted
     assert "training_script_args: ['--lr', '1']" in lines
+
+
+def test_the_banner_has_options_of_argosy_only_if_they_are_given() -> None:
+    given = ["--max_restarts=2", "--tee", "--timeline=t", "--start_port=7000"]
+    names = ("max_restarts: 2", "tee: True", "timeline: t", "start_port: 7000")
+    assert set(names) < set(shown(parse([*given, "train.py"])).splitlines())
+    lines = shown(parse(["train.py"])).splitlines()
+    assert not {name.partition(":")[0] for name in names} & {line.partition(":")[0] for line in lines}
+    assert len(lines) <= 16
 
 
 def test_the_launcher_needs_neither_torch_nor_numpy() -> None:

@@ -128,8 +128,9 @@ def test_node_0_lists_the_processes_of_all_nodes(fleetrun: Fleetrun) -> None:
     for node in nodes:
         node.communicate()
     first, second = (job(fleetrun.directory / f"log/node-{node}") for node in range(2))
-    assert states(first) == [("rank", 0, "terminated", -signal.SIGTERM), ("rank", 1, "terminated", None)]
+    assert states(first) == [("rank", 0, "terminated", -signal.SIGTERM), ("rank", 1, "failed", 1)]
     assert states(second) == [("rank", 1, "failed", 1)]
+    assert first["failure"]["process"] == "rank 1"
     assert "ValueError: planted" in first["failure"]["text"]
     assert second["failure"]["type"] == "ValueError"
 

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -179,11 +180,16 @@ def test_sigterm_to_one_node_ends_all(tmp_path: Path) -> None:
     assert not any(map(is_alive, pids))
 
 
+def process_logs(tmp_path: Path) -> set[str]:
+    """The logs that processes of the nodes have written; node 0 has copies of the others', node1.workerlog.0."""
+    return {f"{path.parent.name}/{path.name}" for path in (tmp_path / "log").glob("*/[sw]*log.*")}
+
+
 def test_servers_and_workers_are_spread_over_the_nodes(tmp_path: Path) -> None:
     with two_nodes(tmp_path, "run", "-", options=("--server_num=2", "--worker_num=3")) as nodes:
         (code, out), (other_code, _) = (node.end() for node in nodes)
     assert (code, other_code) == (0, 0), out
-    logs = {path.parent.name + "/" + path.name for path in (tmp_path / "log").glob("*/*log.*")}
+    logs = process_logs(tmp_path)
     workers = {"node-0/workerlog.0", "node-0/workerlog.1", "node-1/workerlog.0"}
     assert logs == workers | {"node-0/serverlog.0", "node-1/serverlog.0"}
 
@@ -195,7 +201,7 @@ def test_nodes_may_run_only_servers_or_only_workers(tmp_path: Path) -> None:
         workers = start(0, *numbers, "--node_role=worker", "script.py", "run", "-")
         (code, out), (other_code, _) = workers.end(), servers.end()
     assert (code, other_code) == (0, 0), out
-    logs = {path.parent.name + "/" + path.name for path in (tmp_path / "log").glob("*/*log.*")}
+    logs = process_logs(tmp_path)
     assert logs == {
         *(f"node-0/workerlog.{i}" for i in range(3)),
         *(f"node-1/serverlog.{i}" for i in range(2)),
@@ -232,6 +238,29 @@ def test_an_invalid_script_on_a_node_ends_the_job(tmp_path: Path) -> None:
     assert "node 1 of 2:\nerror: no script 'missing.py'" in out
 
 
+def test_node_0_allows_a_connection_to_each_node_and_waits_as_long_as_it_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        master = f"--master=127.0.0.1:{probe.getsockname()[1]}"
+    words = ["--nodes=500", "--node_rank=0", master, "--join_timeout=2", "script.py"]
+    (tmp_path / "script.py").touch()
+    launcher = subprocess.Popen(
+        ["sh", "-c", 'ulimit -Sn 300; exec "$@"', "sh", sys.executable, "-m", "argosy.engine.launch", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    children, limits = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children"), ""
+    while launcher.poll() is None and not re.search(r"Max open files +756 ", limits):
+        with suppress(OSError, IndexError):  # the launcher is a child of its guard
+            limits = Path(f"/proc/{children.read_text().split()[0]}/limits").read_text()
+        time.sleep(0.02)
+    out, _ = launcher.communicate(timeout=60)
+    assert "Max open files            756" in limits
+    assert launcher.returncode == 2, out
+    assert "498, 499 of 500 have not joined within 2 s" in out
+
+
 def test_the_node_rank_is_that_of_the_engine() -> None:
     config = Configuration("x.py", nodes=4, master="a:1")
     assert node_rank(config, {"SLURM_NODEID": "2"}) == 2
@@ -250,6 +279,8 @@ def test_the_node_rank_is_that_of_the_engine() -> None:
         ({"nodes": 2, "master": "a"}, "'a' is not an endpoint"),
         ({"nodes": 2, "ips": ("a", "b")}, "leave out one of them"),
         ({"nodes": 0}, "use 1 or more"),
+        ({"join_timeout_s": 9.0}, "--join_timeout=9.0 without a number of nodes"),
+        ({"nodes": 2, "join_timeout_s": 0.0}, "--join_timeout=0: use a number of seconds"),
         ({"node_role": "server"}, "--node_role=server without a number of nodes"),
         ({"nodes": 2, "node_role": "server"}, "only a parameter-server job has roles"),
         ({"nodes": 2, "server_num": 1, "worker_num": 1, "node_role": "both"}, "use one of server, worker"),

@@ -1,6 +1,7 @@
 """Ranks, endpoints and environment, on one host and on several; the table of the seed."""
 
 # SPDX-License-Identifier: Apache-2.0
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +10,10 @@ import pytest
 
 from argosy.engine.errors import ConfigError
 from argosy.engine.launch.configuration import Configuration, num_cores
-from argosy.engine.launch.rank_env import Placement, place, plan, table
+from argosy.engine.launch.rank_env import RankPlacement, place, plan, table
 
+START = 20_000 + 4 * (os.getpid() % 2_500)
+"""A port outside of the ephemeral range, another one in every process of the tests."""
 TABLE_OF_THE_SEED = """
     +=======================================================================================+
     |                        Distributed Envs                      Value                    |
@@ -26,7 +29,7 @@ TABLE_OF_THE_SEED = """
 
 def placed(
     config: Configuration, environ: Mapping[str, str] | None = None, num_gpus: int = 0, restart: int = 0
-) -> Placement:
+) -> RankPlacement:
     placement = place(plan(config, environ or {}, num_gpus), restart)
     if placement.store is not None:
         placement.store.close()
@@ -53,12 +56,12 @@ def test_ports_of_one_host_are_free_ones() -> None:
     assert all(e.startswith("127.0.0.1:") for e in endpoints)
 
 
-@pytest.mark.parametrize("environ", [{}, {"FLAGS_START_PORT": "23456"}])
+@pytest.mark.parametrize("environ", [{}, {"FLAGS_START_PORT": str(START)}], ids=["option", "variable"])
 def test_a_start_port_counts_up(environ: dict[str, str]) -> None:
-    config = Configuration("t.py", nproc_per_node=2, start_port=None if environ else 23456)
+    config = Configuration("t.py", nproc_per_node=2, start_port=None if environ else START)
     placement = placed(config, environ)
-    assert placement.endpoints == ("127.0.0.1:23456", "127.0.0.1:23457")
-    assert placement.ranks[0].environ["MASTER_PORT"] not in ("23456", "23457")
+    assert placement.endpoints == (f"127.0.0.1:{START}", f"127.0.0.1:{START + 1}")
+    assert placement.ranks[0].environ["MASTER_PORT"] not in (str(START), str(START + 1))
 
 
 def test_invalid_start_ports_are_rejected() -> None:
@@ -164,3 +167,8 @@ def test_ranks_are_numbered_over_all_hosts() -> None:
     assert placement.store is None
     assert "ARGOSY_JOB_TOKEN" not in got
     assert placed(config, {"ARGOSY_JOB_TOKEN": "s"}).ranks[0].environ["ARGOSY_JOB_TOKEN"] == "s"
+
+
+def test_autotune_reaches_the_ranks() -> None:
+    assert placed(Configuration("t.py", autotune=True)).ranks[0].environ["ARGOSY_AUTOTUNE"] == "1"
+    assert "ARGOSY_AUTOTUNE" not in placed(Configuration("t.py")).ranks[0].environ

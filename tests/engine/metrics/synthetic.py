@@ -79,10 +79,10 @@ class Job:
         for step in range(steps):
             parts = []
             for rank in range(self.ranks):
-                own = {name: self.own_ms * common[step] * value for name, value in times[rank][step].items()}
-                own["outside"] += own["input"]
-                own["outside"] += self.own_ms * evaluates[step] * chance.uniform(0.9, 1.1)
-                parts.append(own)
+                part = {name: self.own_ms * common[step] * value for name, value in times[rank][step].items()}
+                part["outside"] += part["input"]
+                part["outside"] += self.own_ms * evaluates[step] * chance.uniform(0.9, 1.1)
+                parts.append(part)
             slowest = max(part["busy"] + part["outside"] for part in parts)
             for rank, part in enumerate(parts):
                 own_ms = part["busy"] + part["outside"]
@@ -111,14 +111,14 @@ class Job:
 
     def _step(self, chance: random.Random, rank: int, step: int, drift: float) -> dict[str, float]:
         noise = self.noise
-        own = 1 + drift + abs(chance.gauss(0, 1)) * 0.3 * noise.sigma + chance.gauss(0, noise.sigma)
-        own += 0.05 * chance.paretovariate(1.5) if chance.random() < noise.tails else 0.0
-        own += 0.4 if chance.random() < 1 / noise.pause_every else 0.0
-        own += chance.uniform(3, 30) if step == 0 else chance.uniform(0, 1) if step < 4 else 0.0
+        busy = 1 + drift + abs(chance.gauss(0, 1)) * 0.3 * noise.sigma + chance.gauss(0, noise.sigma)
+        busy += 0.05 * chance.paretovariate(1.5) if chance.random() < noise.tails else 0.0
+        busy += 0.4 if chance.random() < 1 / noise.pause_every else 0.0
+        busy += chance.uniform(3, 30) if step == 0 else chance.uniform(0, 1) if step < 4 else 0.0
         outside = self.outside * chance.uniform(0.9, 1.1)
         if rank == 0 and step % noise.checkpoint_every == noise.checkpoint_every - 1:
             outside += 4.0
-        parts = {"busy": own - self.outside, "outside": outside, "input": 0.0, "exposed": 0.0}
+        parts = {"busy": busy - self.outside, "outside": outside, "input": 0.0, "exposed": 0.0}
         for name, value in self.slow(rank, step).items():
             parts[name] += value
         return parts

@@ -92,10 +92,10 @@ def samples(text: str, parser: Any = parse) -> dict[tuple[str, frozenset[tuple[s
 )
 def test_all_metrics_have_their_values(accept: str, parser: Any) -> None:
     with serving() as sink:
-        found = samples(get(sink, Accept=accept), parser)
+        exported = samples(get(sink, Accept=accept), parser)
 
     def value(name: str, /, **labels: str) -> float:
-        return found[f"argosy_{name}", frozenset(labels.items())]
+        return exported[f"argosy_{name}", frozenset(labels.items())]
 
     assert value("job_state", state="running") == 1
     assert value("job_state", state="failed") == 0

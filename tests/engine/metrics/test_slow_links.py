@@ -17,14 +17,14 @@ def events(
     mbits: dict[tuple[int, int], float], records: int = 8, busy_ms: float = 400.0
 ) -> list[dict[str, Any]]:
     """The events of a job with these rates from host to host; rank i is on host i."""
-    links, found = SlowLinks(), []
+    links, events = SlowLinks(), []
     for number in range(records):
         for (source, target), rate in mbits.items():
             sent = int(rate * 1e6 / 8 * busy_ms / 1000)
             link = {"local": HOSTS[source], "peer": HOSTS[target], "sent_bytes": sent, "busy_ms": busy_ms}
             fields = {"links": [link], "wall_s": 0.5}
-            found += links.update(Record(f"rank{source}", "steps", 0.5 * number, fields))
-    return found
+            events += links.update(Record(f"rank{source}", "steps", 0.5 * number, fields))
+    return events
 
 
 def test_the_host_with_the_slow_link_is_named() -> None:

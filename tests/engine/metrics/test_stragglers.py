@@ -1,6 +1,7 @@
 """Stragglers in synthetic jobs: named soon, with their cause; none in even jobs, whatever the noise."""
 
 # SPDX-License-Identifier: Apache-2.0
+import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -31,29 +32,29 @@ def detect(job: Job, steps: int) -> list[dict[str, Any]]:
     return StragglerDetector().update(job.records(steps))
 
 
-def delays(job: Callable[[int], Job], begin: int, seeds: range, victim: int) -> list[int]:
+def delays(job: Callable[[int], Job], begin: int, seeds: range, victim: int, steps: int = 100) -> list[int]:
     """After how many steps the slow rank is named, by seed, sorted; no other rank is."""
-    found = []
+    num_steps = []
     for seed in seeds:
-        events = stragglers(detect(job(seed), begin + 100))
+        events = stragglers(detect(job(seed), begin + steps))
         assert [event["rank"] for event in events[:1]] == [victim], (seed, events)
-        found.append(events[0]["step"] - begin)
-    return sorted(found)
+        num_steps.append(events[0]["step"] - begin)
+    return sorted(num_steps)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_a_rank_that_is_ten_percent_slower_is_named_within_20_steps(ranks: int) -> None:
     victim = ranks - 1
-    found = delays(
+    num_steps = delays(
         lambda seed: Job(ranks, seed, QUIET, slow=slow(victim, 70, busy=0.1)), 70, range(20), victim
     )
-    assert found[17] <= 20  # nine of ten; in the others a burst of other processes comes between
-    assert found[-1] <= 40
+    assert num_steps[17] <= 20  # nine of ten; in the others a burst of other processes comes between
+    assert num_steps[-1] <= 40
 
 
 def test_64_ranks_have_one_straggler() -> None:
-    found = delays(lambda seed: Job(64, seed, QUIET, slow=slow(40, 40, busy=0.1)), 40, range(1), 40)
-    assert found[0] <= 20
+    num_steps = delays(lambda seed: Job(64, seed, QUIET, slow=slow(40, 40, busy=0.1)), 40, range(1), 40)
+    assert num_steps[0] <= 20
 
 
 def test_a_straggler_from_the_start_is_named_after_the_warm_up() -> None:
@@ -79,10 +80,54 @@ def test_even_jobs_of_many_seeds_have_no_straggler(noise: str, ranks: int) -> No
 @pytest.mark.slow
 def test_ten_percent_are_found_in_the_usual_noise_of_many_seeds() -> None:
     job = lambda seed: Job(2, 1000 + seed, slow=slow(1, 70, busy=0.1))  # noqa: E731
-    found = delays(job, 70, range(100), 1)
-    assert found[50] <= 17
-    assert found[80] <= 22
-    assert found[-1] <= 100
+    num_steps = delays(job, 70, range(100), 1, steps=260)
+    assert num_steps[50] <= 17
+    assert num_steps[80] <= 22
+    assert num_steps[95] <= 100
+
+
+def moving_load(seed: int, mean: float) -> Callable[[int, int], dict[str, float]]:
+    """Another process that is on the core of one rank, then of another, for exponentially distributed times."""
+    chance, places = random.Random(seed), list[int]()
+    while len(places) < 1000:
+        places += [chance.choice([-1, 0, 1])] * (1 + int(chance.expovariate(1 / mean)))
+    return lambda rank, step: {"busy": 0.8} if places[step] == rank else {}
+
+
+def disturbed(seed: int, slowed: Callable[[int, int], dict[str, float]]) -> Job:
+    delay = lambda rank, step: {"delay_s": 0.2 if slowed(rank, step - 1) else 0.0}  # noqa: E731
+    return Job(2, seed, slow=slowed, fields=delay)
+
+
+@pytest.mark.parametrize("mean", [5, 20])
+def test_load_that_moves_over_the_ranks_is_no_straggler(mean: float) -> None:
+    for seed in range(4):
+        assert detect(disturbed(seed, moving_load(seed, mean)), 1000) == [], seed
+
+
+def test_load_that_stays_with_one_rank_of_a_calm_job_is_a_straggler() -> None:
+    job = Job(
+        2,
+        3,
+        QUIET,
+        slow=slow(1, 70, busy=1.5),
+        fields=lambda r, step: {"delay_s": 0.3} if r and step >= 70 else {},
+    )
+    (event,) = stragglers(detect(job, 120))
+    assert (event["rank"], event["because"]) == (1, "load")
+    assert event["step"] <= 70 + 20
+
+
+def test_a_command_of_two_seconds_is_no_straggler() -> None:
+    job = Job(
+        2,
+        3,
+        QUIET,
+        own_ms=40.0,
+        slow=slow(1, 70, 100, busy=0.5),
+        fields=lambda r, step: {"delay_s": 0.1} if r and 70 <= step < 100 else {},
+    )
+    assert detect(job, 300) == []
 
 
 def test_two_even_ranks_of_a_slow_host_are_both_named() -> None:
@@ -121,9 +166,9 @@ def test_a_restarted_rank_begins_anew() -> None:
 def test_a_rank_that_has_ended_is_not_waited_for() -> None:
     records = list(Job(3, 1, QUIET, slow=slow(1, 100, busy=0.2)).records(200))
     end = next(r.time for r in records if r.process == "rank2" and r.get("step", 0) > 60)
-    kept = [r for r in records if r.process != "rank2" or r.time < end]
-    kept.append(Record("rank2", "end", end, {"outcome": "done"}))
-    events = stragglers(StragglerDetector().update(sorted(kept, key=lambda r: r.time)))
+    earlier = [r for r in records if r.process != "rank2" or r.time < end]
+    earlier.append(Record("rank2", "end", end, {"outcome": "done"}))
+    events = stragglers(StragglerDetector().update(sorted(earlier, key=lambda r: r.time)))
     assert [event["rank"] for event in events] == [1]
 
 

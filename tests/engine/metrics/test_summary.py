@@ -63,6 +63,24 @@ def test_a_straggler_is_shown_until_it_has_recovered() -> None:
     assert len(texts(job("running"), view)) == 1
 
 
+def test_load_of_other_processes_is_a_note() -> None:
+    view = JobView()
+    for rank, delay_s in ((0, 0.02), (1, 0.1)):
+        steps = {
+            "step": 4,
+            "steps": 4,
+            "group": 1,
+            "period_ms": [250.0] * 4,
+            "wall_s": 1.0,
+            "delay_s": delay_s,
+        }
+        view.update([Record(f"rank{rank}", "steps", 40.0, steps)])
+    assert texts(job("running", "running"), view)[-1] == "other processes delay the ranks by 6% (rank 1: 10%)"
+    assert not any("delay" in line for line in texts(job("done", "done", state="completed"), view))
+    ranks = summary.as_json(job("running"), view, "log")["ranks"]
+    assert [rank["delayed_fraction"] for rank in ranks] == [0.02, 0.1]
+
+
 def test_numbers() -> None:
     assert [summary.number(n) for n in (0.123456, 12345.6, 1e20, float("nan"), 0.0)] == [
         *("0.1235", "12,346", "1e+20", "nan", "0"),

@@ -50,10 +50,10 @@ def test_scalars_are_read_back(tmp_path: Path) -> None:
         file.scalars(step, 1000.0 + step, {"loss": step / 2, "größe": -1.0})
     file.scalars(3, 1003.0, {"loss": math.nan, "größe": 1e300})
     file.close()
-    found = read(tmp_path / "run")
-    assert found["loss"][:3] == [(0, 0.0), (1, 0.5), (2, 1.0)]
-    assert math.isnan(found["loss"][3][1])
-    assert found["größe"][3] == (3, math.inf)
+    scalars = read(tmp_path / "run")
+    assert scalars["loss"][:3] == [(0, 0.0), (1, 0.5), (2, 1.0)]
+    assert math.isnan(scalars["loss"][3][1])
+    assert scalars["größe"][3] == (3, math.inf)
 
 
 def test_a_sink_writes_values_reduced_over_the_ranks_and_the_speed(tmp_path: Path) -> None:
@@ -66,12 +66,12 @@ def test_a_sink_writes_values_reduced_over_the_ranks_and_the_speed(tmp_path: Pat
     update([values(0, 1, loss=1.0, lr=0.5, peak=3.0), steps(0, 10)])
     update([values(1, 1, loss=2.0, lr=0.25, peak=4.0), steps(1, 10), values(0, 2, loss="inf")])
     sink.close()
-    found = read(tmp_path)
-    assert found["loss"] == [(1, 1.5), (2, math.inf)]
-    assert found["lr"] == [(1, 0.25)]
-    assert found["peak"] == [(1, 4.0)]
-    assert found["speed/step_ms"] == [(10, 100.0)]
-    assert found["speed/exposed_fraction"] == [(10, 0.25)]
+    scalars = read(tmp_path)
+    assert scalars["loss"] == [(1, 1.5), (2, math.inf)]
+    assert scalars["lr"] == [(1, 0.25)]
+    assert scalars["peak"] == [(1, 4.0)]
+    assert scalars["speed/step_ms"] == [(10, 100.0)]
+    assert scalars["speed/exposed_fraction"] == [(10, 0.25)]
 
 
 def test_a_step_is_complete_when_other_ranks_had_time_to_report_it() -> None:

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from argosy.engine import kernels
 from argosy.engine.kernels import choices
 from argosy.engine.ops.convolution import (
     FORWARD,
@@ -200,15 +201,21 @@ def rules(batch: int, channels: int, outputs: int, size: int, kernel: int, strid
     [
         ((2, 512, 512, 2, 3, 1), ["product", "product", "product"]),
         ((8, 512, 512, 7, 3, 1), ["aten", "aten", "product"]),
-        ((8, 64, 64, 56, 3, 1), ["aten", "aten", "transposed"]),
+        ((8, 256, 256, 14, 3, 1), ["aten", "aten", "winograd2"]),
+        ((8, 64, 64, 56, 3, 1), ["winograd2", "winograd2", "winograd2"]),
+        ((8, 128, 128, 56, 3, 2), ["aten", "aten", "transposed"]),
         ((8, 256, 1024, 14, 1, 1), ["aten", "aten", "product"]),
         ((8, 64, 256, 56, 1, 1), ["aten", "aten", "aten"]),
         ((8, 256, 512, 56, 1, 2), ["aten", "aten", "product"]),
-        ((8, 32, 32, 56, 3, 1), ["aten", "aten", "aten"]),
+        ((8, 32, 32, 56, 3, 1), ["winograd2", "winograd2", "aten"]),
+        ((8, 24, 64, 56, 3, 1), ["aten", "aten", "aten"]),
     ],
 )
-def test_rules_without_a_search(sizes: Any, wanted: list[str]) -> None:
+def test_rules_without_a_search(sizes: Any, wanted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "are_ready", lambda waits: True)
     assert rules(*sizes) == wanted
+    monkeypatch.setattr(kernels, "are_ready", lambda waits: False)
+    assert "winograd2" not in rules(*sizes)
 
 
 def test_a_search_fills_the_file_with_all_three_parts_and_a_second_one_measures_nothing() -> None:

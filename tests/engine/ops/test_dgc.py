@@ -21,10 +21,10 @@ def test_the_largest_elements_are_found_exactly(size: int, sparsity: float, kind
     elif kind == "periodic":  # a sample with a stride sees only small elements
         x = torch.where(torch.arange(size) % (size // 16384) == 0, 1e-6 * x, x)
     count = num_sent(size, sparsity)
-    found = largest(x, count)
-    assert found.unique().numel() == count
+    indices = largest(x, count)
+    assert indices.unique().numel() == count
     top = np.partition(x.abs().numpy(), -count)[-count:]
-    np.testing.assert_array_equal(x[found].abs().sort().values.numpy(), np.sort(top))
+    np.testing.assert_array_equal(x[indices].abs().sort().values.numpy(), np.sort(top))
 
 
 def test_at_least_one_element_is_sent() -> None:

@@ -15,12 +15,12 @@ new, write, read, length = (
 
 def test_a_write_returns_a_new_list() -> None:
     x, empty = torch.ones(2), new()
-    one = write(empty, torch.tensor([0]), x)
-    two = write(one, torch.tensor([1]), x * 2)
-    other = write(two, torch.tensor([0]), x * 3)
+    first = write(empty, torch.tensor([0]), x)
+    second = write(first, torch.tensor([1]), x * 2)
+    other = write(second, torch.tensor([0]), x * 3)
     x.zero_()
-    assert [length(array).item() for array in (empty, one, two, other)] == [0, 1, 2, 2]
-    values = [read(array, torch.tensor([0]), [2], torch.float32).tolist() for array in (one, two, other)]
+    assert [length(array).item() for array in (empty, first, second, other)] == [0, 1, 2, 2]
+    values = [read(array, torch.tensor([0]), [2], torch.float32).tolist() for array in (first, second, other)]
     assert values == [[1, 1], [1, 1], [3, 3]]
 
 

@@ -142,6 +142,24 @@ def test_training_is_that_of_torch_autocast(make: Net, shape: list[int]) -> None
             np.testing.assert_allclose(ours, expected.item(), rtol=0.02)
 
 
+def test_the_bias_of_a_linear_layer_is_rounded_as_torch_autocast_does() -> None:
+    """F.linear casts weight and bias, whatever the dimensions of its input; `x @ w + b` adds the bias in float32."""
+    torch.manual_seed(0)
+    inputs = torch.randn(2, 3, 5), torch.randn(5, 4), torch.randn(4)
+    x, w, b = (paddle.static.data(name, list(value.shape)) for name, value in zip("xwb", inputs, strict=True))
+    outs = [paddle.nn.functional.linear(x, w, b), paddle.matmul(x, w) + b]
+    main = paddle.static.default_main_program()
+    graph = rewritten(main, Autocast())
+    assert (dtypes(graph, "addmm"), dtypes(graph, "aten.add.")) == ([BF16], [torch.float32])
+    main.build = Build(autocast=Autocast())
+    ours = paddle.static.Executor().run(main, dict(zip("xwb", inputs, strict=True)), outs)
+    with torch.autocast("cpu", BF16):
+        theirs = nn.functional.linear(inputs[0], inputs[1].t(), inputs[2]), inputs[0] @ inputs[1] + inputs[2]
+    assert [t.dtype for t in theirs] == [BF16, torch.float32]
+    for mine, wanted in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(torch.from_numpy(mine), wanted.float(), rtol=0, atol=0)
+
+
 def test_products_are_16_bit_and_losses_are_not() -> None:
     main, *_ = built(convolutional(), [3, 8, 8])
     graph = rewritten(main, Autocast())
@@ -248,8 +266,8 @@ def test_attention_stays_in_16_bits_between_its_products() -> None:
     narrow = [n for n in sums if n.args[0].meta["val"].dtype is BF16]
     assert narrow
     assert all(n.meta["val"].dtype is n.args[0].meta["val"].dtype for n in sums), "no cast before the sum"
-    kept = Autocast(lists=AmpLists().with_custom(black=["reduce_sum"]))
-    graph = rewritten(paddle.static.default_main_program(), kept)
+    black_sums = Autocast(lists=AmpLists().with_custom(black=["reduce_sum"]))
+    graph = rewritten(paddle.static.default_main_program(), black_sums)
     assert all(
         n.meta["val"].dtype is torch.float32
         for n in graph.nodes

@@ -27,9 +27,9 @@ def appended(program: Program) -> list[str]:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_parameters_are_summed_in_a_copy_and_divided(overlap: bool) -> None:
-    one = ["clone", "all_reduce"] if overlap else ["clone", "all_reduce", "wait"]
+    each = ["clone", "all_reduce"] if overlap else ["clone", "all_reduce", "wait"]
     last = ["wait", "store_mean"] if overlap else ["store_mean"]
-    assert appended(averaged(overlap=overlap)) == [*one, *one, *last, *last]
+    assert appended(averaged(overlap=overlap)) == [*each, *each, *last, *last]
 
 
 def test_a_bucket_takes_the_place_of_the_copies() -> None:

@@ -16,7 +16,7 @@ from argosy.engine.ops.collectives import all_reduce_fused, wait
 from argosy.engine.ops.host_updates import begin_updates, end_updates, rank_gradients, sum_of_ranks
 from argosy.engine.ops.updates import FUSED
 from argosy.engine.passes.base import finalize_collectives, rewrite, run_passes
-from argosy.engine.passes.divide_updates import Choice, DivideUpdates, divided_variables, divisible
+from argosy.engine.passes.divide_updates import DivideChoice, DivideUpdates, divided_variables, divisible
 from argosy.engine.passes.fuse_optimizer import FuseOptimizer
 
 Adam, Momentum = paddle.optimizer.Adam, paddle.optimizer.Momentum
@@ -49,7 +49,7 @@ def test_the_updates_run_between_two_barriers_and_read_the_gradients_of_all_rank
     main = program(Adam(0.1))
     choice = divisible(main.graph)
     (start,) = main.graph.find_nodes(op="call_function", target=all_reduce_fused)
-    assert choice == Choice(frozenset({start}))
+    assert choice == DivideChoice(frozenset({start}))
     gradient = main.var("fc_0.w_0@GRAD").node
     run_passes(main.graph, [FuseOptimizer()])
     report = run_passes(main.graph, [DivideUpdates(choice, frozenset({gradient}))])[0]
@@ -85,7 +85,7 @@ def test_buckets_whose_sums_have_other_readers_stay_as_they_are() -> None:
     )
     assert divisible(program(paddle.optimizer.Adagrad(0.1)).graph).reason.endswith("and only updates may")
     unfused = program(Momentum(0.1, 0.9), fuse_all_reduce_ops=False)
-    assert divisible(unfused.graph) == Choice(frozenset(), "no bucket of gradients")
+    assert divisible(unfused.graph) == DivideChoice(frozenset(), "no bucket of gradients")
     order = targets(unfused.graph)
     assert run_passes(unfused.graph, [DivideUpdates(divisible(unfused.graph), frozenset())])[0].changed == 0
     assert targets(unfused.graph) == order

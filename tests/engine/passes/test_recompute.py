@@ -215,7 +215,7 @@ def test_a_program_without_backward_is_left_alone() -> None:
 
 
 def test_plans_are_made_for_the_sizes_that_are_fed() -> None:
-    """The budget is for the batch that runs, and not for the size that stands for it in the program."""
+    """The budget is for the batch that runs, and not for the size hint of the program."""
     values = chain(feed(256, 32), length=12)
     loss = torch.sin(values[-1]).sum()
     paddle.optimizer.SGD(0.1).minimize(loss)

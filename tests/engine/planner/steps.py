@@ -1,7 +1,7 @@
 """Small step traces and topologies with round numbers."""
 
 # SPDX-License-Identifier: Apache-2.0
-from argosy.engine.planner.step_trace import Collective, CollectiveKind, Node, Request, StepTrace
+from argosy.engine.planner.step_trace import Collective, CollectiveKind, Node, ServerRequest, StepTrace
 from argosy.engine.planner.topology import HostKind, Link, Topology
 
 GBIT = 1e9 / 8
@@ -47,8 +47,8 @@ def ps_step(mode: str, pushed: int, pulled: int, compute_ms: float = 10.0) -> St
         Node("fetch_barrier", 0.0, role="communicate", actions=(*acked, "start pull", "wait pull")),
     )
     requests = (
-        Request("push", "push", pushed),
-        Request("barrier", "barrier"),
-        Request("pull", "pull", 0, pulled),
+        ServerRequest("push", "push", pushed),
+        ServerRequest("barrier", "barrier"),
+        ServerRequest("pull", "pull", 0, pulled),
     )
     return StepTrace(nodes, requests=requests)

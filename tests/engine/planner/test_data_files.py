@@ -10,7 +10,14 @@ import pytest
 from argosy.engine.errors import ConfigError
 from argosy.engine.planner.predict_step import predict
 from argosy.engine.planner.ps_setup import PsSetup, read_ps_setup
-from argosy.engine.planner.step_trace import Collective, Memory, Node, Request, StepTrace, read_step_trace
+from argosy.engine.planner.step_trace import (
+    Collective,
+    Memory,
+    Node,
+    ServerRequest,
+    StepTrace,
+    read_step_trace,
+)
 from argosy.engine.planner.topology import (
     HostKind,
     Interference,
@@ -38,7 +45,7 @@ FULL = Topology(
 def test_a_step_trace_comes_back_as_it_was(tmp_path: Path) -> None:
     full = replace(
         step(1000, buckets=2, spread_ms=0.5),
-        requests=(Request("r", "lookup", 10, 20, "table"),),
+        requests=(ServerRequest("r", "lookup", 10, 20, "table"),),
         periods={"merge": 4},
         memory=Memory(1000, {"parameters": 10}),
         examples=32,

@@ -65,9 +65,9 @@ def test_a_ragged_value_is_fetched_as_a_lod_tensor_only() -> None:
     doubled, pooled = x * 2, nn.sequence_first_step(x)
     exe = Executor()
     nested = LoDTensor.of_lengths(np.arange(4).reshape(4, 1), [[2, 0, 1], [1, 0, 3]])
-    two, one = exe.run(feed={"x": nested}, fetch_list=[doubled, pooled], return_numpy=False)
-    assert (two.lod(), one.lod()) == ([[0, 2, 2, 3], [0, 1, 1, 4]], [[0, 2, 2, 3]])
-    np.testing.assert_array_equal(one, [[0], [0], [1]])
+    nested_rows, first_rows = exe.run(feed={"x": nested}, fetch_list=[doubled, pooled], return_numpy=False)
+    assert (nested_rows.lod(), first_rows.lod()) == ([[0, 2, 2, 3], [0, 1, 1, 4]], [[0, 2, 2, 3]])
+    np.testing.assert_array_equal(first_rows, [[0], [0], [1]])
     with pytest.raises(
         LoDFetchError, match=r"hold LoD information: .*; they cannot be cast .* return_numpy=False"
     ):

@@ -254,7 +254,7 @@ def check_memory(training: Training) -> None:
 
 
 def check_one_rank_alone(pair: list[Training], directory: str) -> None:
-    """Rank 0 alone tests, saves in every form, and applies averages, while rank 1 goes on to its next step."""
+    """Rank 0 alone tests, saves in every form, and applies averages, while rank 1 continues with its next step."""
     saved: list[Any] = []
     for training in pair:
         before = training.values()
@@ -364,7 +364,7 @@ def test_a_user_sees_no_difference(ranks: ForkServer, tmp_path: Path) -> None:
 
 
 def fails_while_updating() -> None:
-    """An update that fails on rank 1 leaves parts of the variables updated: nobody can read them any more."""
+    """An update that fails on rank 1 leaves parts of the variables updated: reading them raises from then on."""
     fleet.init(is_collective=True)
     training = Training(OPTIMIZERS["momentum"](), True)
     training.run(0, 2)

@@ -244,10 +244,10 @@ def test_a_tensor_that_was_handed_out_may_be_written_at_any_time() -> None:
     copied, cast = training(True), training(False)
     arrays = [t.scope.get(WEIGHT).detach().numpy() for t in (copied, cast)]
     copied.step(), cast.step()  # channels_last: the scope has another tensor now
-    held = [t.scope.get(WEIGHT).detach().numpy() for t in (copied, cast)]
+    later_arrays = [t.scope.get(WEIGHT).detach().numpy() for t in (copied, cast)]
     for _ in range(3):
         copied.step(), cast.step()
-        for array in (*arrays, *held):
+        for array in (*arrays, *later_arrays):
             array[:] *= 0.5
     copied.step(), cast.step()
     assert_equal(copied, cast)

@@ -20,10 +20,10 @@ def test_cosines_are_those_of_torch() -> None:
     x.stop_gradient = False
     out = layers.cos_sim(x, y)
     (gradient,) = static.gradients(layers.reduce_sum(out), [x])
-    one = layers.cos_sim(x, static.data("z", [1, 4]))
+    one_row = layers.cos_sim(x, static.data("z", [1, 4]))
     a, b = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
     feed = {"x": a.detach(), "y": b, "z": b[:1]}
-    got, dx, broadcast = Executor().run(feed=feed, fetch_list=[out, gradient, one], return_numpy=False)
+    got, dx, broadcast = Executor().run(feed=feed, fetch_list=[out, gradient, one_row], return_numpy=False)
     expected = F.cosine_similarity(a, b)
     torch.testing.assert_close(got, expected.detach().unsqueeze(1))
     torch.testing.assert_close(dx, torch.autograd.grad(expected.sum(), a)[0])
@@ -53,8 +53,8 @@ def test_edit_distances_are_those_of_the_textbook() -> None:
     expected = [levenshtein(a, b) for a, b in zip(A, B, strict=True)]
     assert (got.tolist(), number.tolist()) == ([[e] for e in expected], [4])
     np.testing.assert_allclose(mean[:, 0], [e / len(b) for e, b in zip(expected, B, strict=True)])
-    kept = [[[i for i in s if i not in (9, 7)] for s in batch] for batch in (A, B)]
-    assert without[:, 0].tolist() == [levenshtein(a, b) for a, b in zip(*kept, strict=True)]
+    without_ignored = [[[i for i in s if i not in (9, 7)] for s in batch] for batch in (A, B)]
+    assert without[:, 0].tolist() == [levenshtein(a, b) for a, b in zip(*without_ignored, strict=True)]
 
 
 def test_padded_ids_need_both_lengths() -> None:

@@ -1,4 +1,4 @@
-"""StaticRNN: the values and gradients of the loop that it stands for."""
+"""StaticRNN: the values and gradients of the equivalent loop."""
 
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from argosy.distributed.auto import autotune
+from argosy.distributed.auto.template import Template
 from argosy.distributed.fleet.base.distributed_optimizer import DistributedOptimizer, Updates
 from argosy.distributed.fleet.base.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from argosy.distributed.fleet.base.util_factory import UtilBase
@@ -50,6 +52,9 @@ from argosy.static.amp import OptimizerWithMixedPrecision
 from argosy.static.compiled_program import configure, draw
 from argosy.static.io import VARS_FILE, inference_files, write_inference_model, write_vars
 from argosy.static.io_divided import reject_local
+
+on_template: Callable[[Program, Template], None] | None = None
+"""Called by `minimize` with the program before its gradients are all-reduced; set by `python -m argosy.plan`."""
 
 
 class Fleet:
@@ -172,8 +177,15 @@ class Fleet:
         if strategy.is_assigned("cudnn_exhaustive_search"):
             set_flags({"FLAGS_cudnn_exhaustive_search": strategy.cudnn_exhaustive_search})
         warn_ignored(strategy, world.size)
+        hosts, reduced = roles.node_num(), optimizer.reduced(params_grads)
+        if on_template is not None:
+            on_template(program, Template.of(program, strategy, reduced))
+        template = Template.of(program, strategy, reduced) if autotune.is_requested(strategy) else None
+        start = None if template is None else autotune.begin(template, world, hosts)
+        if template is not None and start is not None and start.setting != template.setting:
+            strategy = start.setting.apply_to(strategy)
+            configure(program, strategy.build_strategy)
         if world.size > 1:
-            hosts, reduced = roles.node_num(), optimizer.reduced(params_grads)
             if strategy.localsgd or strategy.adaptive_localsgd:
                 average = average_parameters(strategy, loss, startup, reduced, world.size)
                 passes = averaging_passes(strategy, average, world.size, hosts)
@@ -186,6 +198,8 @@ class Fleet:
                 adopt_shards(program)
                 shard_startup(program, startup, world.rank)
         draw(program, strategy.build_strategy, "_multi_devices_graph")
+        if template is not None and start is not None:
+            autotune.attach(start, template, program)
         return updates, params_grads
 
     def _minimize_with_servers(
@@ -201,6 +215,7 @@ class Fleet:
         if isinstance(optimizer.inner, LookAhead):
             raise ConfigError("LookAhead is for collective training, and this job has parameter servers")
         check_with_servers(strategy)
+        autotune.reject_servers(strategy)
         updates = minimize()
         configure(loss.program, strategy.build_strategy)
         self._servers.rewrite(loss.program, startup, strategy)

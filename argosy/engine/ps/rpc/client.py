@@ -101,7 +101,7 @@ class PendingReply:
         self.frames = []
 
 
-class Link:
+class ServerLink:
     """A DEALER socket connected to one server, and its pending requests. The client's lock guards it."""
 
     def __init__(
@@ -310,7 +310,7 @@ class Client:
         self._context: Context = zmq.Context()
         me = Header(VERSION, "", 0, self.incarnation, who, trainer)
         now = time.monotonic()
-        self._links = [Link(self._context, endpoint, self._settings, me, now) for endpoint in endpoints]
+        self._links = [ServerLink(self._context, endpoint, self._settings, me, now) for endpoint in endpoints]
         self._by_descriptor = {link.descriptors[0]: link for link in self._links}
         self._poller = select.poll()
         for descriptor in [self._wake, *(d for link in self._links for d in link.descriptors)]:
@@ -443,7 +443,7 @@ class Client:
             if self._is_polled:
                 os.eventfd_write(self._wake, 1)
 
-    def _log_wait(self, reply: PendingReply, link: Link, now: float) -> None:
+    def _log_wait(self, reply: PendingReply, link: ServerLink, now: float) -> None:
         waited_s = now - reply.last_seen
         if reply.status and waited_s < self._settings.notice_s:
             logger.log(NOTICE, "server %s %s (%s)", link.endpoint, reply.status, reply.what)

@@ -30,17 +30,18 @@ def upper_ns(bucket: int) -> int:
 class KindMeter:
     """The requests of one kind since the last call of `take`. The server's lock guards it."""
 
-    __slots__ = ("buckets", "bytes", "count")
+    __slots__ = ("buckets", "bytes", "count", "cpu_ns")
 
     def __init__(self) -> None:
-        self.count = self.bytes = 0
+        self.count = self.bytes = self.cpu_ns = 0
         self.buckets = [0] * _BUCKETS
 
     def take(self) -> dict[str, Any]:
         """The fields of a record; begins to count again."""
         fields: dict[str, Any] = {"count": self.count, "bytes": self.bytes}
         fields |= {f"p{round(100 * q)}_ms": self._quantile_ms(q) for q in QUANTILES}
-        self.count = self.bytes = 0
+        fields["cpu_ms"] = round(self.cpu_ns / 1e6, 3)
+        self.count = self.bytes = self.cpu_ns = 0
         self.buckets = [0] * _BUCKETS
         return fields
 
@@ -61,13 +62,21 @@ class RequestMeter:
 
     def add(self, kind: str, seconds: float, nbytes: int) -> None:
         """Count a request that was replied to after so long."""
-        meter = self._kinds.get(kind)
-        if meter is None:
-            meter = self._kinds[kind] = KindMeter()
+        meter = self._of(kind)
         meter.count += 1
         meter.bytes += nbytes
         meter.buckets[bucket_of(int(seconds * 1e9))] += 1
 
+    def add_cpu(self, kind: str, cpu_ns: int) -> None:
+        """Count the processor time of a handler's thread; the last push or barrier of a sync step has its update."""
+        self._of(kind).cpu_ns += cpu_ns
+
+    def _of(self, kind: str) -> KindMeter:
+        meter = self._kinds.get(kind)
+        if meter is None:
+            meter = self._kinds[kind] = KindMeter()
+        return meter
+
     def take(self) -> dict[str, dict[str, Any]]:
-        """By kind, the fields of a record, without kinds that had no request; begins to count again."""
+        """By kind, the fields of a record, without kinds that had none; begins to count again."""
         return {kind: meter.take() for kind, meter in self._kinds.items() if meter.count}

@@ -245,7 +245,9 @@ class Pool:
 class HandlerPools:
     """Runs handlers in their thread pools; an exception rejects the request."""
 
-    def __init__(self, settings: RpcSettings) -> None:
+    def __init__(self, settings: RpcSettings, note_cpu: Callable[[str, int], None] | None = None) -> None:
+        """`note_cpu(kind, ns)`: called after each handler with the processor time of its thread."""
+        self._note_cpu = note_cpu
         self._pools: dict[str, Pool] = {
             "send": Pool("ps-send", settings.send_threads),
             "get": Pool("ps-get", settings.get_threads),
@@ -273,6 +275,7 @@ class HandlerPools:
                 )
 
     def _run(self, handler: Handler, request: Request) -> None:
+        began = time.thread_time_ns()
         try:
             handler.function(request)
         except ArgosyError as e:
@@ -280,6 +283,8 @@ class HandlerPools:
         except Exception as e:
             logger.exception("%s of %s failed", request.kind, request.who)
             self._reject(request, f"{type(e).__name__}: {e}")
+        if self._note_cpu is not None:
+            self._note_cpu(request.kind, time.thread_time_ns() - began)
 
     def _reject(self, request: Request, text: str) -> None:
         if not request.reject_if_pending(text):
@@ -310,7 +315,7 @@ class RpcServer:
         self._counts: Counter[str] = Counter()
         self.meter: RequestMeter | None = None
         """Set before `serve` to measure the requests."""
-        self._pools = HandlerPools(settings)
+        self._pools = HandlerPools(settings, self._note_cpu)
         self._unresponsive_threads: list[threading.Thread] = []
         self._socket = ServerSocket(endpoint, settings, self._lock, self._counts)
         self.endpoint = self._socket.endpoint
@@ -355,6 +360,11 @@ class RpcServer:
         names = ("repeated", "rejected", "malformed", "rejected_connections", "bytes_in", "bytes_out")
         with self._lock:
             return {"requests": dict(self._kinds), **{name: self._counts[name] for name in names}}
+
+    def _note_cpu(self, kind: str, cpu_ns: int) -> None:
+        if self.meter is not None:
+            with self._lock:
+                self.meter.add_cpu(kind, cpu_ns)
 
     def take_measurements(self) -> dict[str, Any]:
         """The requests since the last call, by kind, and how many wait for a thread now."""

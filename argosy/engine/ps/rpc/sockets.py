@@ -464,7 +464,7 @@ class ConnectionMonitor:
             case zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
                 self._state = "disconnected"
                 if not self._was_connected:
-                    self.rejected = self._rejected_text("it speaks another protocol")
+                    self.rejected = self._rejected_text("it uses another protocol")
             case zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
                 self._state = "disconnected"
                 self._failures = [*(at for at in self._failures if now - at < _FAILED_S), now]

@@ -37,7 +37,7 @@ class Staleness:
                 pulled.append(self._versions[name])
 
     def note_push(self, trainer: int, names: Iterable[str]) -> None:
-        """A trainer updates these blocks or tables; the first one stands for all."""
+        """A trainer updates these blocks or tables; staleness is measured on the first one."""
         with self._lock:
             for i, name in enumerate(names):
                 if i == 0:

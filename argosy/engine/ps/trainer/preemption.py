@@ -14,7 +14,7 @@ from argosy.engine.ps.trainer.connection import TrainerConnection
 
 
 class ServerChannel:
-    """The workers exchange boundaries through server 0; any server may have been signalled."""
+    """The workers agree on a boundary through server 0; any server may have been signalled."""
 
     def __init__(self, connection: TrainerConnection) -> None:
         self._connection = connection

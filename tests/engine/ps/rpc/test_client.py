@@ -129,7 +129,7 @@ def test_a_progress_message_is_logged_and_resets_the_deadline(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     deferred: list[Request] = []
-    settings = replace(QUICK, deadline_s=1.0, notice_s=0.5)
+    settings = replace(QUICK, deadline_s=2.0, notice_s=1.5)
     with (
         serving({"barrier": Handler("io", deferred.append)}, settings) as server,
         Client([server.endpoint], "trainer 0", 0, settings) as client,
@@ -138,14 +138,16 @@ def test_a_progress_message_is_logged_and_resets_the_deadline(
         reply = client.start(0, "barrier")
 
         def report() -> None:
-            for _ in range(6):
+            while not deferred:
+                time.sleep(0.01)
+            for _ in range(8):
                 time.sleep(0.3)
                 deferred[0].progress("waits for trainers 1, 3 for 12 s")
-            deferred[0].reply({"after": 1.8})
+            deferred[0].reply({"after": 2.4})
 
         thread = threading.Thread(target=report)
         thread.start()
-        assert reply.wait("step 4").meta == {"after": 1.8}
+        assert reply.wait("step 4").meta == {"after": 2.4}
         thread.join()
     assert f"server {server.endpoint} waits for trainers 1, 3 for 12 s (step 4)" in caplog.text
     assert "has not replied" not in caplog.text

@@ -1,4 +1,4 @@
-"""The names of fluid.incubate.fleet.base: both 1.x fleets stand for the fleet of this process."""
+"""The names of fluid.incubate.fleet.base: both 1.x fleets are the fleet of this process."""
 
 # SPDX-License-Identifier: Apache-2.0
 import copy

@@ -1,4 +1,4 @@
-"""The strategies of 1.x for parameter servers, and the strategy of fleet 2.0 that each stands for.
+"""The strategies of 1.x for parameter servers, and the strategy of fleet 2.0 that each is equal to.
 
 StrategyFactory.create_sync_strategy()           a_sync = False
 StrategyFactory.create_async_strategy()          a_sync = True

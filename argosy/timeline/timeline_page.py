@@ -17,8 +17,8 @@ from argosy.charts import script, stylesheet  # `from argosy import charts` woul
 from argosy.charts.page import page
 from argosy.engine.files import replacement
 from argosy.timeline.merge import shifts
-from argosy.timeline.summary import CollectiveTimes, summarize
-from argosy.timeline.table import NodeTimes, by_node, by_op, by_source
+from argosy.timeline.node_table import NodeRow, by_node, by_op, by_source
+from argosy.timeline.step_summary import CollectiveTimes, summarize
 from argosy.timeline.traces import Event, Trace, read
 
 PAGE = "timeline.html"
@@ -148,7 +148,7 @@ def _info(event: Event) -> tuple[tuple[str, Any], ...]:
     return (("cat", event["cat"]), *known)
 
 
-def _row(times: NodeTimes) -> list[Any]:
+def _row(times: NodeRow) -> list[Any]:
     numbers = (round(times.per_step, 3), round(times.ms, 5), round(times.blocked_ms, 5))
     return [times.name, times.role, times.op, times.source, *numbers]
 

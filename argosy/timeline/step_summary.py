@@ -44,7 +44,7 @@ class RankTimes:
 
 
 @dataclass(frozen=True)
-class Straggler:
+class StragglerTimes:
     """The rank that the others wait for: it waits least itself."""
 
     rank: int
@@ -77,7 +77,7 @@ class Summary:
     """The numbers that `python -m argosy.timeline` prints."""
 
     ranks: list[RankTimes]
-    straggler: Straggler | None
+    straggler: StragglerTimes | None
     """None if there is one rank, or no collective."""
     longest: list[CollectiveTimes]
     shifts: list[Shift]
@@ -135,7 +135,9 @@ def _interval(event: Event) -> Interval:
     return event["ts"], event["ts"] + event["dur"]
 
 
-def _straggler(ranks: list[RankTimes], traces: Sequence[Trace], offsets: list[Shift]) -> Straggler | None:
+def _straggler(
+    ranks: list[RankTimes], traces: Sequence[Trace], offsets: list[Shift]
+) -> StragglerTimes | None:
     """A collective ends at the same time on all ranks, so the rank that waits least started it last."""
     if len(ranks) == 1 or not any(r.communication_ms for r in ranks):
         return None
@@ -144,7 +146,7 @@ def _straggler(ranks: list[RankTimes], traces: Sequence[Trace], offsets: list[Sh
     extra_ms = waiting.exposed_ms - straggler.exposed_ms
     last = _last_to_start(traces, offsets)
     num_last = last.count(straggler.rank)
-    return Straggler(straggler.rank, straggler.busy_ms, waiting.rank, extra_ms, num_last, len(last))
+    return StragglerTimes(straggler.rank, straggler.busy_ms, waiting.rank, extra_ms, num_last, len(last))
 
 
 def _last_to_start(traces: Sequence[Trace], offsets: list[Shift]) -> list[int]:

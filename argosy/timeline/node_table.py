@@ -11,7 +11,7 @@ from argosy.timeline.traces import ROLES, Event, Trace
 
 
 @dataclass(frozen=True)
-class NodeTimes:
+class NodeRow:
     """The time of some nodes, per step and rank."""
 
     name: str
@@ -26,17 +26,17 @@ class NodeTimes:
     blocked_ms: float
 
 
-def by_source(traces: Sequence[Trace]) -> list[NodeTimes]:
+def by_source(traces: Sequence[Trace]) -> list[NodeRow]:
     """By line of the script: a layer, in most scripts."""
     return _grouped(traces, lambda e: (_argument(e, "source") or "unknown",))
 
 
-def by_op(traces: Sequence[Trace]) -> list[NodeTimes]:
+def by_op(traces: Sequence[Trace]) -> list[NodeRow]:
     """By op and role."""
     return _grouped(traces, lambda e: (_argument(e, "op") or str(e["name"]), str(e["cat"])))
 
 
-def by_node(traces: Sequence[Trace]) -> list[NodeTimes]:
+def by_node(traces: Sequence[Trace]) -> list[NodeRow]:
     """By node of the program."""
     return _grouped(traces, lambda e: (str(e["name"]), str(e["cat"])))
 
@@ -46,7 +46,7 @@ def _argument(event: Event, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _grouped(traces: Sequence[Trace], key_of: Callable[[Event], tuple[str, ...]]) -> list[NodeTimes]:
+def _grouped(traces: Sequence[Trace], key_of: Callable[[Event], tuple[str, ...]]) -> list[NodeRow]:
     groups: dict[tuple[str, ...], list[Event]] = defaultdict(list)
     blocked_us: dict[tuple[str, ...], float] = defaultdict(float)
     for trace in traces:
@@ -58,7 +58,7 @@ def _grouped(traces: Sequence[Trace], key_of: Callable[[Event], tuple[str, ...]]
             blocked_us[key] += _blocked(event, waits, ends)
     steps = sum(1 for trace in traces for _ in trace.of_kind("step"))
     rows = [
-        NodeTimes(
+        NodeRow(
             name=key[0],
             role=_joined(str(e["cat"]) for e in events),
             op=_joined(_argument(e, "op") for e in events),

@@ -7,7 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from argosy.timeline.summary import Summary
+from argosy.timeline.step_summary import Summary
 
 _WIDE = 160  # columns, without a terminal
 

@@ -8,9 +8,9 @@ import pytest
 
 from argosy import timeline
 from argosy.timeline.__main__ import main
-from argosy.timeline.table import by_node, by_op, by_source
+from argosy.timeline.node_table import by_node, by_op, by_source
 from tests.report.pages import ParsedPage
-from tests.timeline.test_summary import step
+from tests.timeline.test_step_summary import step
 from tests.timeline.traces_by_hand import collective, event, trace, write
 
 HOSTILE = "</script><script>alert(1)</script>"
