@@ -51,7 +51,6 @@ $(ENGINES_STAMP): $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -e '.[engines]'
 	@touch $@
 
-# Two at a time: a job mostly waits, for an engine or for imports. The longest files come first (tests/engines/conftest.py).
 test-engines: $(ENGINES_STAMP) ## run jobs on Slurm, MPI, ssh, Ray and TorchX of this machine (11 minutes); engines that are missing are skipped
 	$(BIN)/python tests/engines/install.py
 	$(BIN)/python -m pytest tests/engines -m "engines and not slow" -rs

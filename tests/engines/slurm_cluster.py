@@ -147,9 +147,13 @@ class SlurmCluster:
         return set(done.stdout.split()) if done.returncode == 0 else set()
 
     def start_requeued(self, job_id: str, *changes: str) -> None:
-        """Let a requeued job start now, and not after Slurm's delay; its nodes must have ended the run before."""
+        """Let a requeued job start soon, and not after Slurm's delay; its nodes must have ended the run before.
+
+        Not at once: a slurmd that has ended a job rejects credentials of the same second as revoked, and Slurm then
+        fails the job.
+        """
         self.wait(lambda: self.node_states() == {"idle"}, "idle nodes")
-        self.slurm("scontrol", "update", f"JobId={job_id}", "StartTime=now", *changes)
+        self.slurm("scontrol", "update", f"JobId={job_id}", "StartTime=now+2", *changes)
 
     def job(self, job_id: str) -> dict[str, str]:
         """The fields of `scontrol show job`."""
